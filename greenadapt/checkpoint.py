@@ -1,0 +1,197 @@
+"""A pretrained model folder, read without torch: its configuration and its memory-mapped weights."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from greenadapt.arrays import Array, ArrayFile
+from greenadapt.errors import InputError, MissingError
+
+Json = dict[str, Any]
+Weights = ArrayFile | dict[str, Array]
+
+
+@dataclass(frozen=True)
+class ModelType:
+    """Names of the weights of one transformers architecture that have one entry a vocabulary row."""
+
+    prefix: str
+    """What the names of the encoder begin with in a model that has a head."""
+    embedding: str
+    """Input embedding, (n_rows, dim), after ``prefix`` or alone."""
+    decoder: str
+    """Weight of the masked language model's output, (n_rows, dim); not in the file where tied to the embedding."""
+    biases: tuple[str, ...]
+    """Biases of that output, (n_rows,) each."""
+
+
+_WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
+_LM_HEAD = ("lm_head.decoder.weight", ("lm_head.bias", "lm_head.decoder.bias"))
+
+MODEL_TYPES: dict[str, ModelType] = {
+    "bert": ModelType(
+        "bert.",
+        _WORD_EMBEDDINGS,
+        "cls.predictions.decoder.weight",
+        ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    ),
+    "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD),
+    "distilbert": ModelType("distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",)),
+    "electra": ModelType("electra.", _WORD_EMBEDDINGS, "generator_lm_head.weight", ("generator_lm_head.bias",)),
+    "mpnet": ModelType("mpnet.", _WORD_EMBEDDINGS, *_LM_HEAD),
+    "modernbert": ModelType("model.", "embeddings.tok_embeddings.weight", "decoder.weight", ("decoder.bias",)),
+}
+
+
+class Checkpoint:
+    """A model folder: ``config``, ``model_type``, and by name its weights in their own element type.
+
+    ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
+    through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
+    ``MODEL_TYPES`` and for broken files, ``MissingError`` where there are no weights.
+    """
+
+    @classmethod
+    def open(cls, folder: Path) -> "Checkpoint":
+        """Read the configuration and the names of the weights in ``folder``."""
+        return cls(folder)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = _read_json(folder / "config.json")
+        self.model_type = str(self.config.get("model_type"))
+        if self.model_type not in MODEL_TYPES:
+            raise InputError(
+                f"{folder} holds a model of type {self.model_type}, which greenadapt does not know yet",
+                f"known are {', '.join(MODEL_TYPES)}",
+            )
+        self._weights = _open_weights(folder)
+        kind = MODEL_TYPES[self.model_type]
+        found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
+        if not found:
+            raise InputError(f"{folder} has no weight {kind.prefix}{kind.embedding} or {kind.embedding}")
+        self.embedding_name = found[0]
+        self.n_rows: int
+        self.dim: int
+        self.n_rows, self.dim = self.embedding().shape
+        self._check_sizes([name for name in (kind.decoder, *kind.biases) if name in self._weights])
+        self.decoder_name = kind.decoder if kind.decoder in self._weights else None
+        self.bias_names = [name for name in kind.biases if name in self._weights]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold the weights, with their index where they are sharded."""
+        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+            if files := sorted(self.folder.glob(pattern)):
+                return files
+        return []
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all weights, in the order of the files."""
+        return list(self._weights)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._weights[name][name]
+
+    def embedding(self) -> Array:
+        """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's own element type."""
+        return self[self.embedding_name]
+
+    def first_new_id(self, n_tokens: int) -> int:
+        """Id of the first new row: the number of rows, which may exceed the ``n_tokens`` ids of the tokenizer.
+
+        Raises ``InputError`` where the tokenizer has more ids than the embedding has rows.
+        """
+        if self.n_rows < n_tokens:
+            raise InputError(
+                f"{self.folder}: the tokenizer has {n_tokens} ids, the embedding only {self.n_rows} rows",
+                "use the tokenizer that belongs to this model",
+            )
+        return self.n_rows
+
+    def _check_sizes(self, output_names: list[str]) -> None:
+        sizes: Json = {name: len(self[name]) for name in output_names}
+        sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
+        for name, size in sizes.items():
+            if size != self.n_rows:
+                raise InputError(f"{self.folder}: {self.embedding_name} has {self.n_rows} rows, {name} is {size}")
+
+
+def _read_json(path: Path) -> Json:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MissingError(f"{path.parent} is no model folder: it has no {path.name}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return content
+
+
+def _open_weights(folder: Path) -> dict[str, Weights]:
+    """Name of each weight → the opened file that holds it; safetensors is preferred."""
+    openers: dict[str, Callable[[Path], Weights]] = {
+        "model.safetensors": ArrayFile,
+        "pytorch_model.bin": _open_torch_file,
+    }
+    for file, opener in openers.items():
+        if (folder / file).is_file():
+            opened = opener(folder / file)
+            return dict.fromkeys(opened.names if isinstance(opened, ArrayFile) else opened, opened)
+        if (folder / f"{file}.index.json").is_file():
+            return _open_shards(folder / f"{file}.index.json", opener)
+    raise MissingError(f"{folder} has no model.safetensors", "save the model with transformers' save_pretrained")
+
+
+def _open_shards(index: Path, opener: Callable[[Path], Weights]) -> dict[str, Weights]:
+    shard_of = _read_json(index).get("weight_map")
+    if not isinstance(shard_of, dict):
+        raise InputError(f"{index} has no weight_map")
+    opened: dict[str, Weights] = {}
+    for shard in shard_of.values():
+        # The index is input: a path in it could name any file of the machine.
+        if not isinstance(shard, str) or "/" in shard or "\\" in shard or not (index.parent / shard).is_file():
+            raise InputError(f"{index} names {shard!r}, which is no file in its folder", "fetch the model again")
+        if shard not in opened:
+            opened[shard] = opener(index.parent / shard)
+    for name, shard in shard_of.items():
+        if name not in opened[shard]:
+            raise InputError(f"{index} says that {shard} holds {name}, but it does not", "fetch the model again")
+    return {name: opened[shard] for name, shard in shard_of.items()}
+
+
+def _open_torch_file(path: Path) -> dict[str, Array]:
+    try:
+        import torch
+    except ImportError:
+        raise MissingError(
+            f"{path} can be read only by torch, which is not installed",
+            "install greenadapt[train], or convert the model to safetensors",
+        ) from None
+    try:
+        # Files of torch before 1.6 are no zip archives and cannot be mapped.
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        return {name: _from_torch(tensor) for name, tensor in tensors.items()}
+    except Exception as error:  # torch raises its own, pickle's and the archive's errors
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{path} cannot be read by torch's weights-only loader ({reason})", "convert it to safetensors"
+        ) from None
+
+
+def _from_torch(tensor: Any) -> Array:
+    import ml_dtypes
+    import torch
+
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    else:
+        array = tensor.numpy()
+    array.flags.writeable = False
+    return array

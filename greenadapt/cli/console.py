@@ -1,0 +1,132 @@
+"""What people and scripts see: results on stdout, notes and bars on stderr."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from greenadapt.progress import Bar, Progress
+
+_LOG_EVERY = 60.0  # seconds between two lines of a bar where stderr is no terminal
+
+
+def make_progress() -> Progress:
+    """Bars that redraw themselves on a terminal; a line a minute in a log."""
+    return _Terminal() if sys.stderr.isatty() else _Log()
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on one line of stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Plain lines on stdout."""
+    for line in lines:
+        sys.stdout.write(line + "\n")
+
+
+def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]) -> None:
+    """A table on stdout; numbers and words as given."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(str, row))
+    width = None if sys.stdout.isatty() else 120
+    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
+
+
+class _Log:
+    """Progress for logs and pipes."""
+
+    def note(self, message: str) -> None:
+        sys.stderr.write(message + "\n")
+
+    def warn(self, message: str) -> None:
+        sys.stderr.write(f"warning: {message}\n")
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        bar = _LogBar(label, total, unit)
+        yield bar
+        bar.line()
+
+
+class _LogBar:
+    def __init__(self, label: str, total: float | None, unit: str) -> None:
+        self.label, self.total, self.unit = label, total, unit
+        self.done = 0.0
+        self.start = self.told = time.monotonic()
+        self.facts: dict[str, str] = {}
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.done += amount
+        self.facts = facts
+        if time.monotonic() - self.told > _LOG_EVERY:
+            self.line()
+
+    def line(self) -> None:
+        self.told = time.monotonic()
+        seconds = max(self.told - self.start, 1e-9)
+        share = f" of {_short(self.total)}" if self.total else ""
+        facts = "".join(f", {name} {value}" for name, value in self.facts.items())
+        rate = f"{_short(self.done / seconds)} {self.unit}/s"
+        sys.stderr.write(f"{self.label}: {_short(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
+
+
+class _Terminal:
+    """Progress on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+    def note(self, message: str) -> None:
+        self.console.print(message)
+
+    def warn(self, message: str) -> None:
+        self.console.print(f"warning: {message}", style="yellow")
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}"),
+        ]
+        with RichProgress(
+            *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console
+        ) as bars:
+            task = bars.add_task(label, total=total, facts="")
+            start = time.monotonic()
+
+            class Drawn:
+                def advance(self, amount: float, **facts: str) -> None:
+                    bars.update(task, advance=amount)
+                    rate = bars.tasks[task].completed / max(time.monotonic() - start, 1e-9)
+                    told = "".join(f"  {name} {value}" for name, value in facts.items())
+                    bars.update(task, facts=f"{_short(rate)} {unit}/s{told}")
+
+            yield Drawn()
+
+
+def _short(number: float | None) -> str:
+    """``number`` in at most four digits and a letter: 12345678 → 12.3M."""
+    value = float(number or 0)
+    for letter in ("", "k", "M", "G"):
+        if abs(value) < 1000:
+            return f"{value:.3g}{letter}"
+        value /= 1000
+    return f"{value:.3g}T"

@@ -1,0 +1,81 @@
+"""``greenadapt corpus list | show | prepare``."""
+
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+
+group = typer.Typer(no_args_is_help=True, help="Named corpora: what there is, and fetching and preparing one.")
+app.add_typer(group, name="corpus")
+
+Name = Annotated[str, typer.Argument(help="A named corpus, a recipe (.toml), or a text file.", show_default=False)]
+
+
+@group.command("list")
+def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
+    """List the named corpora, and those that the workspace holds."""
+    from greenadapt import pipeline
+    from greenadapt.cli.console import print_json, print_table
+    from greenadapt.cli.session import make_session
+
+    rows = pipeline.list_corpora(make_session(workspace))
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        "",
+        ["corpus", "title", "licence", "network", "prepared for"],
+        ([r["name"], r["title"], r["licence"], r["network"], ", ".join(r["models"]) or "-"] for r in rows),
+    )
+
+
+@group.command()
+def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
+    """Show a corpus: where its text comes from, under which licence, and what the workspace holds of it."""
+    from greenadapt import pipeline
+    from greenadapt.cli.console import print_json, print_lines
+    from greenadapt.cli.session import make_session
+
+    facts = pipeline.show_corpus(make_session(workspace), name)
+    if as_json:
+        print_json(facts)
+        return
+    print_lines(f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in facts.items())
+
+
+@group.command()
+def prepare(
+    name: Name,
+    model: o.Model = None,
+    format: o.Format = None,  # noqa: A002
+    field: o.Field = None,
+    keep_duplicates: o.KeepDuplicates = None,
+    strict: o.Strict = None,
+    heldout: o.Heldout = None,
+    workspace: o.WorkspaceFolder = None,
+    variant: o.Variant = None,
+    force: o.Force = False,
+    download: o.Download = False,
+    workers: o.Workers = None,
+    max_memory: o.MaxMemory = "4G",
+    as_json: o.AsJson = False,
+) -> None:
+    """Fetch a corpus where need be (--download) and split it into words; without a model, only fetch it."""
+    from greenadapt import pipeline
+    from greenadapt.cli.console import print_json, print_lines
+    from greenadapt.cli.session import make_session, print_results, text_options
+
+    session = make_session(
+        workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
+    )
+    text = text_options(format, field, keep_duplicates, strict, heldout)
+    result = pipeline.prepare(session, name, model, text)
+    if result is not None:
+        print_results([result], as_json)
+    elif as_json:
+        print_json({"stage": "corpus", "status": "fetched", "corpus": name})
+    else:
+        print_lines([f"{name} is here; to split it into words, name a model with --model"])

@@ -1,0 +1,55 @@
+"""``greenadapt demo``."""
+
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+
+
+@app.command()
+def demo(
+    workspace: o.WorkspaceFolder = None,
+    workers: o.Workers = None,
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Adapt the offline model to the docstrings of the installed packages, and show what that gained and cost."""
+    from greenadapt.cli.console import print_json, print_lines, print_table
+    from greenadapt.cli.session import make_session
+    from greenadapt.cli.tables import print_costs, print_neighbours
+    from greenadapt.pipeline.demo import demo as run
+
+    shown = run(make_session(workspace, workers=workers, force=force))
+    if as_json:
+        print_json(shown.as_dict())
+        return
+    aligned = [row for row in shown.neighbours if row.view.startswith(("aligned", "word vector → word vectors"))]
+    print_neighbours(aligned, 4)
+    before, after, words = shown.fertility.before, shown.fertility.after, shown.fertility.words
+    print_table(
+        f"Pieces a word on {words:,} words of held-out documents",
+        ["tokenizer", "pieces a word", "words kept whole that were cut"],
+        [["base", f"{before:.3f}", ""], ["expanded", f"{after:.3f}", f"{shown.fertility.whole_words / words:.1%}"]],
+    )
+    figures = shown.heldout
+    rows = [
+        [f"own row among {label}, {measure}", *(f"{found[name]:.1%}" for name in names), f"{found['mrr']:.3f}"]
+        for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
+        for measure, found in figures[key].items()
+        for names in [("precision_at_1", "precision_at_5", "precision_at_10")]
+    ]
+    print_table(
+        f"The map on {figures['n_heldout']:,} held-out words: R² {figures['r2']:.3f}, cosine {figures['cosine']:.3f}",
+        ["finding a word's", "first", "in 5", "in 10", "MRR"],
+        rows,
+    )
+    costs = [{"stage": result.manifest.stage, **result.manifest.cost} for result in shown.stages]
+    print_costs(costs)
+    counts = shown.adapted.manifest.counts
+    print_lines(
+        [
+            f"Adapted model, {counts['rows']:,} new rows beside {counts['base_rows']:,}: {shown.adapted.path}",
+            "",
+            "  from transformers import AutoModel, AutoTokenizer",
+            f'  model = AutoModel.from_pretrained("{shown.adapted.path}")',
+            f'  tokenizer = AutoTokenizer.from_pretrained("{shown.adapted.path}")',
+        ]
+    )

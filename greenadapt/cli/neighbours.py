@@ -1,0 +1,41 @@
+"""``greenadapt neighbours``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+
+Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.", show_default=False)]
+Alignment = Annotated[
+    Path | None, typer.Option("--alignment", help="An align result by path, instead of by corpus.", show_default=False)
+]
+Top = Annotated[int, typer.Option("--top", help="How many neighbours of each word.")]
+
+
+@app.command()
+def neighbours(
+    words: Words,
+    corpus: o.Corpus = None,
+    model: o.Model = None,
+    alignment: Alignment = None,
+    top: Top = 5,
+    workspace: o.WorkspaceFolder = None,
+    variant: o.Variant = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show the nearest wordpieces and domain words of a word, within and across the two spaces, before and after."""
+    from greenadapt import pipeline
+    from greenadapt.cli.console import print_json
+    from greenadapt.cli.session import make_session
+    from greenadapt.cli.tables import print_neighbours
+
+    rows = pipeline.neighbours(make_session(workspace, variant=variant), corpus, model, words, top, alignment)
+    if as_json:
+        for row in rows:
+            near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
+            print_json({"word": row.word, "view": row.view, "neighbours": near})
+        return
+    print_neighbours(rows, top)

@@ -1,0 +1,113 @@
+"""One frozen dataclass a stage, validated on construction; the defaults of the whole program live here."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from greenadapt.errors import UsageError
+
+AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
+RowRecipe = Literal["map", "norm", "pieces", "blend"]
+OovRule = Literal["base", "greedy"]
+RandomScaleName = Literal["bert", "matched"]
+DType = Literal["float32", "float16", "bfloat16"]
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """How documents become words."""
+
+    keep_duplicates: bool = False
+    strict: bool = False
+    """Refuse broken UTF-8 instead of counting and replacing it."""
+    heldout: float = 0.0
+    """Share of the documents kept out of training, to measure on; chosen by their content."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
+
+
+@dataclass(frozen=True)
+class W2VConfig:
+    """CBOW with negative sampling; the defaults are gensim's and word2vec's (spec: arXiv 2004.03354, appendix)."""
+
+    dim: int | None = None
+    """Width of the vectors; ``None`` is the width of the model's embedding."""
+    window: int = 5
+    negative: int = 5
+    sample: float = 1e-3
+    ns_exponent: float = 0.75
+    min_count: int = 5
+    max_vocab: int | None = None
+    """Keep at most this many words, the most frequent ones."""
+    epochs: int = 5
+    alpha: float = 0.025
+    min_alpha: float = 1e-4
+    cbow_mean: bool = True
+    shrink_windows: bool = True
+    seed: int = 1
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.seed < 2**32, f"--seed is {self.seed}, must be from 0 to {2**32 - 1}")
+        _check(self.dim is None or self.dim >= 1, f"--dim is {self.dim}, must be at least 1")
+        for name in ("window", "negative", "min_count", "epochs", "workers"):
+            value = getattr(self, name)
+            _check(value >= 1, f"--{name.replace('_', '-')} is {value}, must be at least 1")
+        _check(self.max_vocab is None or self.max_vocab >= 1, f"--max-vocab is {self.max_vocab}, must be at least 1")
+        _check(self.sample >= 0, f"--sample is {self.sample}, must not be negative")
+        _check(
+            0 < self.min_alpha <= self.alpha,
+            f"--min-alpha is {self.min_alpha} and --alpha {self.alpha}: need 0 < min-alpha <= alpha",
+        )
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """The map from word vectors to wordpiece vectors."""
+
+    method: AlignMethod = "lstsq"
+    ridge: float = 1.0
+    """Penalty of ``method="ridge"``, in units of the mean squared singular value of the word vectors."""
+    heldout: float = 0.1
+    """Share of the overlapping words that the diagnostics hold out; the map is refitted on all of them afterwards."""
+    random_scale: RandomScaleName = "bert"
+    """Rows of ``method="random"``: N(0, 0.02) as BERT initialises them, or the mean and deviation of the base rows."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self.ridge >= 0, f"--ridge is {self.ridge}, must not be negative")
+        _check(0 < self.heldout < 1, f"--heldout is {self.heldout}, must lie between 0 and 1")
+
+
+@dataclass(frozen=True)
+class ExpandConfig:
+    """Which words get a row, what the row is, and how the checkpoint is written."""
+
+    rows: RowRecipe = "map"
+    blend: float = 0.5
+    """Weight of the mapped vector under ``rows="blend"``; the rest is the mean of the word's own pieces."""
+    oov: OovRule = "base"
+    replace_all: bool = False
+    max_words: int | None = None
+    min_count: int = 1
+    min_pieces: int = 1
+    restrict_to: tuple[str, ...] = ()
+    """Only words that occur in these files get a row (exactly equivalent for those files under ``oov="base"``)."""
+    dtype: DType | None = None
+    """``None`` keeps the checkpoint's own."""
+
+    def __post_init__(self) -> None:
+        _check(self.max_words is None or self.max_words >= 1, f"--max-words is {self.max_words}, must be at least 1")
+        _check(self.min_count >= 1, f"--min-count is {self.min_count}, must be at least 1")
+        _check(self.min_pieces >= 1, f"--min-pieces is {self.min_pieces}, must be at least 1")
+        _check(0 <= self.blend <= 1, f"--blend is {self.blend}, must lie between 0 and 1")
+        _check(
+            not (self.restrict_to and self.oov == "greedy"),
+            "--restrict-to changes other words under --oov greedy: use it with --oov base",
+        )

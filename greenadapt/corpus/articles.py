@@ -1,0 +1,187 @@
+"""Articles of PubMed and PubMed Central: XML of both kinds, told apart by its elements, and PMC's plain text."""
+
+import html
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+from lxml import etree
+
+from greenadapt.corpus.reading import Decoder, Document, squeeze
+from greenadapt.errors import InputError
+
+_ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBookArticle", "article", "pmc-articleset")
+_ARTICLES = ("PubmedArticle", "PubmedBookArticle", "{*}article")
+_SAFE: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
+_HEAD = 1 << 16
+# Elements of a JATS article whose text is no sentence of it.
+_LEFT_OUT = {
+    "tex-math", "disp-formula", "disp-formula-group", "table-wrap", "table-wrap-group", "fig", "fig-group", "media",
+    "fn", "code", "supplementary-material", "graphic", "inline-graphic", "ref-list", "label", "object-id",
+    "preformat", "chem-struct-wrap",
+}  # fmt: skip
+# Of these, the ones that leave no gap where they stood.
+_INSIDE_A_WORD = {"fn", "tex-math", "inline-graphic"}
+# A paragraph inside a paragraph (in a list, say) is a line of its own.
+_OWN_LINES = {"list", "def-list", "disp-quote", "boxed-text", "p"}
+_SIDE_ABSTRACTS = {"graphical", "teaser", "toc", "editor", "key-points", "highlights", "web-summary", "precis"}
+_EMPTY_BRACKETS = re.compile(r"\s*[\[(][\s,;–-]*[\])]")
+_ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w-]+)")
+_MARK = re.compile(r"^==== (\w+)")
+_ABSTRACT_HEADINGS = {"abstract", "summary", "background", "objective", "objectives", "purpose"}
+_AFTER_ABSTRACT = re.compile(r"^(key ?words?|electronic supplementary material|issue-copyright)\b", re.IGNORECASE)
+
+
+def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """PubMed (title, abstracts) or JATS (abstracts, body paragraphs), article by article, entities never expanded.
+
+    Raises InputError if the XML is broken or its root element is of neither kind.
+    """
+    # Only articles make events: a visit of every element would take twice the time.
+    parser = etree.XMLPullParser(("end",), tag=_ARTICLES, **_SAFE)
+    try:
+        for number, block in enumerate(_xml_blocks(stream, name, decoder)):
+            if number == 0:
+                _check_root(block, name)
+            parser.feed(block)
+            for _, element in parser.read_events():
+                yield _article(element, name)
+                _forget(element)
+        parser.close()
+    except etree.XMLSyntaxError as error:
+        raise InputError(f"{name} is not sound XML ({squeeze(str(error))})", "fetch it again") from None
+
+
+def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[bytes]:
+    """The file as UTF-8; as it is where it declares another encoding, which is the parser's business then."""
+    head = stream.read(_HEAD) + stream.readline()
+    declared = _ENCODING.search(head)
+    is_utf8 = head[:2] not in (b"\xff\xfe", b"\xfe\xff") and (
+        not declared or declared[1].upper() in (b"UTF-8", b"US-ASCII")
+    )
+    yield decoder.decode(head, name).encode() if is_utf8 else head
+    yield from decoder.blocks(stream, name) if is_utf8 else iter(lambda: stream.read(_HEAD), b"")
+
+
+def _check_root(head: bytes, name: str) -> None:
+    """InputError if the root element, which the head must show, is not that of a known kind of file."""
+    parser = etree.XMLPullParser(("start",), **_SAFE)
+    parser.feed(head)
+    _, root = next(parser.read_events(), ("", None))
+    found = "no element" if root is None else f"the root element <{_tag(root)}>"
+    if root is None or _tag(root) not in _ROOTS:
+        raise InputError(
+            f"{name} begins with {found}, not with one of {', '.join(_ROOTS)}",
+            "give PubMed or JATS XML, or convert it to JSON lines",
+        )
+
+
+def _tag(element: Any) -> str:
+    """The element's name without its namespace; "" for a comment or a processing instruction."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _forget(element: Any) -> None:
+    """Free an article that has been read, and what lies before it."""
+    element.clear()
+    parent = element.getparent()
+    while parent is not None and element.getprevious() is not None:
+        del parent[0]
+
+
+def _article(element: Any, name: str) -> Document:
+    if _tag(element) == "article":
+        return Document(tuple(_jats_lines(element)), name)
+    return Document(tuple(_pubmed_lines(element)), f"{name}:{element.findtext('.//PMID', '')}")
+
+
+def _pubmed_lines(element: Any) -> Iterator[str]:
+    """The title, without the brackets of a translated one, and the sections of the abstract in one line.
+
+    ``OtherAbstract`` (another language, or a plain summary) is left out.
+    """
+    # A book chapter has its own title beside the book's.
+    title = next(
+        (found for tag in ("ArticleTitle", "BookTitle") if (found := element.find(f".//{tag}")) is not None), None
+    )
+    if title is not None and (text := _flat(title)) and text != "[Not Available].":
+        match = re.fullmatch(r"\[(.*?)\.?\]\.?", text)
+        yield match[1] + "." if match else text
+    sections = [_flat(part) for part in element.iterfind(".//Abstract/AbstractText")]
+    if abstract := squeeze(" ".join(sections)):
+        yield abstract
+
+
+def _jats_lines(element: Any) -> Iterator[str]:
+    """The paragraphs of the abstracts (no graphical or teaser ones, no translations) and of the body.
+
+    Citation marks, headings, formulas on their own lines, tables, figures with their captions, footnotes and the
+    reference list are left out; the text of lists stays.
+    """
+    for part in element:
+        if _tag(part) == "body":
+            yield from _paragraphs(part)
+        elif _tag(part) == "front":
+            for abstract in part.iter("{*}abstract"):
+                if abstract.get("abstract-type", "") not in _SIDE_ABSTRACTS:
+                    yield from _paragraphs(abstract)
+
+
+def _paragraphs(element: Any) -> Iterator[str]:
+    for child in element:
+        if _tag(child) in _LEFT_OUT:
+            continue
+        if _tag(child) == "p" and (text := _EMPTY_BRACKETS.sub("", _flat(child))):
+            yield text
+        yield from _paragraphs(child)
+
+
+def _flat(element: Any) -> str:
+    """The text of an element with nested mark-up flattened: ``H<sub>2</sub>O`` is ``H2O``."""
+    return squeeze("".join(_pieces(element)))
+
+
+def _pieces(element: Any) -> Iterator[str]:
+    yield element.text or ""
+    for child in element:
+        tag = _tag(child)
+        if child.tag is etree.Entity:
+            # Its DTD was not loaded; the names that articles use, such as &alpha;, are HTML's too.
+            yield html.unescape(child.text)
+        elif not tag:
+            pass
+        elif tag in _LEFT_OUT or tag in _OWN_LINES:
+            yield "" if tag in _INSIDE_A_WORD else " "
+        elif not (tag == "xref" and child.get("ref-type") == "bibr"):
+            yield from _pieces(child)
+        yield child.tail or ""
+
+
+def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """PMC's plain text: the abstract, found in ``==== Front``, and ``==== Body``; the references are left out.
+
+    The front matter has no marks of its own: the abstract is what follows a line such as Abstract, up to the key words;
+    without one, the lines of 40 words or more that end as a sentence does and state no licence.
+    """
+    parts: dict[str, list[str]] = {}
+    part = ""
+    for _, line in decoder.lines(stream, name):
+        if mark := _MARK.match(line):
+            part = mark[1]
+        elif text := squeeze(line):
+            parts.setdefault(part, []).append(text)
+    yield Document((*_front_abstract(parts.get("Front", [])), *parts.get("Body", [])), name)
+
+
+def _front_abstract(lines: list[str]) -> list[str]:
+    for start, line in enumerate(lines):
+        if line.lower().rstrip(":") in _ABSTRACT_HEADINGS:
+            rest = lines[start + 1 :]
+            end = next((position for position, text in enumerate(rest) if _AFTER_ABSTRACT.match(text)), len(rest))
+            return [text for text in rest[:end] if " " in text]
+    return [line for line in lines if _is_abstract(line)]
+
+
+def _is_abstract(line: str) -> bool:
+    is_licence = re.search(r"creative commons|copyright|open[- ]access|licen[cs]e", line, re.IGNORECASE)
+    return len(line.split()) >= 40 and line.endswith((".", "?", "!")) and not is_licence

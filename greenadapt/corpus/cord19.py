@@ -1,0 +1,144 @@
+"""CORD-19: the abstracts of ``metadata.csv`` and the body paragraphs of ``document_parses``."""
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from greenadapt.corpus.reading import Decoder, Document, input_errors, is_tar, open_binary, squeeze, tar_members
+from greenadapt.errors import InputError
+
+_COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
+_MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_embeddings.tar.gz")
+
+
+@dataclass
+class _Papers:
+    """What the metadata say: which parse to use of which paper, and which papers have their abstract."""
+
+    with_abstract: set[str] = field(default_factory=set)
+    parses: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    """cord_uid to (whether it is only the PDF's, file name)."""
+
+
+def is_release(path: str, kind: str) -> bool:
+    """Whether ``path`` is a whole release: its extracted folder, or the one-file archive."""
+    if kind not in ("cord19", "auto"):
+        return False
+    if Path(path).is_dir():
+        return kind == "cord19" or all((Path(path) / mark).exists() for mark in _MARKS[:2])
+    return is_tar(path) and (kind == "cord19" or _looks_like_release(path))
+
+
+def _looks_like_release(path: str) -> bool:
+    """Whether one of the first members has a name of the release (an archive is not read to its end to find out)."""
+    with input_errors(path), open_binary(path) as stream:
+        for position, (name, _) in enumerate(tar_members(stream)):
+            if position == 3:
+                break
+            if not set(_MARKS).isdisjoint(PurePosixPath(name).parts):
+                return True
+    return False
+
+
+def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
+    """A release in two streaming passes, since an archive may hold the parses before the metadata.
+
+    The first pass yields each paper's abstract and notes the file name of its parse: PMC's if it has one, since it is
+    cleaner, else the first of the PDF's; several rows of one ``cord_uid`` are one paper. The second yields the body
+    paragraphs of those parses, and the parse's own abstract where the metadata had none. So a paper may be two
+    documents, and only file names are held. ``repeated_parses`` counts the parses left out, ``missing_parses`` those
+    named but not there.
+    Raises InputError if there is no ``metadata.csv`` or it lacks a column.
+    """
+    papers = _Papers()
+    for name, stream in _release_files(path, parses=False):
+        if PurePosixPath(name).name == "metadata.csv":
+            yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
+            break
+    else:
+        raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
+    wanted = {file: uid not in papers.with_abstract for uid, (_, file) in papers.parses.items()}
+    for name, stream in _release_files(path, parses=True):
+        file = PurePosixPath(name)
+        if file.suffix != ".json":
+            continue
+        if file.name in wanted:
+            with_abstract = wanted.pop(file.name)
+            yield Document(tuple(_parse_lines(stream, f"{path}:{name}", decoder, with_abstract)), file.name)
+        else:
+            decoder.counts["repeated_parses"] += 1
+    decoder.counts["missing_parses"] += len(wanted)
+
+
+def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """A single parse as JSON: its abstract, where it has one, and its body paragraphs."""
+    yield Document(tuple(_parse_lines(stream, name, decoder, with_abstract=True)), name)
+
+
+def _release_files(path: str, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
+    """Name and stream of the files in the folder or the archive; those of the inner archive if ``parses``."""
+    if not Path(path).is_dir():
+        with open_binary(path) as stream:
+            for name, member in tar_members(stream):
+                yield from _with_inner(name, member, parses)
+        return
+    for file in sorted(Path(path).rglob("document_parses/**/*" if parses else "metadata.csv")):
+        if file.is_file():
+            with open_binary(str(file)) as stream:
+                yield file.relative_to(path).as_posix(), stream
+    for file in sorted(Path(path).rglob("document_parses.tar.gz")) if parses else ():
+        if not (file.parent / "document_parses").is_dir():
+            with open_binary(str(file)) as stream:
+                yield from tar_members(stream)
+
+
+def _with_inner(name: str, member: IO[bytes], parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
+    if PurePosixPath(name).name != "document_parses.tar.gz":
+        yield name, member
+    elif parses:
+        with gzip.open(member) as inner:
+            yield from tar_members(cast(IO[bytes], inner))
+
+
+def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decoder) -> Iterator[Document]:
+    csv.field_size_limit(2**31 - 1)
+    rows = csv.DictReader(line for _, line in decoder.lines(stream, name))
+    if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or ())]:
+        raise InputError(
+            f"{name} has no column {', '.join(missing)}, it has: {', '.join(rows.fieldnames or ())}",
+            "use a release of 2020-05-26 or later",
+        )
+    for row in rows:
+        uid = row["cord_uid"]
+        for is_pdf, column in enumerate(("pmc_json_files", "pdf_json_files")):
+            if files := (row[column] or "").split(";")[0].strip():
+                choice = (bool(is_pdf), PurePosixPath(files).name)
+                # A later row of the same paper replaces the choice only by PMC's parse for the PDF's.
+                if uid not in papers.parses or choice[0] < papers.parses[uid][0]:
+                    papers.parses[uid] = choice
+                break
+        if uid not in papers.with_abstract and (abstract := squeeze(row["abstract"] or "")):
+            papers.with_abstract.add(uid)
+            yield Document((abstract,), uid)
+
+
+def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: bool) -> Iterator[str]:
+    """The paragraphs of one parse; a body that is missing gives none."""
+    try:
+        parse: Any = json.loads(decoder.decode(stream.read(), name))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{name} is not JSON ({error})", "give a CORD-19 parse, or rename JSON lines to .jsonl"
+        ) from None
+    if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
+        keys = ", ".join(parse) if isinstance(parse, dict) else type(parse).__name__
+        raise InputError(f"{name} is not a CORD-19 parse: no body_text, it has: {keys}", "rename JSON lines to .jsonl")
+    parts = ("abstract", "body_text") if with_abstract else ("body_text",)
+    for part in parts:
+        for paragraph in parse.get(part) or ():
+            if text := squeeze(paragraph.get("text") or ""):
+                yield text

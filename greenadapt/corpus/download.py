@@ -1,0 +1,205 @@
+"""Downloads that say their size first, go on where they stopped, and are checked."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenadapt.corpus.recipes import Recipe, Source, file_name
+from greenadapt.errors import InputError, ResourceError
+from greenadapt.progress import Bar, Progress, Silent
+
+if TYPE_CHECKING:
+    import requests
+
+_BLOCK = 1 << 16  # bytes; what a cut connection can lose of what it brought
+_TIMEOUT = (10, 60)  # seconds to connect, and between two packets
+_ATTEMPTS = 5
+
+
+def local_path(source: Source, folder: Path) -> Path:
+    """Where a source lies: in the download folder if it is remote, where it says otherwise."""
+    return folder / file_name(source.url) if source.is_remote else Path(source.url)
+
+
+def is_fetched(recipe: Recipe, folder: Path) -> bool:
+    """Whether every remote source lies in ``folder`` complete (a file has its own name only then)."""
+    return all(local_path(source, folder).is_file() for source in recipe.sources if source.is_remote)
+
+
+def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = None) -> None:
+    """Download what is not there yet into ``folder``.
+
+    A file is written as ``NAME.part``, on which a later run goes on, and renamed when it is complete and its checksum,
+    where one is known, is right. Raises ResourceError if the disk is too small, InputError if the server refuses or a
+    checksum or size is wrong (the file is removed then).
+    """
+    progress = progress or Silent()
+    missing = [source for source in sources if source.is_remote and not local_path(source, folder).exists()]
+    if not missing:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with _session() as session:
+        sizes = {source.url: source.size or _announced_size(session, source.url) for source in missing}
+        _say_sizes(sizes, folder, progress)
+        for source in missing:
+            target = local_path(source, folder)
+            with progress.bar(target.name, sizes[source.url] or None, "bytes") as bar:
+                _fetch_one(session, source, target, bar)
+
+
+def _session() -> "requests.Session":
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3.util import Retry
+
+    retry = Retry(
+        total=_ATTEMPTS, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
+    )
+    session = requests.Session()
+    # Sizes, ranges and checksums are those of the file itself.
+    session.headers["Accept-Encoding"] = "identity"
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retry))
+    return session
+
+
+def _announced_size(session: "requests.Session", url: str) -> int:
+    """The file's size in bytes as the server says before sending it; 0 where it does not."""
+    import requests
+
+    if not url.startswith("http"):
+        return 0
+    try:
+        answer = session.head(url, allow_redirects=True, timeout=_TIMEOUT)
+    except requests.RequestException as error:
+        raise _refused(url, str(error)) from error
+    if answer.status_code == 404:
+        raise _refused(url, "404 Not Found")
+    return int(answer.headers.get("Content-Length", 0)) if answer.ok else 0
+
+
+def _refused(url: str, why: str) -> InputError:
+    return InputError(f"{url} cannot be downloaded ({why})", "check the address and the network, then run it again")
+
+
+def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
+    """Say how much will be downloaded; ResourceError if the disk has less room (bytes there already count as room)."""
+    present = sum(path.stat().st_size for url in sizes if (path := folder / f"{file_name(url)}.part").exists())
+    needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
+    unknown = sum(not size for size in sizes.values())
+    more = f" and {unknown} files of unknown size" if unknown else ""
+    progress.note(f"downloading {len(sizes)} files, {needed / 1e6:,.1f} MB{more}, to {folder}")
+    if needed > free:
+        raise ResourceError(
+            f"the download needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free",
+            "make room, or use a workspace on another disk",
+        )
+
+
+def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
+    part = target.with_name(f"{target.name}.part")
+    if source.url.startswith("http"):
+        _download(session, source.url, part, bar)
+    else:
+        _copy(source.url, part, bar)
+    try:
+        _verify(session, source, part)
+    except InputError:
+        part.unlink()
+        raise
+    part.replace(target)
+
+
+def _copy(url: str, part: Path, bar: Bar) -> None:
+    """Other stores, such as s3: from the beginning."""
+    import smart_open
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    try:
+        stream = smart_open.open(url, "rb", compression="disable")
+    except (OSError, ValueError, BotoCoreError, ClientError) as error:
+        raise _refused(url, str(error)) from error
+    with stream, open(part, "wb") as file:
+        while block := stream.read(_BLOCK):
+            file.write(block)
+            bar.advance(len(block))
+
+
+def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
+    """Fetch ``url`` into ``part``, going on after a cut connection for as long as each attempt brings something."""
+    import requests
+
+    start = part.stat().st_size if part.exists() else 0
+    bar.advance(start)
+    failures = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            return _receive(session, url, part, bar)
+        except requests.RequestException as error:
+            after = part.stat().st_size if part.exists() else 0
+            failures = 0 if after > before else failures + 1
+            if failures == _ATTEMPTS:
+                raise _refused(url, str(error)) from error
+
+
+def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
+    """One request: the rest of the file, or all of it from a server that gives no ranges."""
+    import requests
+
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+        if answer.status_code == 416 and answer.headers.get("Content-Range") == f"bytes */{have}":
+            return  # complete already
+        if answer.status_code == 416:
+            part.unlink()
+            raise requests.ConnectionError(f"{url} has changed since the download began")
+        if not answer.ok:
+            raise _refused(url, f"{answer.status_code} {answer.reason}")
+        resumed = answer.status_code == 206
+        if have and not resumed:
+            bar.advance(-have)
+        expected = answer.headers.get("Content-Length")
+        received = 0
+        with open(part, "ab" if resumed else "wb") as file:
+            for block in answer.iter_content(_BLOCK):
+                file.write(block)
+                received += len(block)
+                bar.advance(len(block))
+        if expected is not None and received < int(expected):
+            raise requests.ConnectionError(f"{received} of {expected} bytes received")
+
+
+def _verify(session: "requests.Session", source: Source, path: Path) -> None:
+    """InputError if the size or a known checksum is not that of the file."""
+    if source.size and path.stat().st_size != source.size:
+        raise _mismatch(source.url, "bytes", path.stat().st_size, source.size)
+    if source.sha256:
+        _compare(source.url, path, "sha256", source.sha256.lower())
+    if source.md5_beside:
+        answer = session.get(f"{source.url}.md5", timeout=_TIMEOUT)
+        found = re.search(r"\b[0-9a-fA-F]{32}\b", answer.text) if answer.ok else None
+        if not found:
+            raise InputError(
+                f"{source.url}.md5 holds no MD5 ({answer.status_code})", "take md5_beside out of the recipe"
+            )
+        _compare(source.url, path, "md5", found[0].lower())
+
+
+def _compare(url: str, path: Path, algorithm: str, expected: str) -> None:
+    with open(path, "rb") as file:
+        # MD5 is the publisher's choice and guards against damage only.
+        actual = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+    if actual != expected:
+        raise _mismatch(url, algorithm.upper(), actual, expected)
+
+
+def _mismatch(url: str, what: str, actual: Any, expected: Any) -> InputError:
+    return InputError(
+        f"{url}: {what} is {actual}, must be {expected}",
+        "the bad file is removed: download it again, or correct the recipe",
+    )

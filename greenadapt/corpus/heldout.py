@@ -1,0 +1,29 @@
+"""Documents kept out of training, chosen by their content so that every run and every copy chooses the same."""
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+from greenadapt.corpus.reading import Document
+
+HELDOUT = "heldout.txt"
+
+
+def without_heldout(documents: Iterable[Document], share: float, folder: Path) -> Iterator[Document]:
+    """The documents to train on; the others, a ``share`` of all, go to ``heldout.txt`` in
+    ``folder``, one paragraph a line."""
+    if not share:
+        yield from documents
+        return
+    with open(folder / HELDOUT, "w", encoding="utf-8", newline="\n") as file:
+        for document in documents:
+            if _draw(document) >= share:
+                yield document
+            else:
+                file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
+
+
+def _draw(document: Document) -> float:
+    """A number in [0, 1) that only the text decides."""
+    digest = blake2b("\n".join(document.lines).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64

@@ -1,0 +1,55 @@
+"""Which words occur in a task's files."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from greenadapt.corpus.reading import Decoder, input_errors, open_binary
+from greenadapt.corpus.splitter import WordSplitter
+from greenadapt.errors import InputError
+
+
+def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:
+    """The words of the files' texts.
+
+    Of JSON and JSON lines (by suffix) every string is text, whatever its field; of other files every line is, tags and
+    all: a few words too many do no harm, one too few would. Raises ``InputError`` where a file cannot be read.
+    """
+    return {word for path in paths for text in _texts(str(path)) for word in splitter.split(text)}
+
+
+def _texts(path: str) -> Iterator[str]:
+    name = path.removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz").removesuffix(".zst")
+    with input_errors(path), open_binary(path) as stream:
+        decoder = Decoder()
+        if name.endswith(".json"):
+            yield from _strings(_parse(decoder.decode(stream.read(), path), path))
+            return
+        for number, line in decoder.lines(stream, path):
+            if not name.endswith((".jsonl", ".ndjson")):
+                yield line
+            elif line.strip():
+                yield from _strings(_parse(line, f"{path}, line {number}"))
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{where} is not JSON ({error})") from None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        # Tokens of a sentence that is split already are words of one text.
+        if value and all(isinstance(item, str) for item in value):
+            yield " ".join(value)
+        else:
+            for item in value:
+                yield from _strings(item)

@@ -1,0 +1,156 @@
+"""The corpus ``pydocs``: docstrings of the installed packages and the standard library, parsed and never imported."""
+
+import ast
+import hashlib
+import platform
+import sysconfig
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from greenadapt.corpus.markup import paragraphs
+from greenadapt.corpus.reading import Document
+from greenadapt.errors import MissingError
+from greenadapt.processes import worker_pool
+
+_SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+_OWN = "greenadapt"
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed distribution, or the standard library as ``python``."""
+
+    name: str
+    version: str
+    root: Path
+    files: tuple[str, ...]
+    """Paths of its Python sources relative to ``root``, sorted."""
+
+
+def find_packages(names: Sequence[str] = ()) -> list[Package]:
+    """The packages beside the running interpreter, sorted by name; ``names`` limits them.
+
+    Tests and greenadapt itself are left out. Raises MissingError for a name that is not installed.
+    """
+    found = {"python": _standard_library()}
+    for root in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
+        for distribution in metadata.distributions(path=[root]):
+            package = _package(distribution, Path(root))
+            # A removed package can leave a folder without metadata behind.
+            if package.name not in ("", _OWN):
+                found[package.name] = package
+    if unknown := sorted(set(names) - set(found)):
+        raise MissingError(
+            f"no package {', '.join(unknown)} beside this Python",
+            f"install it, or choose among: {', '.join(sorted(found))}",
+        )
+    return [found[name] for name in sorted(names or found)]
+
+
+def pydocs_versions(names: Sequence[str] = ()) -> dict[str, str]:
+    """Version of each package that the corpus reads, and of Python."""
+    return {package.name: package.version for package in find_packages(names)}
+
+
+def read_pydocs(
+    names: Sequence[str] = (), *, counts: Counter[str] | None = None, workers: int = 1
+) -> Iterator[Document]:
+    """Each docstring as a document named ``package/path.py:qualified.name``, in order of package, path and line.
+
+    The order does not depend on ``workers``, the number of processes. ``counts`` receives ``unparsable_files``.
+    """
+    counts = Counter() if counts is None else counts
+    tasks = [(package.name, package.root, file) for package in find_packages(names) for file in package.files]
+    if workers == 1:
+        yield from _collect(map(_read_file, tasks), counts)
+        return
+    with worker_pool(workers) as pool:
+        try:
+            yield from _collect(pool.map(_read_file, tasks, chunksize=64), counts)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _collect(results: Iterable[list[Document] | None], counts: Counter[str]) -> Iterator[Document]:
+    for documents in results:
+        if documents is None:
+            counts["unparsable_files"] += 1
+        else:
+            yield from documents
+
+
+def fingerprint_pydocs(names: Sequence[str] = ()) -> dict[str, str]:
+    """SHA-256 of each package's name, version and sources."""
+    result = {}
+    for package in find_packages(names):
+        digest = hashlib.sha256(f"{package.name} {package.version}".encode())
+        for file in package.files:
+            content = (package.root / file).read_bytes()
+            digest.update(f"\0{file}\0{len(content)}\0".encode() + content)
+        result[package.name] = digest.hexdigest()
+    return result
+
+
+def docstrings(source: str | bytes) -> Iterator[tuple[str, str]]:
+    """Qualified name ("" for the module) and raw docstring of every module, class and function, in order of line.
+
+    Raises SyntaxError or ValueError for a source that this Python cannot parse.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        tree = ast.parse(source)
+    yield from _docstrings(tree, "")
+
+
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+        text := ast.get_docstring(node, clean=False)
+    ):
+        yield name, text
+    # Only statements can hold definitions: expressions, the bulk of a tree, are not visited.
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        children = getattr(node, block, ())
+        for child in children if isinstance(children, list) else ():
+            inner = getattr(child, "name", None) if isinstance(child, ast.stmt) else None
+            yield from _docstrings(child, f"{name}.{inner}".lstrip(".") if inner else name)
+
+
+def _read_file(task: tuple[str, Path, str]) -> list[Document] | None:
+    """The documents of one source; None if it cannot be parsed."""
+    package, root, file = task
+    content = (root / file).read_bytes()
+    if b'"""' not in content and b"'''" not in content:
+        return []
+    try:
+        found = [(name, paragraphs(text)) for name, text in docstrings(content)]
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return [Document(tuple(lines), f"{package}/{file}:{name}") for name, lines in found if lines]
+
+
+def _is_wanted(path: Path) -> bool:
+    return (
+        path.suffix == ".py"
+        and _SKIPPED_FOLDERS.isdisjoint(path.parts)
+        and ".." not in path.parts
+        and not path.name.startswith("test_")
+        and path.name != "conftest.py"
+    )
+
+
+def _package(distribution: metadata.Distribution, root: Path) -> Package:
+    name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+    files = {str(file) for file in distribution.files or () if _is_wanted(Path(file)) and (root / file).is_file()}
+    return Package(name, distribution.version, root, tuple(sorted(files)))
+
+
+def _standard_library() -> Package:
+    root = Path(sysconfig.get_path("stdlib"))
+    relative = (path.relative_to(root) for path in root.rglob("*.py"))
+    files = sorted(path.as_posix() for path in relative if _is_wanted(path))
+    return Package("python", platform.python_version(), root, tuple(files))

@@ -1,0 +1,209 @@
+"""From files to documents: which reader reads what, and the readers of plain text, JSON lines, CSV and TSV."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any
+
+from greenadapt.corpus import articles, cord19, pydocs
+from greenadapt.corpus.download import is_fetched, local_path
+from greenadapt.corpus.reading import Decoder, Document, is_tar, open_binary, tar_members
+from greenadapt.corpus.recipes import Recipe, format_of, path_sha256
+from greenadapt.errors import InputError, MissingError
+
+_FIELD_LIMIT = 2**31 - 1
+# An archive of PMC holds file lists beside the articles, and its .txt files are articles with marks.
+_PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
+
+
+class Reading:
+    """One pass over a corpus: iterate over ``documents()``, then look at ``counts``.
+
+    ``counts``: ``documents``, ``lines``, and where they are not 0 ``replaced`` (broken UTF-8 sequences),
+    ``empty_documents``, ``skipped_files`` (of a kind that no reader knows, in a folder or an archive),
+    ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses`` (CORD-19).
+    """
+
+    def __init__(self, recipe: Recipe, paths: tuple[str, ...], *, strict: bool, workers: int) -> None:
+        self.recipe = recipe
+        self._paths = paths
+        self._decoder = Decoder(strict)
+        self._workers = workers
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was read and what was left out so far."""
+        return dict(sorted(self._decoder.counts.items()))
+
+    def documents(self) -> Iterator[Document]:
+        """The documents in order of the sources; InputError if a file is not what it should be, or none has text."""
+        counts: Counter[str] = self._decoder.counts
+        counts.clear()
+        for document in self._read():
+            if not document.lines:
+                counts["empty_documents"] += 1
+                continue
+            counts["documents"] += 1
+            counts["lines"] += len(document.lines)
+            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
+            yield Document(tuple(lines), document.name)
+        if not counts["documents"]:
+            raise InputError(f"corpus {self.recipe.name} has no text in {len(self._paths)} sources", self._what_to_do())
+
+    def fingerprint(self) -> dict[str, str]:
+        """SHA-256 of each source by its address or path, a folder's as one; of each package's sources for pydocs."""
+        if self.recipe.format == "pydocs":
+            return pydocs.fingerprint_pydocs(self.recipe.packages)
+        return {
+            source.url: path_sha256(Path(path)) for source, path in zip(self.recipe.sources, self._paths, strict=True)
+        }
+
+    def _what_to_do(self) -> str:
+        skipped = self._decoder.counts["skipped_files"]
+        return (
+            f"{skipped} files of unknown kinds were skipped: name theirs with --format"
+            if skipped
+            else "check the files"
+        )
+
+    def _read(self) -> Iterator[Document]:
+        if self.recipe.format == "pydocs":
+            counts = self._decoder.counts
+            yield from pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
+        for path in self._paths:
+            yield from _read_path(path, self.recipe, self._decoder)
+
+
+def open_corpus(recipe: Recipe, download_folder: Path, *, strict: bool = False, workers: int = 1) -> Reading:
+    """A reading of a corpus whose remote sources lie in ``download_folder``; MissingError if one does not yet."""
+    if not is_fetched(recipe, download_folder):
+        raise MissingError(
+            f"corpus {recipe.name} is not downloaded to {download_folder}",
+            f"greenadapt corpus prepare {recipe.name} --download",
+        )
+    paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
+    return Reading(recipe, paths, strict=strict, workers=workers)
+
+
+def _read_path(path: str, recipe: Recipe, decoder: Decoder) -> Iterator[Document]:
+    """The documents of a file, a folder's files in order of path, or an archive's members in their order."""
+    if cord19.is_release(path, recipe.format):
+        yield from cord19.read_release(path, decoder)
+        return
+    if Path(path).is_dir():
+        for file in sorted(Path(path).rglob("*")):
+            if file.is_file() and not file.name.startswith("."):
+                yield from _read_file(str(file), recipe, decoder)
+        return
+    yield from _read_file(path, recipe, decoder)
+
+
+def _read_file(path: str, recipe: Recipe, decoder: Decoder) -> Iterator[Document]:
+    if not is_tar(path):
+        yield from _read_stream(path, open_binary(path), recipe, decoder)
+        return
+    with open_binary(path) as stream:
+        for name, content in tar_members(stream):
+            yield from _read_stream(f"{path}:{name}", content, recipe, decoder)
+
+
+def _read_stream(
+    name: str, opening: AbstractContextManager[IO[bytes]], recipe: Recipe, decoder: Decoder
+) -> Iterator[Document]:
+    told = format_of(name)
+    kind = {"auto": told, "pmc": _PMC_MEMBERS.get(told, "")}.get(recipe.format, recipe.format)
+    if kind not in _READERS:
+        decoder.counts["skipped_files"] += 1
+        return
+    with opening as stream:
+        yield from _READERS[kind](stream, name, recipe.fields, decoder)
+
+
+def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Plain text: each line that is not empty is a document of one line."""
+    for number, line in decoder.lines(stream, name):
+        if text := line.strip():
+            yield Document((text,), f"{name}:{number}")
+
+
+def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """JSON lines: the texts in ``fields`` of each object, in that order; a line break inside one ends a paragraph."""
+    for number, line in decoder.lines(stream, name):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InputError(f"{where} is not JSON ({error})", "one JSON object a line") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{where} is a {type(record).__name__}, not an object", 'such as {"text": "..."}')
+        yield Document(tuple(_record_lines(record, fields, where)), f"{name}:{number}")
+
+
+def _record_lines(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
+    for wanted in fields:
+        if wanted not in record:
+            raise _no_field(where, "field", wanted, list(record))
+        value = record[wanted]
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise InputError(
+                f"{where}: field {wanted} is a {type(value).__name__}, not text", "choose another with --field"
+            )
+        yield from _text_lines(value)
+
+
+def _text_lines(text: str) -> Iterator[str]:
+    return (stripped for line in text.split("\n") if (stripped := line.strip()))
+
+
+def _no_field(where: str, what: str, wanted: str, present: list[str]) -> InputError:
+    return InputError(f"{where} has no {what} {wanted}, it has: {', '.join(present)}", "choose one with --field")
+
+
+def read_csv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Comma-separated values with a header: the columns ``fields`` of each row, in that order."""
+    yield from _read_table(stream, name, fields, decoder, "excel")
+
+
+def read_tsv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Tab-separated values with a header, quoted as spreadsheets do."""
+    yield from _read_table(stream, name, fields, decoder, "excel-tab")
+
+
+def _read_table(
+    stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder, dialect: str
+) -> Iterator[Document]:
+    csv.field_size_limit(_FIELD_LIMIT)
+    rows = csv.reader((line for _, line in decoder.lines(stream, name)), dialect)
+    try:
+        header = next(rows, None)
+        if header is None:
+            return
+        for wanted in fields:
+            if wanted not in header:
+                raise _no_field(name, "column", wanted, header)
+        columns = [header.index(wanted) for wanted in fields]
+        for row in rows:
+            cells = (row[column] for column in columns if column < len(row))
+            yield Document(tuple(line for cell in cells for line in _text_lines(cell)), f"{name}:{rows.line_num}")
+    except csv.Error as error:
+        raise InputError(
+            f"{name}, line {rows.line_num} is not {dialect} ({error})", "quote it, or give JSON lines"
+        ) from None
+
+
+_READERS: dict[str, Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]] = {
+    "text": read_text,
+    "jsonl": read_json_lines,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "cord19": cord19.read_parse,
+    "xml": articles.read_xml,
+    "pmc": articles.read_pmc_text,
+}

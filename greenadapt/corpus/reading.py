@@ -1,0 +1,135 @@
+"""What every reader shares: documents, counts, decoding, and opening compressed and remote files."""
+
+import lzma
+import re
+import tarfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO
+
+from greenadapt.errors import InputError, MissingError
+
+_BLOCK = 1 << 16
+_LINES_CHECKED = 100
+"""A NUL byte in one of the first lines says that a file is binary; later ones are the text's own dirt."""
+_TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text: its paragraphs, one line each, and where it comes from."""
+
+    lines: tuple[str, ...]
+    name: str = ""
+
+
+@dataclass
+class Decoder:
+    """UTF-8 bytes to text: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
+
+    strict: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
+
+    def decode(self, data: bytes, where: str) -> str:
+        """``data`` as text; InputError naming ``where`` and the byte if it is not UTF-8 and ``strict``."""
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if self.strict:
+                raise InputError(
+                    f"{where}: byte {error.start + 1} (0x{data[error.start]:02x}) is not UTF-8",
+                    "convert the file to UTF-8, or leave out --strict to count and replace such bytes",
+                ) from None
+            text = data.decode("utf-8", errors="replace")
+            self.counts["replaced"] += text.count("\ufffd") - data.count("\ufffd".encode())
+            return text
+
+    def without_surrogates(self, text: str, where: str) -> str:
+        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, is as a broken byte."""
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            if self.strict:
+                raise InputError(
+                    f"{where}: character {error.start + 1} is a lone surrogate",
+                    "correct it, or leave out --strict to count and replace such characters",
+                ) from None
+            self.counts["replaced"] += sum("\ud800" <= character <= "\udfff" for character in text)
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text
+
+    def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+        """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
+        for number, line in enumerate(stream, start=1):
+            if number <= _LINES_CHECKED:
+                _refuse_binary(line[:_BLOCK], name)
+            text = line.removeprefix(_BOM) if number == 1 else line
+            yield number, self.decode(text, f"{name}, line {number}")
+
+    def blocks(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
+        """The file in blocks of whole lines, as sound UTF-8."""
+        start = 1
+        while block := stream.read(_BLOCK) + stream.readline():
+            yield self.decode(block, f"{name}, from line {start}").encode()
+            start += block.count(b"\n")
+
+
+def _refuse_binary(head: bytes, name: str) -> None:
+    if b"\0" in head:
+        raise InputError(
+            f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or name its format with --format"
+        )
+
+
+@contextmanager
+def input_errors(name: str) -> Iterator[None]:
+    """Turn what a missing, unreadable, truncated or damaged file raises into one line that names it."""
+    from backports.zstd import ZstdError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingError(f"{name} does not exist", "check the path") from error
+    except (IsADirectoryError, PermissionError) as error:
+        raise InputError(f"{name} cannot be read ({error.strerror})", "check the path and its permissions") from error
+    except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ZstdError) as error:
+        raise InputError(f"{name} is truncated or damaged ({error})", "fetch it or compress it again") from error
+    except OSError as error:
+        raise InputError(f"{name} cannot be read ({error})", "fetch it or compress it again") from error
+
+
+@contextmanager
+def open_binary(path: str) -> Iterator[IO[bytes]]:
+    """A file's bytes, decompressed by its suffix (gz, bz2, xz, zst), from the disk, http(s) or s3."""
+    import smart_open
+
+    compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
+    with input_errors(path), smart_open.open(path, "rb", compression=compression) as stream:
+        yield stream
+
+
+def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    """The regular files of a tar archive in order, each with a stream; nothing is extracted, no path is trusted."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        while member := archive.next():
+            if member.isfile() and (content := archive.extractfile(member)):
+                yield member.name, content
+            # tarfile remembers every member; a bulk archive has hundreds of thousands of them.
+            archive.members = []  # type: ignore[attr-defined]
+
+
+def squeeze(text: str) -> str:
+    """``text`` with every run of white space as one space, none at the ends."""
+    return " ".join(text.split())
+
+
+def is_tar(path: str) -> bool:
+    """Whether the name is that of a tar archive, compressed or not."""
+    return bool(_TAR.search(path.lower()))

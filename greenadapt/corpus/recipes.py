@@ -1,0 +1,219 @@
+"""Recipes: what a corpus is called, where its text comes from, and in which format it is."""
+
+import difflib
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from greenadapt.corpus.reading import input_errors
+from greenadapt.errors import InputError, MissingError
+from greenadapt.names import path_name
+
+FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
+"""``xml`` is PubMed or JATS, told by the elements; ``auto`` tells each file of a folder or an archive by its suffix."""
+
+_SUFFIXES = {
+    ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
+    ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
+}  # fmt: skip
+_COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
+_PACKAGED = Path(__file__).parent.parent / "corpora"
+_IN_CHECKOUT = Path(__file__).parent.parent.parent / "corpora"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder on disk, or a file to download."""
+
+    url: str
+    sha256: str = ""
+    size: int = 0
+    """Bytes, where the publisher says; 0: unknown."""
+    md5_beside: bool = False
+    """Whether the publisher keeps the file's MD5 at ``url`` + ``.md5``."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it has to be downloaded."""
+        return "://" in self.url
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A corpus: its name in a workspace, its format and its sources."""
+
+    name: str
+    title: str
+    licence: str
+    format: str
+    sources: tuple[Source, ...] = ()
+    fields: tuple[str, ...] = ("text",)
+    """The fields of JSON lines, or the columns of CSV and TSV, that hold text."""
+    packages: tuple[str, ...] = ()
+    """pydocs: only these packages; none means all."""
+    about: str = ""
+    given: str = ""
+    """What ``--corpus`` said, without folders; for the command in a model card."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it needs no network."""
+        return not any(source.is_remote for source in self.sources)
+
+
+def list_recipes() -> list[Recipe]:
+    """The recipes that come with greenadapt, by name."""
+    folder = _PACKAGED if _PACKAGED.is_dir() else _IN_CHECKOUT
+    return [read_recipe(path) for path in sorted(folder.glob("*.toml"))]
+
+
+def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of that name, of that ``.toml`` file, or one that reads that file, folder or URL as text.
+
+    ``overrides`` replaces ``format``, ``fields`` or ``packages``. The corpus of a path is named by its last part and
+    eight digits of the hash of the whole path. Raises MissingError, with the near names, if there is no such recipe or
+    file, and InputError if the recipe is wrong or the format cannot be told from the suffix.
+    """
+    recipe = _find(name_or_path, dict(overrides or {}))
+    given = PurePosixPath(name_or_path).name
+    recipe = replace(recipe, given=given, **{key: _as_tuple(value) for key, value in (overrides or {}).items()})
+    _check(recipe, name_or_path)
+    return recipe
+
+
+def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
+    known = {recipe.name: recipe for recipe in list_recipes()}
+    if name_or_path in known:
+        return known[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix == ".toml" and path.is_file():
+        return replace(read_recipe(path), name=path_name(str(path.resolve())))
+    is_url = re.match(r"(https?|s3)://", name_or_path)
+    if not is_url and not path.exists():
+        near = difflib.get_close_matches(name_or_path, known, n=3, cutoff=0.4)
+        raise MissingError(
+            f"no corpus and no file is called {name_or_path}",
+            f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(known)}, or give a path",
+        )
+    url = name_or_path if is_url else str(path.resolve())
+    told = "auto" if path.is_dir() else format_of(url)
+    if not told and not overrides.get("format"):
+        raise InputError(
+            f"{name_or_path}: the format cannot be told from the name", f"give --format, one of {', '.join(FORMATS)}"
+        )
+    return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", told, (Source(url),))
+
+
+def corpus_name(name_or_path: str) -> str:
+    """The workspace name of what ``--corpus`` says, whether it is there or not."""
+    path = Path(name_or_path)
+    if name_or_path in {recipe.name for recipe in list_recipes()}:
+        return name_or_path
+    if re.match(r"(https?|s3)://", name_or_path):
+        return path_name(name_or_path)
+    return path_name(str(path.resolve())) if path.exists() else name_or_path
+
+
+def format_of(name: str) -> str:
+    """The format that a file's suffix, under one of compression, says; "" if it says none."""
+    path = PurePosixPath(name.partition("?")[0].lower() if "://" in name else name.lower())
+    if path.suffix in _COMPRESSIONS:
+        path = path.with_suffix("")
+    return "auto" if path.suffix == ".tgz" else _SUFFIXES.get(path.suffix, "")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a TOML file, named like it; paths in it are relative to it.
+
+    Raises InputError naming the file and the key that is unknown, missing or of the wrong type.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML ({error})", "see corpora/README.md for the format") from None
+    where = str(path)
+    _check_keys(content, {f.name for f in fields(Recipe)} - {"name", "given"}, ("title", "licence", "format"), where)
+    sources = content.pop("sources", [])
+    if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
+        raise InputError(f"{where}: sources is not a list of tables", "write each as [[sources]] with a url")
+    expanded = (each for source in sources for each in _expand(source, where, path.parent))
+    recipe = Recipe(
+        name=path.stem, sources=tuple(expanded), **{key: _as_tuple(value) for key, value in content.items()}
+    )
+    _check(recipe, where)
+    return recipe
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_keys(table: Mapping[str, Any], known: Iterable[str], required: Iterable[str], where: str) -> None:
+    known = sorted(known)
+    for key in table:
+        if key not in known:
+            raise InputError(f"{where}: unknown key {key}", f"the keys are {', '.join(known)}")
+    for key in required:
+        if key not in table:
+            raise InputError(f"{where}: key {key} is missing", f"the keys are {', '.join(known)}")
+
+
+def _check(recipe: Recipe, where: str) -> None:
+    for key in ("title", "licence", "format", "about"):
+        if not isinstance(getattr(recipe, key), str):
+            raise InputError(f"{where}: {key} is not a string", f'write {key} = "..."')
+    for key in ("fields", "packages"):
+        value = getattr(recipe, key)
+        if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
+            raise InputError(f"{where}: {key} is not a list of strings", f'write {key} = ["..."]')
+    if recipe.format not in FORMATS:
+        raise InputError(f"{where}: unknown format {recipe.format}", f"the formats are {', '.join(FORMATS)}")
+    if (recipe.format == "pydocs") == bool(recipe.sources):
+        raise InputError(
+            f"{where}: format {recipe.format} with {len(recipe.sources)} sources",
+            "pydocs has none, every other format needs one",
+        )
+    remote = [file_name(source.url) for source in recipe.sources if source.is_remote]
+    if twice := sorted({name for name in remote if remote.count(name) > 1}):
+        raise InputError(f"{where}: two sources have the file name {twice[0]}", "make two recipes of them")
+
+
+def file_name(url: str) -> str:
+    """The file name that a download gets: the last part of its URL, letters, digits and ``._-`` only, never hidden."""
+    last = PurePosixPath(url.partition("?")[0].partition("#")[0].rstrip("/")).name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip(".-") or "download"
+
+
+def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
+    """A source, or the numbered ones of a URL with ``{number:04d}`` from ``first`` to ``last``."""
+    _check_keys(table, {*(f.name for f in fields(Source)), "first", "last"}, ("url",), where)
+    kinds = {"url": str, "sha256": str, "size": int, "md5_beside": bool, "first": int, "last": int}
+    for key, value in table.items():
+        if type(value) is not kinds[key]:
+            raise InputError(f"{where}: {key} of a source is {value!r}", f"it must be of type {kinds[key].__name__}")
+    rest = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
+    url = str(table["url"])
+    if "://" not in url:
+        url = str((folder / url).resolve())
+    if "first" not in table and "last" not in table:
+        return [Source(url, **rest)]
+    if not {"first", "last"} <= set(table) or not re.search(r"\{number(:0\dd)?\}", url):
+        raise InputError(f"{where}: {url} is no numbered source", "give first, last and a url with {number:04d}")
+    return [Source(url.format(number=number), **rest) for number in range(table["first"], table["last"] + 1)]
+
+
+def path_sha256(path: Path) -> str:
+    """SHA-256 of a file (streamed), or of the names and contents of a folder's files, in hexadecimal."""
+    if not path.is_dir():
+        with input_errors(str(path)), open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file_path in sorted(path.rglob("*")):
+        if file_path.is_file():
+            digest.update(f"{file_path.relative_to(path).as_posix()}\0{path_sha256(file_path)}\n".encode())
+    return digest.hexdigest()

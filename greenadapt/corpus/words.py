@@ -1,0 +1,233 @@
+"""The prepared corpus: a vocabulary with counts, and all text as numbers of its words, line by line in random order."""
+
+import shutil
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.arrays import ArrayFile, Streamed, write_arrays
+from greenadapt.config import CorpusConfig
+from greenadapt.corpus.shuffle import BoolArray, LineFile, Shuffle, write_array
+from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
+from greenadapt.corpus.stream import Document, DocumentLog, Int32Array, Numbering, make_batches, split_batches
+from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.progress import Progress
+from greenadapt.vocabulary import IntArray, read_vocabulary, write_vocabulary
+
+VOCABULARY_FILE = "vocabulary.tsv"
+WORDS_FILE = "words.safetensors"
+MIN_MEMORY = 64 << 20
+DISK_PER_TEXT_BYTE = 2
+"""Bytes on disk a byte of text, about: at its peak a word is there twice, in four bytes each."""
+
+
+class PreparedCorpus:
+    """A folder that ``prepare_corpus`` wrote; nothing is read before it is asked for.
+
+    ``ids``, int32 ``(n_tokens,)``, are rows of ``words``; line ``i`` is ``ids[lines[i]:lines[i + 1]]``, with ``lines``
+    int64 ``(n_lines + 1,)``. Both are memory-mapped.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        arrays = ArrayFile(folder / WORDS_FILE)
+        self.ids: Int32Array = arrays["ids"]
+        self.lines: IntArray = arrays["lines"]
+        self.n_tokens = len(self.ids)
+        self.n_lines = len(self.lines) - 1
+        if self.n_lines < 0 or self.lines[-1] != self.n_tokens:
+            raise InputError(
+                f"{arrays.path}: its lines end elsewhere than at its {self.n_tokens} words", "prepare it again"
+            )
+
+    @classmethod
+    def open(cls, folder: Path) -> "PreparedCorpus":
+        """Open ``folder``; raises ``MissingError`` where it holds no prepared corpus."""
+        for name in (VOCABULARY_FILE, WORDS_FILE):
+            if not (folder / name).is_file():
+                raise MissingError(f"{folder} holds no prepared corpus: no {name}", "run greenadapt corpus prepare")
+        return cls(folder)
+
+    @property
+    def words(self) -> list[str]:
+        """The words, most frequent first, ties in the order of their characters' codes."""
+        return self._vocabulary[0]
+
+    @property
+    def counts(self) -> IntArray:
+        """How often each word occurs, int64 ``(n_words,)``."""
+        return self._vocabulary[1]
+
+    @cached_property
+    def _vocabulary(self) -> tuple[list[str], IntArray]:
+        return read_vocabulary(self.folder / VOCABULARY_FILE)
+
+
+def prepare_corpus(  # noqa: PLR0913
+    documents: Iterable[Document],
+    splitter_file: Path,
+    folder: Path,
+    config: CorpusConfig,
+    *,
+    workers: int,
+    max_memory: int,
+    progress: Progress,
+    size_hint: int | None = None,
+) -> dict[str, int]:
+    """Split ``documents`` as the tokenizer in ``splitter_file`` does, and write the two files of a prepared corpus.
+
+    One line of the result is one line of a document; lines without words are left out, and so are documents that
+    repeat an earlier one exactly (blank lines aside), unless ``config.keep_duplicates``. The bytes written do not
+    depend on ``workers`` or ``max_memory`` (bytes; the shuffle holds a quarter of it or less). ``folder`` also takes
+    temporary files. ``size_hint`` is the size of the text in bytes, where known. Returns what was counted.
+
+    All processes together take about 150 MB plus 40 MB a worker plus 200 bytes a distinct word (measured by
+    ``benchmarks/corpus.py``), and 40 bytes a document, however long the text is.
+    Raises ``InputError`` where there are no words, ``ResourceError`` where memory or disk would not be enough.
+    """
+    _check_resources(folder, max_memory, size_hint, progress)
+    temporary = folder / "temporary"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        text = LineFile(temporary / "ids", temporary / "lengths")
+        words, log = _write_text(documents, splitter_file, text, workers, progress, size_hint)
+        if not words:
+            raise InputError(f"the corpus ({len(log.hashes)} documents with text) holds no words", "give one with text")
+        kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else _first_of_each(log.hashes)
+        kept_lines = np.repeat(kept, np.frombuffer(log.n_lines, np.int64))
+        counts = _count(text, kept_lines, len(words))
+        order = _by_frequency(words, counts)
+        write_vocabulary(folder / VOCABULARY_FILE, [words[i] for i in order.tolist()], counts[order])
+        n_words = len(words)
+        del words
+        shuffle = Shuffle(temporary, config.seed, _n_buckets(text, max_memory))
+        _fill(shuffle, text, kept_lines, order, progress)
+        _write_shuffled(shuffle, temporary / "offsets", folder / WORDS_FILE, progress)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return {
+        "documents": len(kept),
+        "duplicates": int(len(kept) - kept.sum()),
+        "text_bytes": log.n_bytes,
+        "lines": shuffle.n_lines,
+        "tokens": shuffle.n_tokens,
+        "words": n_words,
+    }
+
+
+def _check_resources(folder: Path, max_memory: int, size_hint: int | None, progress: Progress) -> None:
+    if max_memory < MIN_MEMORY:
+        raise ResourceError(
+            f"--max-memory is {max_memory / 1e6:.3g} MB, preparing a corpus needs at least {MIN_MEMORY / 1e6:.3g} MB"
+        )
+    if size_hint is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = DISK_PER_TEXT_BYTE * size_hint, shutil.disk_usage(folder).free
+    progress.note(f"{size_hint / 1e6:.3g} MB of text: needs about {needed / 1e6:.3g} MB of disk in {folder}")
+    if needed > free:
+        raise ResourceError(
+            f"preparing the corpus needs about {needed / 1e6:.3g} MB of disk, {folder} has {free / 1e6:.3g} MB free",
+            "make room, or use another --workspace",
+        )
+
+
+def _write_text(
+    documents: Iterable[Document],
+    splitter_file: Path,
+    text: LineFile,
+    workers: int,
+    progress: Progress,
+    size_hint: int | None,
+) -> tuple[list[str], DocumentLog]:
+    """Write all documents to ``text``; returns the words in the order of their first use, and the documents' log."""
+    numbers, log = Numbering(), DocumentLog()
+    batches = make_batches(documents, log, cut_lines=WordSplitter(load_tokenizer(splitter_file)).chunkwise)
+    with (
+        open(text.ids, "wb") as ids_file,
+        open(text.lengths, "wb") as lengths_file,
+        closing(split_batches(batches, splitter_file, workers)) as split,
+        progress.bar("splitting text into words", size_hint, "bytes") as bar,
+    ):
+        unfinished = np.zeros(0, np.int32)  # the last line, which the next batch may continue
+        for batch in split:
+            row_of = np.fromiter(map(numbers.__getitem__, batch.words), np.int32, len(batch.words))
+            write_array(ids_file, row_of[batch.ids])
+            lengths = batch.lengths
+            if batch.continues:
+                lengths[0] += unfinished[0]
+            else:
+                write_array(lengths_file, unfinished)
+            write_array(lengths_file, lengths[:-1])
+            unfinished = lengths[-1:]
+            bar.advance(batch.n_bytes)
+        write_array(lengths_file, unfinished)
+    return list(numbers), log
+
+
+def _first_of_each(hashes: "array[int]") -> BoolArray:
+    first = np.zeros(len(hashes), bool)
+    first[np.unique(np.frombuffer(hashes, np.uint64), return_index=True)[1]] = True
+    return first
+
+
+def _count(text: LineFile, kept_lines: BoolArray, n_words: int) -> IntArray:
+    counts = np.zeros(n_words, np.int64)
+    for first, lengths, ids in text.blocks():
+        kept = np.repeat(kept_lines[first : first + len(lengths)], lengths)
+        counts += np.bincount(ids[kept], minlength=n_words)
+    return counts
+
+
+def _by_frequency(words: list[str], counts: IntArray) -> IntArray:
+    by_word = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
+    return by_word[np.argsort(-counts[by_word], kind="stable")]
+
+
+def _n_buckets(text: LineFile, max_memory: int) -> int:
+    """So many that a bucket, its lines' keys and its sorted copy stay well within ``max_memory``."""
+    return 1 + 8 * 4 * text.n_tokens // max_memory
+
+
+def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: IntArray, progress: Progress) -> None:
+    """Give ``shuffle`` the kept lines, with words numbered by their place in ``order``; removes ``text``."""
+    new_number = np.empty(len(order), np.int32)
+    new_number[order] = np.arange(len(order), dtype=np.int32)
+    with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
+        for first, lengths, ids in text.blocks():
+            kept = kept_lines[first : first + len(lengths)] & (lengths > 0)
+            shuffle.add(lengths[kept], new_number[ids[np.repeat(kept, lengths)]])
+            bar.advance(len(ids))
+    text.ids.unlink()
+    text.lengths.unlink()
+
+
+def _write_shuffled(shuffle: Shuffle, offsets: Path, path: Path, progress: Progress) -> None:
+    """Write ``ids`` and ``lines``; the offsets are known once the ids are written, so they wait in a file."""
+
+    def ids() -> Iterator[Int32Array]:
+        end = 0
+        with open(offsets, "wb") as file, progress.bar("shuffling lines", shuffle.n_tokens, "words") as bar:
+            write_array(file, np.zeros(1, np.int64))
+            for lengths, block in shuffle.lines():
+                write_array(file, np.cumsum(lengths, dtype=np.int64) + end)
+                end += len(block)
+                yield block
+                bar.advance(len(block))
+
+    def lines() -> Iterator[np.ndarray[Any, Any]]:
+        with open(offsets, "rb") as file:
+            while len(block := np.fromfile(file, np.int64, 1 << 20)):
+                yield block
+
+    arrays = {
+        "ids": Streamed((shuffle.n_tokens,), np.dtype(np.int32), ids()),
+        "lines": Streamed((shuffle.n_lines + 1,), np.dtype(np.int64), lines()),
+    }
+    write_arrays(path, arrays)

@@ -1,0 +1,261 @@
+"""What a stage costs: time, memory, energy, CO2 and money, by the formula of the paper's Table 1 (arXiv 2004.03354)."""
+
+import logging
+import os
+import resource
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+
+# Strubell et al. 2019 (arXiv 1906.02243), which the paper follows.
+PUE = 1.58
+"""Power usage effectiveness: power of an average data centre over power of its computers (Uptime Institute 2018)."""
+LBS_CO2_PER_KWH = 0.954
+"""Pounds of CO2 emitted for one kilowatt-hour of electricity, US average (EPA 2018)."""
+KG_PER_LB = 0.45359237
+
+CORES = 12 * 12
+"""Cores of the paper's CPU machine: twelve Intel Xeon E7-8857 v2 with twelve cores each."""
+WATTS_PER_CORE = 1560 / CORES
+"""Power of one busy core in watts: the paper's 1560 W over its cores (130 W a processor, Intel's figure)."""
+
+
+@dataclass(frozen=True)
+class HourlyPrice:
+    """Dollars an hour for a machine, from the lowest to the highest offer."""
+
+    low: float
+    high: float
+
+
+# Implied by the paper's dollars over its hours: two rows for each machine, and both come out of one price.
+CPU_MACHINE = HourlyPrice(1.33, 6.33)
+"""Twelve Xeon E7-8857 processors, 144 cores."""
+GPU_MACHINE = HourlyPrice(5.92, 19.84)
+"""Eight V100 with 32 GB each."""
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row of the paper's Table 1: what was run, and the published pounds of CO2 and range of dollars."""
+
+    model: str
+    size: str
+    hardware: str
+    watts: float
+    hours: float
+    price: HourlyPrice
+    published_co2_lbs: int
+    published_usd: tuple[int, int]
+
+
+PAPER_ROWS = (
+    PaperRow("BioBERT v1.0", "base", "8 V100 32GB", 1505, 240, GPU_MACHINE, 544, (1421, 4762)),
+    PaperRow("BioBERT v1.1", "base", "8 V100 32GB", 1505, 552, GPU_MACHINE, 1252, (3268, 10952)),
+    PaperRow("GreenBioBERT", "base", "12 Xeon E7-8857 CPUs, 30GB", 1560, 12, CPU_MACHINE, 28, (16, 76)),
+    PaperRow("GreenCovidSQuADBERT", "large", "12 Xeon E7-8857 CPUs, 40GB", 1560, 24, CPU_MACHINE, 56, (32, 152)),
+)
+
+
+@dataclass(frozen=True)
+class PaperCost:
+    """A row of the paper's table beside what the formula gives for it."""
+
+    row: PaperRow
+    co2_lbs: float
+    usd_low: float
+    usd_high: float
+
+
+def co2_lbs(watts: float, hours: float) -> float:
+    """Pounds of CO2: kW · h · 1.58 · 0.954 (Strubell et al. 2019)."""
+    return watts / 1000 * hours * PUE * LBS_CO2_PER_KWH
+
+
+def paper_table() -> list[PaperCost]:
+    """The paper's four rows, computed from power, hours and hourly price."""
+    return [
+        PaperCost(row, co2_lbs(row.watts, row.hours), row.hours * row.price.low, row.hours * row.price.high)
+        for row in PAPER_ROWS
+    ]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some work cost.
+
+    ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
+    largest single process, ``energy_kwh`` at the computer, ``co2_kg`` including the data centre's overhead (``PUE``),
+    and the ``usd_low`` to ``usd_high`` that as many core-hours cost at the paper's prices. The two sources say where
+    energy and CO2 come from; an estimate is labelled so.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int
+    energy_kwh: float
+    energy_source: str
+    co2_kg: float
+    co2_source: str
+    usd_low: float
+    usd_high: float
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """One piece of work after the other: everything adds up, the peak is the higher one."""
+        return Cost(
+            seconds=self.seconds + other.seconds,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            peak_memory_bytes=max(self.peak_memory_bytes, other.peak_memory_bytes),
+            energy_kwh=self.energy_kwh + other.energy_kwh,
+            energy_source=_joined(self.energy_source, other.energy_source),
+            co2_kg=self.co2_kg + other.co2_kg,
+            co2_source=_joined(self.co2_source, other.co2_source),
+            usd_low=self.usd_low + other.usd_low,
+            usd_high=self.usd_high + other.usd_high,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON; ``Cost(**cost.as_dict())`` gives the same cost back."""
+        return asdict(self)
+
+
+def _joined(first: str, second: str) -> str:
+    return "; ".join(dict.fromkeys([*first.split("; "), *second.split("; ")]))
+
+
+def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost:
+    """Energy from CPU time at ``WATTS_PER_CORE``, CO2 at the US average, money for the core-hours.
+
+    A core is paid for while the work waits, so the core-hours are CPU time or wall time, whichever is longer. The
+    energy of memory, disks and idle cores is not in it.
+    """
+    energy_kwh = cpu_seconds / 3600 * WATTS_PER_CORE / 1000
+    core_hours = max(seconds, cpu_seconds) / 3600
+    return Cost(
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        peak_memory_bytes=peak_memory_bytes,
+        energy_kwh=energy_kwh,
+        energy_source=f"estimate: CPU time at {WATTS_PER_CORE:.1f} W a core",
+        co2_kg=energy_kwh * PUE * LBS_CO2_PER_KWH * KG_PER_LB,
+        co2_source=f"estimate: {LBS_CO2_PER_KWH} lbs/kWh (US average), PUE {PUE}",
+        usd_low=core_hours * CPU_MACHINE.low / CORES,
+        usd_high=core_hours * CPU_MACHINE.high / CORES,
+    )
+
+
+def default_country() -> str:
+    """Three-letter ISO code of the country whose electricity is used: ``$GREENADAPT_COUNTRY``, else ``USA``."""
+    return os.environ.get("GREENADAPT_COUNTRY", "").strip().upper() or "USA"
+
+
+class Meter:
+    """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` has it afterwards.
+
+    Energy and the country's carbon intensity come from codecarbon's offline tracker where it is installed (the extra
+    ``[energy]``), else from ``estimate``. Nothing is written, and no network is used.
+    """
+
+    cost: Cost
+
+    def __init__(self, country: str | None = None) -> None:
+        self._country = country or default_country()
+
+    def __enter__(self) -> "Meter":
+        self._tracker = _start_tracker(self._country)
+        _reset_peak()
+        self._children_before = _children_peak()
+        self._begin = time.perf_counter(), _cpu_seconds()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cost = self.so_far()
+        data = _stop_tracker(self._tracker)
+        if data is not None:
+            self.cost = _with_tracked(self.cost, data)
+
+    def so_far(self) -> Cost:
+        """The cost since the beginning, with estimated energy; for checkpoints, which a killed stage resumes from."""
+        began, cpu_before = self._begin
+        children = _children_peak()
+        grown = children if children > self._children_before else 0  # else it belongs to children of earlier work
+        peak = max(_own_peak(), grown)
+        return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak)
+
+
+def _cpu_seconds() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _own_peak() -> int:
+    """Peak of this process in bytes; Linux's ``ru_maxrss`` would be that of the process that started it, if larger."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+
+
+def _children_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _MAXRSS_UNIT
+
+
+def _reset_peak() -> None:
+    """Let the peak of this process start anew, where the system can (Linux); else it is that of the whole process."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _start_tracker(country: str) -> Any:
+    """A running codecarbon tracker, or ``None`` where codecarbon is not installed."""
+    logging.getLogger("codecarbon").disabled = True  # it logs before its own log level counts
+    try:
+        from codecarbon import OfflineEmissionsTracker
+    except ImportError:
+        return None
+    # Every argument that could come from a user's .codecarbon.config and write, send or lock something is given here.
+    tracker = OfflineEmissionsTracker(
+        country_iso_code=country,
+        output_methods=[],
+        output_handlers=[],
+        emissions_endpoint=None,
+        electricitymaps_api_token="",
+        cloud_provider=None,
+        cloud_region=None,
+        tracking_mode="process",
+        allow_multiple_runs=True,
+        log_level="critical",
+        pue=1.0,
+    )
+    tracker.start()
+    return tracker
+
+
+def _stop_tracker(tracker: Any) -> Any:
+    """codecarbon's final data; ``None`` where it has none (it keeps its own failures to itself)."""
+    if tracker is None:
+        return None
+    tracker.stop()
+    return getattr(tracker, "final_emissions_data", None)
+
+
+def _with_tracked(cost: Cost, data: Any) -> Cost:
+    """``cost`` with codecarbon's energy, and CO2 at its carbon intensity for the country, overhead included."""
+    source = f"codecarbon {data.codecarbon_version}"
+    place = data.country_name or f"the world (it does not know {data.country_iso_code})"
+    return replace(
+        cost,
+        energy_kwh=data.energy_consumed,
+        energy_source=source,
+        co2_kg=data.emissions * PUE,
+        co2_source=f"{source}: electricity of {place}, PUE {PUE}",
+    )

@@ -1,0 +1,44 @@
+"""The errors a user can cause or meet; the command line turns each into one line and an exit code."""
+
+
+class GreenadaptError(Exception):
+    """Something the user can act on.
+
+    ``message`` says what is wrong, where, and both numbers; ``hint`` says what to do. Both are one line.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[type["GreenadaptError"], tuple[str, str]]:
+        # Worker processes send their errors to the parent, which must get message and hint back.
+        return type(self), (self.message, self.hint)
+
+
+class UsageError(GreenadaptError):
+    """The command line or a setting asks for something that makes no sense (exit code 2)."""
+
+    exit_code = 2
+
+
+class InputError(GreenadaptError):
+    """A file or an array is not what it should be."""
+
+
+class MissingError(GreenadaptError):
+    """A corpus, a model, a file or an earlier stage is not there."""
+
+
+class ConflictError(GreenadaptError):
+    """Something that is there already, or runs already, stands in the way."""
+
+
+class ResourceError(GreenadaptError):
+    """Memory or disk would not be enough."""

@@ -1,0 +1,153 @@
+"""Write the expanded tokenizer for plain transformers, and the base tokenizer beside it."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from greenadapt.base_vocabulary import BaseVocabulary
+from greenadapt.config import OovRule
+from greenadapt.corpus.splitter import load_tokenizer
+from greenadapt.errors import InputError
+from greenadapt.new_entries import NewEntries
+from greenadapt.special_tokens import read_settings, special_names
+from greenadapt.tokenizer import BASE_FOLDER
+
+_BASE_FILES = (
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
+)  # fmt: skip
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """Where the exported tokenizer cannot follow the word rule, which DualTokenizer follows without exception."""
+
+    hidden_words: int
+    r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph."""
+    changed_entries: list[str]
+    """Base entries that byte-level BPE merges never reach, and that ``ignore_merges`` now gives for such a word."""
+
+
+def export_tokenizers(source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule) -> ExportReport:
+    """Write the expanded form of the tokenizer in ``source`` into ``folder``, and its own into ``base_tokenizer/``.
+
+    The files are those of ``source`` byte for byte, but truncation and padding are off in ``tokenizer.json`` of both
+    (they cut what transformers is asked to encode whole); the expanded one is in ``tokenizer.json`` alone, since
+    transformers would rebuild it from a ``vocab.txt`` beside. New entry ``i`` has id ``first_id + i``.
+    Raises ``InputError`` where the library would give other ids.
+    """
+    tokenizer = load_tokenizer(source)
+    base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
+    _write_base(source, folder / BASE_FOLDER, base)
+    vocabulary = BaseVocabulary(tokenizer)
+    changed: list[str] = []
+    if vocabulary.kind == "wordpiece" and oov == "base":
+        expanded = with_added_tokens(base, vocabulary, entries, first_id)
+    else:
+        expanded = with_entries(base, vocabulary, entries, first_id)
+        changed = unreachable_entries(tokenizer) if vocabulary.kind == "bytelevel" else []
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "tokenizer.json", expanded)
+    _write_json(folder / "tokenizer_config.json", _settings(source, tokenizer, vocabulary))
+    if (source / "special_tokens_map.json").is_file():
+        shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
+    _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
+    return ExportReport(int((~entries.exported).sum()), changed)
+
+
+def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
+    """``base`` with every exported word as an ``AddedToken`` that is matched as a whole word, after normalization.
+
+    The library numbers added tokens as they come, whatever their ids say, so ids that only padding rows of the
+    embedding have are taken up by placeholders.
+    """
+    placeholders = [_added_token(f"[unused_row_{i}]", i, word=False) for i in range(vocabulary.size, first_id)]
+    surfaces = entries.surfaces()[: int(entries.exported.sum())]
+    words = [_added_token(word, first_id + i, word=True) for i, word in enumerate(surfaces)]
+    return {**base, "added_tokens": [*base["added_tokens"], *placeholders, *words]}
+
+
+def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
+    """``base`` with every new entry in the vocabulary of its model.
+
+    Byte-level BPE takes it for a whole pre-token, with ``ignore_merges``; WordPiece for the start of longer words too,
+    as the paper's own code does. Ids that only padding rows of the embedding have are taken up by placeholders, so
+    that tokens a user adds do not get the id of a word. Added tokens of the base go into the vocabulary, since the
+    library would otherwise number them after it, anew.
+    """
+    model = dict(base["model"])
+    added = {token["content"]: token["id"] for token in base["added_tokens"]}
+    # A string with a space in it is no pre-token, nor the start of one.
+    placeholders = {f"unused row {i}": i for i in range(vocabulary.size, first_id)}
+    new = {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
+    model["vocab"] = {**model["vocab"], **added, **placeholders, **new}
+    if vocabulary.kind == "bytelevel":
+        model["ignore_merges"] = True
+    return {**base, "model": model}
+
+
+def unreachable_entries(tokenizer: Tokenizer) -> list[str]:
+    """Base vocabulary strings of a byte-level BPE that its merges cut into several pieces.
+
+    ``ignore_merges`` gives such a string as one piece where it is a whole pre-token; in a vocabulary that was trained
+    together with its merges there are none.
+    """
+    special = set(tokenizer.get_added_tokens_decoder())
+    entries = {entry: i for entry, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in special}
+    encodings = Tokenizer(tokenizer.model).encode_batch_fast(list(entries), add_special_tokens=False)
+    return sorted(entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
+
+
+def _added_token(content: str, row: int, *, word: bool) -> Json:
+    return {
+        "id": row, "content": content, "single_word": word, "lstrip": False, "rstrip": False, "normalized": word,
+        "special": False,
+    }  # fmt: skip
+
+
+def _without_truncation(tokenizer: Json) -> Json:
+    return {**tokenizer, "truncation": None, "padding": None}
+
+
+def _write_base(source: Path, folder: Path, base: Json) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _BASE_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    original = (source / "tokenizer.json").read_bytes()
+    if json.loads(original) == base:
+        (folder / "tokenizer.json").write_bytes(original)
+    else:
+        _write_json(folder / "tokenizer.json", base)
+
+
+def _settings(source: Path, tokenizer: Tokenizer, vocabulary: BaseVocabulary) -> Json:
+    """``tokenizer_config.json`` of the expanded tokenizer."""
+    settings = read_settings(source)
+    settings.pop("auto_map", None)  # names code of the base model that the folder does not have
+    if vocabulary.kind == "wordpiece":
+        return settings
+    # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; what they know by themselves
+    # has to be said here.
+    names = special_names(tokenizer, settings)
+    own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
+    settings = {"model_input_names": ["input_ids", "attention_mask"], **own, **settings}
+    return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> None:
+    tokenizer = load_tokenizer(file)
+    for i, string in enumerate(entries.strings(vocabulary)[: int(entries.exported.sum())]):
+        if tokenizer.token_to_id(string) != first_id + i:
+            raise InputError(
+                f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {first_id + i}",
+                "the ids of the base tokenizer have holes; load it with transformers and save it again",
+            )
+
+
+def _write_json(path: Path, content: Json) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")

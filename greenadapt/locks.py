@@ -1,0 +1,53 @@
+"""One writer at a time: an operating-system lock that a dead process cannot leave behind."""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from greenadapt.errors import ConflictError
+
+_held: dict[Path, int] = {}
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold the one writer's lock ``path`` while the block runs; the same process may take it again inside.
+
+    It is the operating system's record lock: a killed process leaves none behind, and child processes do not inherit
+    it. Raises ``ConflictError`` naming the process that holds it.
+    """
+    path = path.absolute()
+    if path in _held:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = _acquire(path)
+    _held[path] = handle
+    try:
+        yield
+    finally:
+        del _held[path]
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _acquire(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+                os.ftruncate(handle, 0)
+                os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                return handle
+        except BlockingIOError:
+            owner = os.read(handle, 200).decode(errors="replace") or "another process"
+            os.close(handle)
+            raise ConflictError(f"{owner} is writing {path.parent}", "wait for it to end, or stop it") from None
+        except OSError:
+            os.close(handle)
+            raise
+        os.close(handle)  # the holder removed the file between our open and our lock: try the new one

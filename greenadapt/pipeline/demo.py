@@ -1,0 +1,93 @@
+"""The whole CPU half on what every machine has: the docstrings of its Python packages and the offline model."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from greenadapt.added_words import AddedWords
+from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.corpus.heldout import HELDOUT
+from greenadapt.fertility import Fertility, fertility
+from greenadapt.model import OFFLINE_MODEL
+from greenadapt.neighbours import Neighbours
+from greenadapt.pipeline.adapt import Plan, adapt
+from greenadapt.pipeline.neighbours import neighbours
+from greenadapt.pipeline.prepare import TextOptions
+from greenadapt.pipeline.session import Session
+from greenadapt.store import Json, Result
+from greenadapt.tokenizer import DualTokenizer
+
+CORPUS = "pydocs"
+HELDOUT_SHARE = 0.01
+N_WORDS = 10
+# Words of the domain that a general model cuts into pieces; those that this machine's corpus has are shown.
+PROBES = [
+    "dtype",
+    "eigenvalues",
+    "ndarray",
+    "kwargs",
+    "iterable",
+    "tuple",
+    "coroutine",
+    "hashable",
+    "tokenizer",
+    "callable",
+    "subclass",
+    "timedelta",
+    "unicode",
+    "bytecode",
+    "dataframe",
+    "optimizer",
+    "namespace",
+    "metadata",
+    "boolean",
+    "polynomials",
+]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo shows."""
+
+    stages: list[Result]
+    fertility: Fertility
+    neighbours: list[Neighbours]
+
+    @property
+    def adapted(self) -> Result:
+        """The adapted model's folder."""
+        return self.stages[-1]
+
+    @property
+    def heldout(self) -> Json:
+        """The map's figures on held-out words; see ``diagnostics.HeldOut``."""
+        return dict(self.stages[2].manifest.facts["heldout"]["figures"])
+
+    def as_dict(self) -> Json:
+        """``folder``, ``fertility``, ``alignment``, ``neighbours`` and the ``cost`` of each stage."""
+        return {
+            "folder": str(self.adapted.path),
+            "counts": self.adapted.manifest.counts,
+            "fertility": {**asdict(self.fertility), "before": self.fertility.before, "after": self.fertility.after},
+            "alignment": self.heldout,
+            "neighbours": [asdict(row) for row in self.neighbours],
+            "cost": {result.manifest.stage: result.manifest.cost for result in self.stages},
+        }
+
+
+def demo(session: Session) -> Demo:
+    """Adapt the offline model to the offline corpus, and look at the result."""
+    text = TextOptions(heldout=HELDOUT_SHARE)
+    plan = Plan(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
+    stages = adapt(replace(session, out=None), CORPUS, OFFLINE_MODEL, plan)
+    prepared, adapted = stages[0].folder, stages[-1].folder
+    with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
+        counted = fertility(DualTokenizer.load(adapted), file)
+    near = neighbours(session, CORPUS, OFFLINE_MODEL, _probes(adapted), 4)
+    return Demo(stages, counted, near)
+
+
+def _probes(adapted: Path) -> list[str]:
+    """``N_WORDS`` of the added words: the probes that are there, then the most frequent."""
+    added = AddedWords.open(adapted / "words.safetensors")
+    words = [added.surface(entry) for entry in range(len(added))]
+    return list(dict.fromkeys([*(word for word in PROBES if word in set(words)), *words]))[:N_WORDS]

@@ -1,0 +1,55 @@
+"""Looking at a map: neighbours of words within and across the two spaces."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from greenadapt.align import Alignment
+from greenadapt.base_vocabulary import BaseVocabulary
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
+from greenadapt.errors import MissingError
+from greenadapt.neighbours import Neighbours, Space, near_names, neighbour_table
+from greenadapt.pipeline.align import vectors_of
+from greenadapt.pipeline.session import ALIGN, Session, model_input, model_of, require_same_model
+from greenadapt.store import open_result, verified
+
+
+def neighbours(
+    session: Session,
+    corpus: str | None,
+    model: str | None,
+    words: Sequence[str],
+    top: int,
+    alignment: Path | None = None,
+) -> list[Neighbours]:
+    """The ``top`` nearest wordpieces and domain words of ``words``, in every view.
+
+    Raises ``MissingError``, with the near names, for a word that neither side has.
+    """
+    if alignment is not None:
+        aligned = open_result(alignment, ALIGN)
+    else:
+        name = session.corpus_name(corpus)
+        aligned = session.find(name, session.model_name(name, model), ALIGN)
+    chosen = model_of(verified(aligned))
+    require_same_model(aligned, model_input(chosen))
+    vectors, tokenizer = vectors_of(aligned), load_tokenizer(chosen.folder)
+    vocabulary, splitter = BaseVocabulary(tokenizer), WordSplitter(tokenizer)
+    domain = Space(vectors.words, vectors.index, vectors.matrix)
+    base_rows = Checkpoint.open(chosen.folder).embedding()[: vocabulary.size]
+    labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
+    base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
+    asked = list(dict.fromkeys(_as_split(word, splitter) for word in words))
+    for word in asked:
+        if word not in domain.rows and word not in base.rows:
+            near = near_names(word, [*vectors.words, *base.rows])
+            hint = f"near: {', '.join(near)}" if near else "it is too rare in the corpus, or splits into several words"
+            raise MissingError(
+                f"no vector for {word!r}, neither among {len(vectors.words):,} words nor the model's", hint
+            )
+    return neighbour_table(asked, domain, base, Alignment.load(aligned.folder).apply, top)
+
+
+def _as_split(word: str, splitter: WordSplitter) -> str:
+    parts = splitter.split(word)
+    return parts[0] if len(parts) == 1 else word

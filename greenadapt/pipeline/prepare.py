@@ -1,0 +1,160 @@
+"""The corpus stage: documents in, words out."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from greenadapt.config import CorpusConfig
+from greenadapt.corpus.download import fetch, is_fetched, local_path
+from greenadapt.corpus.heldout import without_heldout
+from greenadapt.corpus.pydocs import pydocs_versions
+from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
+from greenadapt.corpus.words import prepare_corpus
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.model import PretrainedModel, find_model
+from greenadapt.pipeline.session import CORPUS, Session, model_facts, model_of
+from greenadapt.store import Job, Json, Outcome, Result, hash_file, hash_json
+
+SHUFFLE_MEMORY = 256 << 20
+"""Bytes of the word stream that are shuffled in memory at once; more is not faster."""
+_TEXT_PER_COMPRESSED_BYTE = 4
+"""Bytes of text in a byte of a compressed file, about; for the estimate of the disk that is needed."""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How a corpus is read, as far as the user said; what is ``None`` stays as it was, or at its default."""
+
+    format: str | None = None
+    fields: tuple[str, ...] = ()
+    keep_duplicates: bool | None = None
+    strict: bool | None = None
+    heldout: float | None = None
+
+    def of_recipe(self) -> Json:
+        """What the user said about the recipe."""
+        return {name: value for name, value in (("format", self.format), ("fields", self.fields)) if value}
+
+    def of_config(self) -> Json:
+        """What the user said about the preparation."""
+        given = {"keep_duplicates": self.keep_duplicates, "strict": self.strict, "heldout": self.heldout}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | None:
+    """Fetch a corpus where need be and split it into words as the model's tokenizer does.
+
+    Returns ``None`` where no model is named or known yet: then the corpus is only fetched.
+    """
+    recipe = choose_corpus(session, corpus, text)
+    if model is None and not session.workspace.models(recipe.name):
+        _require_fetched(session, recipe)
+        return None
+    chosen = choose_model(session, recipe.name, model)
+    with session.locked(recipe.name, chosen.name):
+        return run_prepare(session, recipe, chosen, text)
+
+
+def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
+    """The recipe that ``--corpus`` means: a named one, a path, or the workspace's name of a path used before."""
+    if corpus is None:
+        raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+    prepared = [
+        result
+        for model in session.workspace.models(corpus)
+        for result in session.workspace.results(corpus, model)
+        if result.manifest.stage == CORPUS
+    ]
+    is_named = corpus in {recipe.name for recipe in list_recipes()}
+    return find_recipe(corpus, text.of_recipe()) if is_named or not prepared else _recipe_of(prepared[0])
+
+
+def _recipe_of(prepared: Result) -> Recipe:
+    facts, config = prepared.manifest.facts, prepared.manifest.config
+    sources = tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
+    fields = tuple(config["fields"])
+    names = {"name": facts["corpus"], "title": facts["title"], "licence": facts["licence"], "given": facts["given"]}
+    return Recipe(**names, format=config["format"], sources=sources, fields=fields)
+
+
+def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:
+    """The model that ``--model`` means, or the only one that was used for the corpus."""
+    if model is not None:
+        return find_model(model)
+    name = session.workspace.only_model(corpus)
+    return model_of(session.workspace.results(corpus, name)[0])
+
+
+def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+    """The stage itself; the caller holds the lock."""
+    place = session.place(recipe.name, model.name, CORPUS)
+    earlier = None if session.force else place.current()
+    config = CorpusConfig(**text.of_config())
+    if earlier is not None:
+        known = earlier.manifest.config
+        config = CorpusConfig(**{**{name: known[name] for name in asdict(config)}, **text.of_config()})
+        recipe = replace(recipe, **{"fields": tuple(known["fields"]), "format": known["format"], **text.of_recipe()})
+    _require_fetched(session, recipe)
+    reading = open_corpus(
+        recipe, session.workspace.downloads(recipe.name), strict=config.strict, workers=session.workers
+    )
+    sources = reading.fingerprint()
+    tokenizer = model.folder / "tokenizer.json"
+    inputs: dict[str, Json] = {
+        "text": {"sha256": hash_json(sources), "sources": sources},
+        "tokenizer": {"sha256": hash_file(tokenizer), "source": model.source},
+    }
+    settings = {**asdict(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
+
+    def build(work: Path) -> Outcome:
+        counts = prepare_corpus(
+            without_heldout(reading.documents(), config.heldout, work),
+            tokenizer,
+            work,
+            config,
+            workers=session.workers,
+            max_memory=min(session.max_memory, SHUFFLE_MEMORY),
+            progress=session.progress,
+            size_hint=_size_hint(session, recipe),
+        )
+        _tell(session, reading, counts)
+        facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
+        facts |= {"model": model_facts(model), "read": reading.counts}
+        if recipe.format == "pydocs":
+            facts["versions"] = pydocs_versions(recipe.packages)
+        return Outcome(counts, facts)
+
+    return session.run(place, Job(CORPUS, settings, inputs, build))
+
+
+def _require_fetched(session: Session, recipe: Recipe) -> None:
+    folder = session.workspace.downloads(recipe.name)
+    if is_fetched(recipe, folder):
+        return
+    if not session.download:
+        raise MissingError(
+            f"corpus {recipe.name} is not here yet and comes from the network",
+            f"fetch it with: greenadapt corpus prepare {recipe.name} --download",
+        )
+    fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
+
+
+def _size_hint(session: Session, recipe: Recipe) -> int | None:
+    """Bytes of text that the sources hold, about."""
+    paths = [local_path(source, session.workspace.downloads(recipe.name)) for source in recipe.sources]
+    sizes = [
+        file.stat().st_size
+        * (_TEXT_PER_COMPRESSED_BYTE if file.suffix in (".gz", ".bz2", ".xz", ".zst", ".tgz") else 1)
+        for path in paths
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.is_file()
+    ]
+    return sum(sizes) if sizes else None
+
+
+def _tell(session: Session, reading: Reading, counts: Json) -> None:
+    if counts["duplicates"]:
+        session.progress.note(f"dropped {counts['duplicates']:,} exact duplicates of {counts['documents']:,} documents")
+    replaced = reading.counts.get("replaced", 0)
+    if replaced:
+        session.progress.warn(f"replaced {replaced:,} broken UTF-8 sequences (--strict refuses such text)")

@@ -1,0 +1,92 @@
+"""What the stages of one command share, and how they find each other's results by name."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.corpus.recipes import corpus_name
+from greenadapt.errors import InputError, UsageError
+from greenadapt.locks import lock
+from greenadapt.model import PretrainedModel, find_model, model_name
+from greenadapt.progress import Progress
+from greenadapt.publish import beside
+from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
+from greenadapt.workspace import Workspace
+
+CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
+
+
+@dataclass(frozen=True)
+class Session:
+    """The options that every stage of a command obeys."""
+
+    workspace: Workspace
+    progress: Progress
+    out: Path | None = None
+    """Where the command's last stage writes instead of the workspace."""
+    variant: str | None = None
+    force: bool = False
+    download: bool = False
+    workers: int = 1
+    max_memory: int = 4 << 30
+    """Bytes."""
+
+    def place(self, corpus: str, model: str, stage: str) -> Place:
+        """Where this command writes a stage."""
+        if self.out is not None:
+            return Place(self.out.expanduser().absolute(), linked=False)
+        return self.workspace.place(corpus, model, stage, self.variant)
+
+    def find(self, corpus: str, model: str, stage: str) -> Result:
+        """A stage's result that an earlier command wrote."""
+        return open_result(self.workspace.find_place(corpus, model, stage, self.variant).path, stage)
+
+    @contextmanager
+    def locked(self, corpus: str | None, model: str) -> Iterator[None]:
+        """Be the one writer of all that this command may write; ``corpus=None`` leaves the workspace out."""
+        with ExitStack() as locks:
+            if corpus is not None:
+                locks.enter_context(self.workspace.locked(corpus, model))
+            if self.out is not None:
+                locks.enter_context(lock(beside(self.out.expanduser().absolute(), "lock")))
+            yield
+
+    def run(self, place: Place, job: Job) -> Result:
+        """Bring ``place`` up to date with ``job``."""
+        return run_job(place, job, force=self.force, progress=self.progress)
+
+    def corpus_name(self, corpus: str | None) -> str:
+        """The workspace name of ``--corpus``; raises ``UsageError`` where it was left out."""
+        if corpus is None:
+            raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+        return corpus if corpus in self.workspace.corpora() else corpus_name(corpus)
+
+    def model_name(self, corpus: str, model: str | None) -> str:
+        """The workspace name of ``--model``, or of the one model that has results for ``corpus``."""
+        return model_name(model) if model is not None else self.workspace.only_model(corpus)
+
+
+def model_facts(model: PretrainedModel) -> Json:
+    """How a manifest names a model, so that later stages find it."""
+    return {"name": model.name, "source": model.source}
+
+
+def model_of(result: Result) -> PretrainedModel:
+    """The model that a result was made for."""
+    return find_model(result.manifest.facts["model"]["source"])
+
+
+def model_input(model: PretrainedModel) -> Json:
+    """A model as an input in a manifest: a hash of its configuration, tokenizer and weights."""
+    files = [model.folder / "config.json", model.folder / "tokenizer.json", *Checkpoint.open(model.folder).files]
+    return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
+
+
+def require_same_model(aligned: Result, model: Json) -> None:
+    """Refuse a model, as ``model_input`` names it, that changed since ``aligned`` was fitted on it."""
+    if model["sha256"] != aligned.manifest.inputs["model"]["sha256"]:
+        raise InputError(
+            f"{model['source']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
+        )

@@ -1,0 +1,85 @@
+"""Putting a finished folder where readers look for it, in one step, durably."""
+
+import ctypes
+import os
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+
+def publish_version(work: Path, link: Path) -> Path:
+    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, remove the versions nothing points to.
+
+    Returns the folder's new path.
+    """
+    _sync(work)
+    versions = link.parent / ".versions"
+    versions.mkdir(exist_ok=True)
+    version = versions / uuid4().hex[:16]
+    work.rename(version)
+    fresh = link.with_name(f".{link.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(Path(".versions") / version.name)
+    if link.is_dir() and not link.is_symlink():
+        link.rmdir()  # an empty folder; one with content was refused or is a result, which is always a link here
+    fresh.replace(link)
+    _sync_folder(link.parent)
+    used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
+    for old in versions.iterdir():
+        if old.name not in used:
+            shutil.rmtree(old, ignore_errors=True)
+    return version.resolve()
+
+
+def publish_folder(work: Path, target: Path) -> Path:
+    """Move ``work`` to ``target``, in exchange for the folder that is there."""
+    _sync(work)
+    if not target.exists() or not any(target.iterdir()):
+        work.replace(target)
+    elif _exchange(work, target):
+        shutil.rmtree(work, ignore_errors=True)
+    else:  # a file system that cannot exchange: for an instant the folder is away
+        old = beside(target, "old")
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        work.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    _sync_folder(target.parent)
+    return target.resolve()
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, where the operating system and the file system can."""
+    libc = ctypes.CDLL(None)
+    here = -100  # AT_FDCWD
+    exchange = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS
+    try:
+        if sys.platform == "darwin":
+            return bool(libc.renamex_np(os.fsencode(one), os.fsencode(other), exchange) == 0)
+        return bool(libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+    except AttributeError:
+        return False
+
+
+def beside(path: Path, what: str) -> Path:
+    """The hidden neighbour of ``path`` for ``what``."""
+    return path.absolute().parent / f".{path.name}.{what}"
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some network file systems have no folder sync
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,149 @@
+"""The README of an adapted model's folder."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+_CARD = """---
+base_model: {model}
+library_name: transformers
+tags:
+- greenadapt
+- domain-adaptation
+---
+
+# {model}, adapted to {title}
+
+The model {model} with {rows:,} new embedding rows for {words:,} words of the corpus *{title}*
+(licence of the text: {licence}). The vectors of these words were trained by CBOW word2vec and mapped into the model's
+wordpiece space ({method}, fitted on {overlap:,} words that both know; {recipe}),
+as in Poerner et al., *Inexpensive Domain Adaptation of Pretrained Language Models* (arXiv 2004.03354). {old_rows}
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+model, tokenizer = AutoModel.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+```
+
+`base_tokenizer/` holds the model's own tokenizer. The paper averages what both give; one encoding gives both:
+
+```python
+from greenadapt.tokenizer import DualTokenizer
+
+both = DualTokenizer.load(FOLDER).encode(TEXT)
+```
+
+## Made by
+
+```
+{command}
+```
+
+greenadapt {version}{heldout}{limits}
+"""
+_ROWS = {
+    "map": "the mapped vectors are the new rows",
+    "norm": "the mapped vectors, rescaled to the mean length of the model's rows, are the new rows",
+    "pieces": "the new rows are the mean of the rows of each word's own pieces",
+    "blend": "the new rows are a weighted half of the mapped vector and of the mean of the word's own pieces",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model card tells."""
+
+    model: str
+    title: str
+    licence: str
+    version: str
+    command: str
+    align: Json
+    expand: Json
+    counts: Json
+    heldout: Json
+    hidden_words: int
+    changed_entries: int
+
+    def text(self) -> str:
+        """The card, in Markdown."""
+        replaced = self.expand["replace_all"]
+        return _CARD.format(
+            model=self.model,
+            title=self.title,
+            licence=self.licence,
+            rows=self.counts["rows"],
+            words=self.counts["words"],
+            method=self.align["method"],
+            overlap=self.counts["overlap"],
+            recipe=_ROWS[self.expand["rows"]],
+            old_rows="The rows of words that both know were replaced, too."
+            if replaced
+            else "The old rows and every other weight are unchanged.",
+            command=self.command,
+            version=self.version,
+            heldout=self._heldout(),
+            limits=self._limits(),
+        )
+
+    def _heldout(self) -> str:
+        figures = self.heldout.get("figures")
+        if not figures:
+            return ""
+        found = figures["base_rows"]["cosine"]
+        first, ten = found["precision_at_1"], found["precision_at_10"]
+        return (
+            f"\n\nOn {figures['n_heldout']:,} words held out of the fit, the map explains {figures['r2']:.1%} of the "
+            f"variance\nof the model's rows (mean cosine {figures['cosine']:.2f}). Among all of the model's rows it "
+            f"finds the word's own\nfirst for {first:.1%} of them, and among the ten nearest for {ten:.1%}."
+        )
+
+    def _limits(self) -> str:
+        lines = []
+        if self.hidden_words:
+            lines.append(
+                f"\n\n{self.hidden_words:,} of the words hold characters by which no added token of plain "
+                "transformers\ncan be matched; only DualTokenizer finds these."
+            )
+        if self.changed_entries:
+            lines.append(
+                f"\n\n{self.changed_entries:,} entries of the base vocabulary that its merges never reach are now "
+                "found\nwhere they are a whole word; DualTokenizer leaves them out."
+            )
+        return "".join(lines)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stage as it was run: its configuration, and its defaults."""
+
+    stage: str
+    config: Json
+    default: Any
+
+    def command(self, inputs: Sequence[str]) -> str:
+        """The command line that gives this configuration to ``inputs``: every setting that is not the default."""
+        defaults = json.loads(json.dumps(asdict(self.default)))
+        changed = {name: self.config[name] for name in defaults if self.config[name] != defaults[name]}
+        workers = changed.pop("workers", "several")
+        options = [part for name, value in changed.items() for part in _option(name, value)]
+        options += ["--workers", "1"] if workers == "one" else []
+        return shlex.join(["greenadapt", self.stage, *inputs, *options])
+
+
+_NEGATIVE = {"cbow_mean": "--cbow-sum", "shrink_windows": "--full-windows"}
+
+
+def _option(name: str, value: Any) -> list[str]:
+    if value is False:
+        return [_NEGATIVE[name]]
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    if isinstance(value, list):
+        return [part for item in value for part in (option, str(item))]
+    return [option, str(value)]

@@ -1,0 +1,280 @@
+"""Stage results on disk: manifests, checksums, what is up to date.
+
+A result is a folder with a ``manifest.json``. In a workspace it lies under ``.versions/`` and the stage's name is a
+symlink to it, swapped by ``os.replace``; a reader sees the old result or the new one, never a mixture. A folder that
+the user named (``--out``) stays a real folder and is swapped as a whole. Work in progress lies in ``.work/`` beside it
+and is kept when a run is killed, so that the next one goes on from there.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+from greenadapt import __version__
+from greenadapt.cost import Meter
+from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.progress import Progress
+from greenadapt.publish import beside, publish_folder, publish_version
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+Json = dict[str, Any]
+_REMAKE = "make the stage again with --force"
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, hexadecimal."""
+    with open(path, "rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def hash_json(value: object) -> str:
+    """SHA-256 of a JSON value in one canonical spelling, hexadecimal."""
+    return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a result is, what it was made from, and what it cost."""
+
+    stage: str
+    config: Json
+    """The full configuration; another one is another result."""
+    inputs: dict[str, Json]
+    """By name: ``sha256`` of the input's content, and where it lay (``path`` or ``source``)."""
+    files: dict[str, Json] = field(default_factory=dict)
+    """By path inside the folder: ``sha256`` and ``bytes``."""
+    counts: Json = field(default_factory=dict)
+    cost: Json = field(default_factory=dict)
+    facts: Json = field(default_factory=dict)
+    """What later stages and readers want to know beyond counts (names, versions, diagnostics)."""
+    greenadapt: str = __version__
+    format: int = FORMAT
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decides the result: stage, configuration, content of the inputs."""
+        contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
+        return hash_json([FORMAT, self.stage, self.config, contents])
+
+    @property
+    def digest(self) -> str:
+        """Hash of the result's content; what the next stage records as its input."""
+        return hash_json({name: entry["sha256"] for name, entry in self.files.items()})
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished stage: its folder (no symlink, so a swap does not move it), its manifest, and whether it is new."""
+
+    folder: Path
+    manifest: Manifest
+    path: Path
+    """The name it is known by: the symlink in a workspace, or the folder itself."""
+    fresh: bool = False
+
+    def as_input(self) -> Json:
+        """How another stage's manifest names this result."""
+        return {"sha256": self.manifest.digest, "path": str(self.path)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage's builder tells about what it wrote."""
+
+    counts: Json
+    facts: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One stage to be run: what it is, what decides its result, and the function that writes it into a folder."""
+
+    stage: str
+    config: Json
+    inputs: dict[str, Json]
+    build: Callable[[Path], Outcome]
+    resumes: bool = False
+    """Whether ``build`` goes on from what a killed run left in its folder."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one stage's result is known: ``path`` is a symlink in a workspace, a real folder under ``--out``."""
+
+    path: Path
+    linked: bool = True
+
+    @property
+    def work(self) -> Path:
+        """Where unfinished work of this place lies."""
+        return self.path.parent / ".work" / self.path.name if self.linked else beside(self.path, "work")
+
+    def current(self) -> Result | None:
+        """The finished result here, unverified; ``None`` where there is none."""
+        if not (self.path / MANIFEST).is_file():
+            return None
+        folder = self.path.resolve()
+        return Result(folder, read_manifest(folder), self.path)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest.
+
+    Raises ``MissingError`` where there is none, ``InputError`` where it is broken or of another format version.
+    """
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        version = values["format"]
+        if version != FORMAT:
+            raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "make it again")
+        return Manifest(**values)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingError(f"{folder} holds no greenadapt result (no {MANIFEST})") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error})", _REMAKE) from None
+
+
+def open_result(path: Path, stage: str) -> Result:
+    """Open a finished result by path and check that it is ``stage``'s; ``verified`` checks its bytes.
+
+    Raises ``MissingError`` or ``InputError`` that names the folder.
+    """
+    folder = path.resolve()
+    manifest = read_manifest(folder)
+    if manifest.stage != stage:
+        raise InputError(f"{path} is a result of {manifest.stage}, need one of {stage}")
+    return Result(folder, manifest, path)
+
+
+def verified(result: Result) -> Result:
+    """``result``, once every byte is found as it was written; raises ``InputError`` that names the damaged file."""
+    for name, entry in result.manifest.files.items():
+        file = result.folder / name
+        if not file.is_file():
+            raise InputError(f"{result.path} lacks its file {name}", _REMAKE)
+        if file.stat().st_size != entry["bytes"] or hash_file(file) != entry["sha256"]:
+            raise InputError(f"{file} is damaged: its checksum is not the manifest's", _REMAKE)
+    return result
+
+
+def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
+    """Bring ``place`` up to date with ``job``: do nothing, go on from a killed run, or do it anew.
+
+    Raises ``ConflictError`` where a result of another configuration, or a foreign folder, stands there.
+    """
+    wanted = Manifest(job.stage, _plain(job.config), job.inputs)
+    current = None if force else _existing(place, wanted)
+    if current is not None:
+        if current.manifest.key == wanted.key and _complete(current):
+            return current
+        reason = ", ".join(_changed(current.manifest, wanted)) or "a file"
+        progress.note(f"{job.stage}: {reason} changed since {place.path} was made, making it again")
+    if not place.linked:
+        _refuse_foreign(place.path)
+    work, attempt = _work_folder(place, wanted.key, job.resumes)
+    try:
+        with Meter() as meter:
+            outcome = job.build(work)
+    except Exception:
+        if not job.resumes:
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+    manifest = Manifest(
+        wanted.stage,
+        wanted.config,
+        wanted.inputs,
+        files=_checksums(work),
+        counts=_plain(outcome.counts),
+        # A killed attempt takes what it cost with it: the figures are those of the last one, and say so.
+        cost={**_plain(meter.cost.as_dict()), "attempt": attempt},
+        facts=_plain(outcome.facts),
+    )
+    write_json(work / MANIFEST, asdict(manifest))
+    _mark(work).unlink(missing_ok=True)
+    folder = (publish_version if place.linked else publish_folder)(work, place.path)
+    return Result(folder, manifest, place.path, fresh=True)
+
+
+def _changed(old: Manifest, new: Manifest) -> list[str]:
+    return [name for name, entry in new.inputs.items() if old.inputs.get(name, {}).get("sha256") != entry["sha256"]]
+
+
+def _existing(place: Place, wanted: Manifest) -> Result | None:
+    try:
+        current = place.current()
+    except InputError:
+        return None  # a broken manifest is no result
+    if current is None:
+        return None
+    if current.manifest.stage != wanted.stage:
+        raise ConflictError(
+            f"{place.path} holds a result of {current.manifest.stage}, not of {wanted.stage}", "use --force"
+        )
+    difference = describe_difference(current.manifest.config, wanted.config)
+    if difference:
+        raise ConflictError(
+            f"{place.path} exists with another configuration ({difference})",
+            "keep both with --variant NAME, or replace it with --force",
+        )
+    return current
+
+
+def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """``name: old → new`` for every setting that differs, or an empty string."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
+
+
+def _complete(result: Result) -> bool:
+    files = result.manifest.files.items()
+    return all((result.folder / n).is_file() and (result.folder / n).stat().st_size == e["bytes"] for n, e in files)
+
+
+def _refuse_foreign(path: Path) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ConflictError(f"{path} exists and is not a folder", "give another --out")
+    if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
+        raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
+
+
+def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, int]:
+    """The folder to build in, and which attempt at this job it is; only a job that resumes finds earlier work."""
+    work = place.work
+    mark = _mark(work)
+    left_by, _, attempt = mark.read_text().partition(" ") if mark.is_file() else ("", "", "")
+    again = work.is_dir() and left_by == key
+    if work.is_dir() and not (again and resumes):
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    number = int(attempt or 1) + 1 if again else 1
+    mark.write_text(f"{key} {number}")
+    (work / MANIFEST).unlink(missing_ok=True)
+    return work, number
+
+
+def _mark(work: Path) -> Path:
+    """The file that says which job left the work folder."""
+    return work.with_name(work.name + ".key")
+
+
+def _checksums(folder: Path) -> dict[str, Json]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"sha256": hash_file(path), "bytes": path.stat().st_size} for path in files
+    }
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON would give it back, so that a manifest read again compares equal."""
+    return json.loads(json.dumps(value, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON for people and programs: indented, UTF-8, ending in a newline."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")

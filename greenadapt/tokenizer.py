@@ -1,0 +1,226 @@
+"""Both tokenizations of a text, the base model's and the expanded one, from one pass of the base tokenizer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from greenadapt.added_words import WORDS_FILE, AddedWords
+from greenadapt.base_vocabulary import BaseVocabulary
+from greenadapt.corpus.splitter import load_tokenizer
+from greenadapt.errors import MissingError
+from greenadapt.sequence_table import BoolArray, IntArray, Sequences, offsets_of
+from greenadapt.special_tokens import read_settings, special_ids
+
+BASE_FOLDER = "base_tokenizer"
+Text = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """One tokenization, without special tokens around it; all arrays have one entry a piece.
+
+    ``ids`` (n,) int32; ``words`` (n,) int32, the word that a piece belongs to, numbered from 0 with none left out;
+    ``spans`` (n, 2) int32, first character and the one after the last, without the space before a word; for pre-split
+    text ``given`` (n,) int32, the index of the given word, else ``None``.
+    """
+
+    ids: IntArray
+    words: IntArray
+    spans: IntArray
+    given: IntArray | None
+
+
+@dataclass(frozen=True)
+class DualEncoding:
+    """The same words of one text in both tokenizations."""
+
+    base: Pieces
+    expanded: Pieces
+
+    @property
+    def n_words(self) -> int:
+        """How many words both have; a word is a pre-token of the base tokenizer."""
+        return int(self.base.words[-1]) + 1 if len(self.base.words) else 0
+
+
+class DualTokenizer:
+    """Encodes text with the base tokenizer, and words that have a row of their own as that one id.
+
+    Every added word becomes one piece and every other word is cut as the base tokenizer cuts it (Poerner et al. 2020,
+    section 4). With ``greedy``, the WordPiece tokenizer whose vocabulary the words were put into, the expanded view is
+    that tokenizer's (their code). Truncates nothing. ``special`` has the ids of the special tokens, ``base`` is the
+    base tokenizer, without truncation, padding or template.
+    """
+
+    def __init__(self, base_folder: Path, added: AddedWords, greedy: Tokenizer | None = None) -> None:
+        self.base = load_tokenizer(base_folder)
+        self.special = special_ids(self.base, read_settings(base_folder))
+        self.added = added
+        self._unk_id = BaseVocabulary(self.base).unk_id
+        # The template trims the spans of some models; spans are trimmed here, alike for all.
+        self.base.post_processor = None
+        self._greedy = greedy
+        if greedy is not None:
+            greedy.post_processor = None
+
+    @classmethod
+    def load(cls, folder: Path) -> "DualTokenizer":
+        """The tokenizer of an expanded model's folder; raises ``MissingError`` where it is not one."""
+        for path in (folder / WORDS_FILE, folder / BASE_FOLDER / "tokenizer.json"):
+            if not path.is_file():
+                raise MissingError(
+                    f"{folder} is no expanded model: it has no {path.relative_to(folder)}", "make one with expand"
+                )
+        added = AddedWords.open(folder / WORDS_FILE)
+        greedy = load_tokenizer(folder) if added.oov == "greedy" else None
+        return cls(folder / BASE_FOLDER, added, greedy)
+
+    def encode(self, text: Text) -> DualEncoding:
+        """Encode one text, or one list of words that are already split; see ``encode_batch``."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[Text]) -> list[DualEncoding]:
+        """Encode texts, each a string or a list of given words.
+
+        Given words are joined by spaces, and spans are those in the joined text; a given word that yields no piece (a
+        zero-width character, an empty string) gets one ``[UNK]``, so that both views have all given words.
+        """
+        batch = _Batch([text if isinstance(text, str) else " ".join(text) for text in texts], texts)
+        base = batch.complete(_flatten(self.base.encode_batch(batch.texts, add_special_tokens=False)), self.special.unk)
+        if self._greedy is not None:
+            encodings = self._greedy.encode_batch(batch.texts, add_special_tokens=False)
+            expanded = batch.complete(_flatten(encodings), self.special.unk)
+        else:
+            expanded = self._merge(base, batch)
+        return [DualEncoding(*views) for views in zip(batch.split(base), batch.split(expanded), strict=True)]
+
+    def _merge(self, base: "_Flat", batch: "_Batch") -> "_Flat":
+        """Replace the pieces of each added word by its one id."""
+        starts = np.flatnonzero(base.begins)
+        words = Sequences(base.ids, np.append(starts, len(base.ids)))
+        lengths = np.diff(words.offsets)
+        new_ids = np.full(len(words), -1, np.int64)
+        several = np.flatnonzero(lengths > 1)
+        new_ids[several] = self.added.find(words.take(several))
+        if len(self.added.unknown):
+            unknown = np.flatnonzero((lengths == 1) & (base.ids[starts] == self._unk_id))
+            surfaces = [self._surface(batch.text_of(base, piece)) for piece in starts[unknown].tolist()]
+            new_ids[unknown] = self.added.find_surfaces(surfaces)
+        is_new = new_ids >= 0
+        keep = base.begins | np.repeat(~is_new, lengths)
+        ids, spans = base.ids.copy(), base.spans.copy()
+        ids[starts[is_new]] = new_ids[is_new]
+        spans[starts[is_new], 1] = spans[words.offsets[1:][is_new] - 1, 1]
+        return _Flat(ids[keep], base.begins[keep], spans[keep], base.lines[keep], base.given[keep])
+
+    def _surface(self, text: str) -> str:
+        """The pre-token that a piece of the given text is."""
+        normalizer, pre_tokenizer = self.base.normalizer, self.base.pre_tokenizer
+        text = normalizer.normalize_str(text) if normalizer is not None else text
+        return "".join(token for token, _ in pre_tokenizer.pre_tokenize_str(text))
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """The pieces of many texts end to end: id, whether a word begins, span, which text, and which given word of all."""
+
+    ids: IntArray
+    begins: BoolArray
+    spans: IntArray
+    lines: IntArray
+    given: IntArray
+
+
+def _flatten(encodings: list[Encoding]) -> _Flat:
+    ids = [encoding.ids for encoding in encodings]
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    total = int(lengths.sum())
+    words = np.fromiter(chain.from_iterable(encoding.word_ids for encoding in encodings), np.int64, total)
+    pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
+    spans = np.fromiter(pairs, np.int32, 2 * total).reshape(total, 2)
+    lines = np.repeat(np.arange(len(ids), dtype=np.int32), lengths)
+    begins = np.ones(total, bool)
+    begins[1:] = (words[1:] != words[:-1]) | (lines[1:] != lines[:-1])
+    return _Flat(np.fromiter(chain.from_iterable(ids), np.int32, total), begins, spans, lines, np.empty_like(lines))
+
+
+class _Batch:
+    """The texts of one call, and where the given words of each begin."""
+
+    def __init__(self, texts: list[str], given: Sequence[Text]) -> None:
+        self.texts = texts
+        self._is_split = np.array([not isinstance(text, str) for text in given], bool)
+        counts = np.array([0 if isinstance(words, str) else len(words) for words in given], np.int64)
+        self._first_given = offsets_of(counts)
+        self._lines = np.repeat(np.arange(len(texts)), counts)
+        sizes = np.fromiter((len(word) for words in given if not isinstance(words, str) for word in words), np.int64)
+        # A text's given words, a space after each: the running sum less the sum before the text.
+        before = offsets_of(sizes + 1)
+        starts = before[:-1] - np.repeat(before[self._first_given[:-1]], counts)
+        self._given = np.stack([starts, starts + sizes], axis=1).astype(np.int32)
+        self._first_character = offsets_of(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))
+        self._characters = np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-32-le"), np.uint32)
+
+    def text_of(self, pieces: _Flat, piece: int) -> str:
+        """The characters of one piece."""
+        begin, end = pieces.spans[piece].tolist()
+        return self.texts[int(pieces.lines[piece])][begin:end]
+
+    def complete(self, pieces: _Flat, unk: int) -> _Flat:
+        """Trim spans, find the given word of each piece, and give ``unk`` to given words that have none."""
+        pieces = self._trim(pieces)
+        if not len(self._given):
+            return pieces
+        pieces = replace(pieces, given=self._owner(pieces))
+        is_split = self._is_split[pieces.lines]
+        seen = np.zeros(len(self._given), bool)
+        seen[pieces.given[is_split]] = True
+        missing = np.flatnonzero(~seen)
+        lines = self._lines[missing]
+        at = np.searchsorted(self._place(pieces.lines, pieces.spans[:, 0]), self._place(lines, self._given[missing, 0]))
+        begins = np.append(pieces.begins, True)
+        begins[at] = True
+        return _Flat(
+            np.insert(pieces.ids, at, unk),
+            np.insert(begins[:-1], at, True),
+            np.insert(pieces.spans, at, self._given[missing], axis=0),
+            np.insert(pieces.lines, at, lines),
+            np.insert(pieces.given, at, missing),
+        )
+
+    def split(self, pieces: _Flat) -> list[Pieces]:
+        """One ``Pieces`` a text, each a slice of the arrays of all."""
+        bounds = np.searchsorted(pieces.lines, np.arange(len(self.texts) + 1))
+        counted = np.cumsum(pieces.begins)
+        before = np.append(counted, 0)[bounds[:-1]]  # the number of the first word of each text, counted from 1
+        words = (counted - before[pieces.lines]).astype(np.int32)
+        given = (pieces.given - self._first_given[pieces.lines]).astype(np.int32)
+        return [
+            Pieces(pieces.ids[a:b], words[a:b], pieces.spans[a:b], given[a:b] if split else None)
+            for (a, b), split in zip(pairwise(bounds.tolist()), self._is_split.tolist(), strict=True)
+        ]
+
+    def _owner(self, pieces: _Flat) -> IntArray:
+        """The given word of each piece, counted over all texts; for a text that is not split it means nothing."""
+        starts = self._place(self._lines, self._given[:, 0])
+        # The space between two given words, where it is a piece of its own, counts with the second.
+        return np.searchsorted(starts, self._place(pieces.lines, pieces.spans[:, 0] + 1), "right") - 1
+
+    def _place(self, lines: IntArray, positions: IntArray) -> IntArray:
+        """Position in all texts end to end."""
+        return self._first_character[lines] + positions
+
+    def _trim(self, pieces: _Flat) -> _Flat:
+        """Take the space before a word out of its span."""
+        last = np.flatnonzero(np.append(pieces.begins, True))[1:] - 1
+        first = np.flatnonzero(pieces.begins)
+        begin, end = pieces.spans[first, 0], pieces.spans[last, 1]
+        marked = first[(self._characters[self._place(pieces.lines[first], begin)] == ord(" ")) & (end - begin > 1)]
+        spans = pieces.spans.copy()
+        spans[marked, 0] += 1
+        spans[marked, 1] = np.maximum(spans[marked, 1], spans[marked, 0])
+        return replace(pieces, spans=spans)

@@ -1,0 +1,40 @@
+"""``vocabulary.tsv``: one word a line with its count, most frequent first."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.errors import InputError
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def write_vocabulary(path: Path, words: Sequence[str], counts: IntArray) -> None:
+    """Write ``words`` and ``counts``, int64 ``(n_words,)``, as UTF-8 lines ``word TAB count``.
+
+    Raises ``InputError`` for a word that would not come back: an empty one, or one with a tab or line break.
+    """
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        for row, (word, count) in enumerate(zip(words, counts.tolist(), strict=True)):
+            if not word or "\t" in word or "\n" in word:
+                raise InputError(f"word {row} is {word!r}, and {path.name} takes no empty word, tab or line break")
+            file.write(f"{word}\t{count}\n")
+
+
+def read_vocabulary(path: Path) -> tuple[list[str], IntArray]:
+    """Read words and their counts, int64 ``(n_words,)``; raises ``InputError`` with file and line where it cannot."""
+    words: list[str] = []
+    counts: list[int] = []
+    with open(path, encoding="utf-8", newline="\n") as file:  # words may hold other characters that end lines elsewhere
+        try:
+            for number, line in enumerate(file, 1):
+                word, tab, count = line.removesuffix("\n").partition("\t")
+                if not (word and tab and count.isascii() and count.isdigit()):
+                    raise InputError(f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count")
+                words.append(word)
+                counts.append(int(count))
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, after line {len(words)}: not UTF-8 ({error.reason})") from None
+    return words, np.array(counts, np.int64)

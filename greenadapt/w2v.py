@@ -1,0 +1,165 @@
+"""CBOW word vectors from a prepared corpus: vocabulary, epochs, checkpoints."""
+
+import json
+import os
+from contextlib import closing
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from greenadapt.arrays import Array, ArrayFile, write_arrays
+from greenadapt.config import W2VConfig
+from greenadapt.engines import Engine, Stream, Weights
+from greenadapt.errors import InputError, ResourceError
+from greenadapt.progress import Progress
+from greenadapt.vectors import WordVectors
+
+if TYPE_CHECKING:
+    from greenadapt.corpus.words import PreparedCorpus
+
+# Measured, beside the two tables:
+_FIXED_BYTES = 170 << 20  # the interpreter, numpy, scipy and gensim, and the text of a part
+_BYTES_A_WORD = 110  # a word of the corpus and its count
+_BYTES_A_TRAINED_WORD = 330  # what gensim keeps of a word
+
+
+def train(
+    corpus: "PreparedCorpus", config: W2VConfig, work: Path, *, progress: Progress, max_memory: int
+) -> WordVectors:
+    """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
+
+    ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
+    tables after every epoch: a run that was killed goes on from there. With one worker the vectors depend on corpus,
+    configuration and gensim's build only, whether it was killed or not; several workers share the tables without locks,
+    and no two of their runs are equal. The caller removes ``work``.
+
+    Raises ``InputError`` where no word is frequent enough, ``ResourceError`` where ``max_memory`` bytes are too few.
+    """
+    n_words = _vocabulary_size(corpus.counts, config)
+    _require_memory(n_words, len(corpus.counts), _dim(config), max_memory)
+    words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
+    stream = Stream(corpus.ids, corpus.lines, counts)
+    work.mkdir(parents=True, exist_ok=True)
+    checkpoints = _Checkpoints(work, _identity(words, stream, config), progress)
+    weights, done = checkpoints.latest((n_words, _dim(config))) or (_initial_weights(n_words, config), 0)
+    if done < config.epochs:
+        _train_epochs(stream, weights, done, config, checkpoints)
+    return WordVectors(words, counts, weights.input)
+
+
+def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig, checkpoints: "_Checkpoints") -> None:
+    total = stream.total * (config.epochs - done)
+    with (
+        closing(_engine(stream, config, checkpoints.folder / "text")) as engine,
+        checkpoints.progress.bar("training", total, "words") as bar,
+    ):
+        for epoch in range(done, config.epochs):
+
+            def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
+                bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
+
+            engine.train_epoch(weights, epoch, advance)
+            checkpoints.save(weights, epoch + 1)
+
+
+def _engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
+    from greenadapt.engines.gensim import GensimEngine
+
+    return GensimEngine(stream, config, folder)
+
+
+def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
+    """How many words are trained: the first ones, since ``counts`` falls."""
+    frequent = int(np.searchsorted(-counts, -config.min_count, side="right"))
+    if not frequent:
+        highest = int(counts[0]) if len(counts) else 0
+        raise InputError(
+            f"the most frequent word occurs {highest} times, and --min-count is {config.min_count}",
+            "lower --min-count or use a larger corpus",
+        )
+    return min(frequent, config.max_vocab or frequent)
+
+
+def memory_needed(trained: int, words: int, dim: int) -> int:
+    """Bytes, about, to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
+    return _FIXED_BYTES + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * dim)
+
+
+def _require_memory(trained: int, words: int, dim: int, limit: int) -> None:
+    need, none = memory_needed(trained, words, dim), memory_needed(0, words, dim)
+    if need > limit:
+        fitting = (limit - none) * trained // (need - none)
+        advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"
+        raise ResourceError(
+            f"{trained} words of {dim} dimensions need about {need >> 20} MB, and --max-memory is {limit >> 20} MB",
+            f"{advice} a higher --max-memory",
+        )
+
+
+def _dim(config: W2VConfig) -> int:
+    if config.dim is None:
+        raise ValueError("config.dim must be resolved to the model's width before training")
+    return config.dim
+
+
+def _initial_weights(n_words: int, config: W2VConfig) -> Weights:
+    """Input rows uniform in ±1/dim, as gensim draws them, and output rows zero."""
+    shape = (n_words, _dim(config))
+    rows = np.random.default_rng(config.seed).random(shape, np.float32)
+    rows *= 2
+    rows -= 1
+    rows /= shape[1]
+    return Weights(rows, np.zeros(shape, np.float32))
+
+
+def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
+    """What a checkpoint must agree on to be this run's."""
+    vocabulary = sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest()
+    sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
+    return json.dumps({"vocabulary": vocabulary, **sizes, **asdict(config)}, sort_keys=True)
+
+
+class _Checkpoints:
+    """Both tables after the last complete epoch, ``epoch-N.safetensors``, for the run that ``identity`` describes."""
+
+    def __init__(self, folder: Path, identity: str, progress: Progress) -> None:
+        self.folder = folder
+        self.progress = progress
+        self._identity = identity
+
+    def save(self, weights: Weights, epochs: int) -> None:
+        """Write the tables after ``epochs`` epochs, whole or not at all, and remove older ones."""
+        path = self.folder / f"epoch-{epochs}.safetensors"
+        part = path.with_suffix(".part")
+        write_arrays(part, {"input": weights.input, "output": weights.output}, {"run": self._identity})
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        for other in self.folder.glob("epoch-*.safetensors"):
+            if other != path:
+                other.unlink()
+
+    def latest(self, shape: tuple[int, int]) -> tuple[Weights, int] | None:
+        """The newest usable tables, in memory, and the number of epochs they have seen."""
+        numbers = [int(path.stem.removeprefix("epoch-")) for path in self.folder.glob("epoch-*.safetensors")]
+        for epochs in sorted(numbers, reverse=True):
+            path = self.folder / f"epoch-{epochs}.safetensors"
+            try:
+                weights = self._read(path, shape)
+            except InputError as error:
+                self.progress.note(f"checkpoint not used: {error}")
+                continue
+            self.progress.note(f"going on after epoch {epochs}")
+            return weights, epochs
+        return None
+
+    def _read(self, path: Path, shape: tuple[int, int]) -> Weights:
+        file = ArrayFile(path)
+        if file.metadata.get("run") != self._identity:
+            raise InputError(f"{path} is of another corpus or configuration")
+        if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
+            raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
+        return Weights(np.array(file["input"]), np.array(file["output"]))

@@ -1,0 +1,142 @@
+"""Real two-layer models with real tokenizers, built in milliseconds, and the offline model where installed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "in",
+    "patient",
+    "heart",
+    "rate",
+    "with",
+    "virus",
+    "was",
+    "isolated",
+    "from",
+    "sample",
+    "and",
+    "is",
+    "not",
+    "cell",
+    "protein",
+    "dtype",
+    "array",
+]
+SUFFIXES = ["##chy", "##card", "##ia", "##s", "##ine", "##in", "##om", "##a", "##1", "##2", "##e", "##x", "##t"]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def wordpiece_vocabulary() -> list[str]:
+    """Specials, punctuation, single characters and their continuations, some words and suffixes."""
+    characters = [chr(c) for c in range(33, 127)]
+    continuations = [f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789"]
+    pieces = [*SPECIALS, *characters, *continuations, *WORDS, "ta", "Patient", "é", *SUFFIXES]
+    return list(dict.fromkeys(pieces))
+
+
+def wordpiece_tokenizer(lowercase: bool = True) -> Tokenizer:
+    """A BERT tokenizer over ``wordpiece_vocabulary``, with truncation and padding set as the offline model's."""
+    vocabulary = {piece: i for i, piece in enumerate(wordpiece_vocabulary())}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in SPECIALS])
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
+    tokenizer.enable_truncation(128)
+    tokenizer.enable_padding(length=128)
+    return tokenizer
+
+
+def bytelevel_tokenizer() -> Tokenizer:
+    """A RoBERTa tokenizer trained on a few sentences: every byte, some merges, RoBERTa's special tokens."""
+    from tokenizers import trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([" ".join(WORDS) * 3, "heart rates of patients with viruses"] * 20, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, tokenizer_class: str, **config: Any) -> None:
+    """Write ``tokenizer.json`` and a ``tokenizer_config.json`` as a model folder has them."""
+    import json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class, **config}))
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path) -> Callable[..., Path]:
+    """``tiny_model("BertForMaskedLM", width=32, lowercase=True, tie_word_embeddings=True, …)`` → its folder.
+
+    A real two-layer model of the named transformers class with seeded random weights, saved by ``save_pretrained``
+    beside its tokenizer. Keyword arguments other than ``name``, ``width``, ``lowercase`` and ``max_shard_size`` go to
+    the model's configuration.
+    """
+
+    def build(
+        architecture: str = "BertModel",
+        *,
+        name: str = "",
+        width: int = 32,
+        lowercase: bool = True,
+        max_shard_size: str = "5GB",
+        **config: Any,
+    ) -> Path:
+        import torch
+        import transformers
+
+        bytelevel = architecture.startswith(("Roberta", "ModernBert"))
+        tokenizer = bytelevel_tokenizer() if bytelevel else wordpiece_tokenizer(lowercase)
+        folder = tmp_path / (name or architecture.lower())
+        model_class = getattr(transformers, architecture)
+        sizes = dict(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=width,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=160,
+        )
+        if architecture.startswith("ModernBert"):  # its defaults lie outside a tiny vocabulary
+            sizes |= dict(bos_token_id=0, cls_token_id=0, pad_token_id=1, eos_token_id=2, sep_token_id=2)
+        torch.manual_seed(0)
+        model = model_class(model_class.config_class(**{**sizes, **config})).eval()
+        model.save_pretrained(folder, max_shard_size=max_shard_size)
+        if bytelevel:
+            specials = dict(
+                bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+                unk_token="<unk>", mask_token="<mask>",
+            )  # fmt: skip
+            save_tokenizer(tokenizer, folder, "RobertaTokenizer", **specials)
+        else:
+            save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of the offline model, which ``make test`` installs."""
+    from greenadapt.model import find_model
+
+    return find_model("minilm").folder

@@ -1,0 +1,297 @@
+"""The command line as scripts and people meet it: output, exit codes, JSON; and every way to fail, in one line."""
+
+import gzip
+import json
+import random
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from greenadapt.cli import app
+from tests.conftest import WORDS
+
+NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
+Run = Callable[..., Result]
+
+
+def text(n_lines: int = 300) -> str:
+    draw = random.Random(1)
+    vocabulary = [*dict.fromkeys(WORDS), *NEW]
+    return "".join(" ".join(draw.choices(vocabulary, k=12)) + "\n" for _ in range(n_lines))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a workspace of its own; ``ok=False`` expects exit code 1 and one line on stderr."""
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*arguments: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+        if code == 1:
+            assert result.stdout == ""
+            assert len([line for line in result.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
+            assert "Traceback" not in result.stderr
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(text())
+    return path
+
+
+QUICK = ("--workers", 1, "--epochs", 1, "--min-count", 1)
+
+
+def last_line(result: Result) -> str:
+    return result.stderr.strip().splitlines()[-1]
+
+
+def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    model = tiny_model()
+    done = json.loads(run("w2v", "-c", corpus, "-m", model, *QUICK, "--json").stdout)
+    assert (done["stage"], done["status"], done["counts"]["dim"]) == ("w2v", "done", 32)
+    again = json.loads(run("w2v", "-c", corpus, *QUICK, "--json").stdout)
+    assert (again["status"], again["folder"]) == ("up to date", done["folder"])
+    aligned = json.loads(run("align", "-c", corpus, "--json").stdout)
+    assert aligned["counts"]["overlap"] == len(set(WORDS))
+    assert "words are in both vocabularies, held-out figures need 50: skipped" in aligned["facts"]["heldout"]["note"]
+    expanded = json.loads(run("expand", "-c", corpus, "--json").stdout)
+    assert expanded["counts"]["words"] == len(NEW)
+    assert (Path(expanded["folder"]) / "README.md").is_file()
+
+    rows = [json.loads(line) for line in run("neighbours", "-c", corpus, "heart", "--json").stdout.splitlines()]
+    assert {row["word"] for row in rows} == {"heart"}
+    assert all(len(row["neighbours"]) == 5 for row in rows)
+    costs = [json.loads(line) for line in run("cost", "--json").stdout.splitlines()]
+    assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
+    assert [round(row["co2_lbs"], 1) for row in costs if "paper" in row] == [544.4, 1252.2, 28.2, 56.4]
+    exported = json.loads(run("export", tmp_path / "v.bin", "-c", corpus, "--json").stdout)
+    assert exported["words"] == done["counts"]["words"]
+    for command in (["neighbours", "-c", corpus, "heart"], ["cost"], ["corpus", "list"], ["corpus", "show", "pydocs"]):
+        assert run(*command).stdout
+
+
+def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    result = run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "-o", tmp_path / "adapted")
+    assert [line.split(":")[0] for line in result.stdout.splitlines() if "done in" in line] == [
+        "corpus", "w2v", "align", "expand",
+    ]  # fmt: skip
+    assert str(tmp_path / "adapted") in result.stdout
+    as_json = json.loads(
+        run("adapt", "-c", corpus, "-m", tmp_path / "bertmodel", *QUICK, "-o", tmp_path / "adapted", "--json").stdout
+    )
+    assert [stage["status"] for stage in as_json["stages"]] == ["up to date"] * 3
+    card = (tmp_path / "adapted" / "README.md").read_text()
+    assert "greenadapt w2v --corpus text.txt --model bertmodel --min-count 1 --epochs 1 --workers 1" in card
+    assert str(tmp_path) not in card
+
+
+def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    assert "no corpus" in run("w2v", code=2).stderr
+    assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
+    run("w2v", "--windwo", 3, code=2)
+    assert "--max-memory is 'lots'" in run("w2v", "-c", corpus, "--max-memory", "lots", code=2).stderr
+    assert "--vectors needs --model" in run("align", "--vectors", corpus, code=2).stderr
+
+
+def test_help_and_version(run: Run) -> None:
+    assert run("--version").stdout.startswith("greenadapt 0.")
+    for command in ("w2v", "align", "expand", "adapt", "neighbours", "cost", "demo", "export", "corpus"):
+        assert "Usage" in run(command, "--help").stdout
+
+
+def test_fields_and_formats(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = tmp_path / "papers.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps({"abstract": line}) + "\n" for line in text().splitlines())
+    model = tiny_model()
+    error = last_line(run("w2v", "-c", path, "-m", model, *QUICK, code=1))
+    assert re.search(r"papers\.jsonl\.gz, line 1 has no field text, it has: abstract", error), error
+    run("w2v", "-c", path, "-m", model, *QUICK, "--field", "abstract")
+    run("w2v", "-c", path, "-m", model, *QUICK)  # the field is remembered
+
+
+def _vectors(path: Path, words: list[str], dim: int = 32, bad: bool = False) -> Path:
+    rows = np.random.default_rng(0).normal(size=(len(words), dim))
+    if bad:
+        rows[1, 2] = np.nan
+    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows.tolist(), strict=True)]
+    path.write_text(f"{len(words)} {dim}\n" + "".join(lines))
+    return path
+
+
+Case = tuple[Callable[[Path, Callable[..., Path]], list[object]], str]
+
+
+def _corpus_case(name: str, content: bytes, *options: object) -> Callable[[Path, Callable[..., Path]], list[object]]:
+    def make(folder: Path, tiny_model: Callable[..., Path]) -> list[object]:
+        (folder / name).write_bytes(content)
+        return ["adapt", "-c", folder / name, "-m", tiny_model(name="other"), *QUICK, *options]
+
+    return make
+
+
+def _vectors_case(words: list[str], *options: object, lowercase: bool = True, **how: Any) -> Any:
+    def make(folder: Path, tiny_model: Callable[..., Path]) -> list[object]:
+        vectors = _vectors(folder / "v.vec", words, **how)
+        return ["align", "--vectors", vectors, "-m", tiny_model(name="other", lowercase=lowercase), *options]
+
+    return make
+
+
+def _no_tokenizer(folder: Path, tiny_model: Callable[..., Path]) -> list[object]:
+    model = tiny_model(name="other")
+    (model / "tokenizer.json").unlink()
+    return ["adapt", "-c", folder / "text.txt", "-m", model]
+
+
+FAILURES: dict[str, Case] = {
+    "empty corpus": (_corpus_case("e.txt", b"\n \n\n"), "has no text"),
+    "no words": (_corpus_case("e.txt", b"\x01\n\x02\n"), "holds no words"),
+    "binary file": (_corpus_case("b.txt", b"PK\x03\x04\0\0\0\0"), r"b\.txt is not text: it has NUL bytes"),
+    "broken UTF-8": (
+        _corpus_case("u.txt", b"good\nb\xffd\n", "--strict"),
+        r"u\.txt, line 2: byte 2 \(0xff\) is not UTF-8",
+    ),
+    "truncated gz": (
+        _corpus_case("t.txt.gz", gzip.compress(text().encode())[:-20]),
+        r"t\.txt\.gz is truncated or damaged",
+    ),
+    "no field": (_corpus_case("f.jsonl", b'{"body": "x"}\n'), r"f\.jsonl, line 1.*body"),
+    "rare words only": (
+        _corpus_case("r.txt", b"tachycardia heart\n", "--min-count", 9),
+        "the most frequent word occurs 1 times, and --min-count is 9",
+    ),
+    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, need at least 2"),
+    "vectors with NaN": (_vectors_case([*dict.fromkeys(WORDS)], bad=True), "NaN"),
+    "another width": (
+        _vectors_case([*dict.fromkeys(WORDS)], "--method", "identity", dim=7),
+        "7 wide and the model's rows 32",
+    ),
+    "lower-cased vectors": (
+        _vectors_case(
+            [*dict.fromkeys(WORDS), *(f"w{a}{b}" for a in "abcdefghij" for b in "abcdefghijklmnopqrst")],
+            lowercase=False,
+        ),
+        "none of the .* words with letters has an upper-case one, but the model's tokenizer keeps case",
+    ),
+    "no tokenizer.json": (_no_tokenizer, r"has no tokenizer\.json: load it with transformers' AutoTokenizer"),
+    "unknown corpus": (
+        lambda f, m: ["adapt", "-c", "pydoc", "-m", "minilm"],
+        "no corpus and no file is called pydoc.*pydocs",
+    ),
+    "unknown model": (
+        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
+        r"no model minilmm.*did you mean minilm\?",
+    ),
+    "unfetched corpus": (
+        lambda f, m: ["adapt", "-c", "cord19", "-m", "minilm"],
+        "greenadapt corpus prepare cord19 --download",
+    ),
+    "foreign folder": (
+        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), *QUICK, "--out", f],
+        "is not empty and holds no greenadapt result",
+    ),
+    "unwritable workspace": (
+        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), "--workspace", f / "text.txt" / "ws"],
+        "Not a directory|File exists",
+    ),
+    "too little memory": (
+        lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), *QUICK, "--max-memory", "80M"],
+        r"need about \d+ MB, and --max-memory is 80 MB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_say_one_line_and_leave_what_was_there(
+    name: str, run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
+    before = snapshot(tmp_path / "ws")
+    make, message = FAILURES[name]
+    command = make(tmp_path, tiny_model)
+    assert re.search(message, last_line(run(*command, code=1)))
+    after = snapshot(tmp_path / "ws")
+    assert {path: after[path] for path in before} == before
+    assert [
+        path for path in after if path.endswith("manifest.json") and "/expand/" in path and path not in before
+    ] == []
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Content of every file below ``folder`` but locks, links followed."""
+    return {str(path): path.read_bytes() for path in sorted(folder.glob("*/*/[!.]*/**/*")) if path.is_file()}
+
+
+def test_broken_utf8_is_counted_and_replaced(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = tmp_path / "u.txt"
+    path.write_bytes(text().encode() + b"a \xff patient\n")
+    result = run("adapt", "-c", path, "-m", tiny_model(), *QUICK)
+    assert "warning: replaced 1 broken UTF-8 sequences" in result.stderr
+
+
+def test_fewer_overlapping_words_than_dimensions_is_a_warning_with_the_rank(
+    run: Run, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    result = run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
+    n = len(set(WORDS))
+    assert (
+        f"{n} words are in both vocabularies, fewer than the 32 dimensions of the word vectors (rank {n})"
+        in result.stderr
+    )
+
+
+def test_a_full_disk_is_one_line(corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "greenadapt", "adapt", "-c", corpus, "-m", tiny_model(), *QUICK]
+    command += ["--workspace", tmp_path / "ws"]
+
+    def no_room() -> None:
+        # The nearest thing to a full disk that needs no privileges: no file may grow beyond 100 kB.
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    arguments = list(map(str, command))
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, preexec_fn=no_room)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("greenadapt: File too large")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_no_error(corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "greenadapt", "cost", "--json", "--workspace", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.wait()
+    process.stderr.close()
+
+
+def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
+    run: Run, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    run("w2v", "-c", corpus, "-m", tiny_model(), *QUICK)
+    rows = [json.loads(line) for line in run("corpus", "list", "--json").stdout.splitlines()]
+    (name,) = [row["name"] for row in rows if row["name"].startswith("text-")]
+    again = json.loads(run("w2v", "-c", name, *QUICK, "--json").stdout)
+    assert again["status"] == "up to date"
+    assert json.loads(run("corpus", "show", name, "--json").stdout)["sources"] == [str(corpus)]

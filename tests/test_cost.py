@@ -1,0 +1,162 @@
+"""Cost: the paper's table from the formula, and what a meter measures."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from greenadapt import cost
+from greenadapt.cost import Cost, Meter, co2_lbs, estimate, paper_table
+
+HAS_CODECARBON = find_spec("codecarbon") is not None
+
+
+@pytest.fixture
+def _no_codecarbon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "codecarbon", None)  # importing it fails
+
+
+@pytest.mark.parametrize(
+    ("watts", "hours", "lbs"), [(1560, 12, 28.2), (1505, 240, 544.4), (1505, 552, 1252.2), (1560, 24, 56.4)]
+)
+def test_the_formula_gives_the_papers_co2(watts: float, hours: float, lbs: float) -> None:
+    assert round(co2_lbs(watts, hours), 1) == lbs
+
+
+def test_the_papers_table_comes_out_of_power_hours_and_price() -> None:
+    table = paper_table()
+    assert [(entry.row.watts, entry.row.hours) for entry in table] == [(1505, 240), (1505, 552), (1560, 12), (1560, 24)]
+    for entry in table:
+        assert round(entry.co2_lbs) == entry.row.published_co2_lbs
+        assert (round(entry.usd_low), round(entry.usd_high)) == entry.row.published_usd
+
+
+def test_the_paper_s_own_run_costs_what_it_published_as_a_stage() -> None:
+    """Twelve hours on all 144 cores: the stage's figures and the table's are one scale."""
+    ours = estimate(seconds=12 * 3600, cpu_seconds=144 * 12 * 3600, peak_memory_bytes=1)
+    assert ours.energy_kwh == pytest.approx(1.56 * 12)
+    assert ours.co2_kg / 0.45359237 == pytest.approx(28.2, abs=0.05)
+    assert (round(ours.usd_low), round(ours.usd_high)) == (16, 76)
+
+
+def test_work_that_waits_is_paid_by_wall_time_and_uses_no_energy() -> None:
+    waiting = estimate(seconds=3600, cpu_seconds=0, peak_memory_bytes=1)
+    assert waiting.energy_kwh == waiting.co2_kg == 0
+    assert waiting.usd_low == pytest.approx(1.33 / 144)
+    assert waiting.energy_source.startswith("estimate: ")
+
+
+def test_costs_of_attempts_add_up_and_survive_json() -> None:
+    first, second = estimate(10, 5, 700), estimate(1, 20, 300)
+    both = first + second
+    assert (both.seconds, both.cpu_seconds, both.peak_memory_bytes) == (11, 25, 700)
+    assert both.energy_kwh == pytest.approx(first.energy_kwh + second.energy_kwh)
+    assert both.co2_kg == pytest.approx(first.co2_kg + second.co2_kg)
+    assert both.usd_low == pytest.approx(first.usd_low + second.usd_low)
+    assert both.usd_high == pytest.approx(first.usd_high + second.usd_high)
+    assert both.energy_source == first.energy_source
+    assert Cost(**json.loads(json.dumps(both.as_dict()))) == both
+
+
+def test_a_sum_names_both_sources_once() -> None:
+    ours = estimate(1, 1, 1)
+    tracked = Cost(**{**ours.as_dict(), "energy_source": "codecarbon 3"})
+    assert (ours + tracked + ours).energy_source == f"{ours.energy_source}; codecarbon 3"
+
+
+def _burn(seconds: float) -> None:
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        pass
+
+
+@pytest.mark.usefixtures("_no_codecarbon")
+def test_a_meter_sees_time_memory_and_children() -> None:
+    with Meter() as meter:
+        block = bytearray(200_000_000)
+        del block
+        _burn(0.2)
+        so_far = meter.so_far()
+        burn = "import time\nwhile time.process_time() < 0.3: pass"
+        subprocess.run([sys.executable, "-c", burn], check=True)
+    measured = meter.cost
+    assert 0.19 <= so_far.cpu_seconds < measured.cpu_seconds - 0.28
+    assert measured.seconds > 0.5
+    assert 200_000_000 < measured.peak_memory_bytes < 4_000_000_000
+    assert measured.energy_kwh == pytest.approx(measured.cpu_seconds * 1560 / 144 / 3.6e6)
+
+
+@pytest.mark.usefixtures("_no_codecarbon")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can start a process's peak anew")
+def test_the_peak_is_that_of_the_metered_work_not_of_earlier_work() -> None:
+    with Meter() as first:
+        block = bytearray(400_000_000)
+        del block
+    with Meter() as second:
+        pass
+    assert second.cost.peak_memory_bytes < first.cost.peak_memory_bytes - 300_000_000
+
+
+def test_the_peak_of_a_large_child_counts_once(tmp_path: Path) -> None:
+    script = """
+import subprocess, sys
+sys.modules["codecarbon"] = None
+from greenadapt.cost import Meter
+for command in ("bytearray(300_000_000)", "0"):
+    with Meter() as meter:
+        subprocess.run([sys.executable, "-c", command], check=True)
+    print(meter.cost.peak_memory_bytes)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    with_child, without = map(int, done.stdout.split())
+    assert with_child > 300_000_000
+    assert without < 200_000_000
+
+
+@pytest.mark.usefixtures("_no_codecarbon")
+def test_a_meter_has_a_cost_when_the_work_fails() -> None:
+    meter = Meter()
+    with pytest.raises(RuntimeError, match="broken"), meter:
+        raise RuntimeError("broken")
+    assert meter.cost.seconds > 0
+
+
+def test_the_country_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GREENADAPT_COUNTRY", raising=False)
+    assert cost.default_country() == "USA"
+    monkeypatch.setenv("GREENADAPT_COUNTRY", "deu")
+    assert cost.default_country() == "DEU"
+
+
+@pytest.mark.skipif(not HAS_CODECARBON, reason="codecarbon is not installed")
+@pytest.mark.parametrize(("country", "name"), [("DEU", "Germany"), ("XXX", "the world (it does not know XXX)")])
+def test_codecarbon_measures_silently_and_without_network(tmp_path: Path, country: str, name: str) -> None:
+    script = f"""
+import json, socket, warnings
+warnings.simplefilter("error")
+def refuse(*args): raise SystemExit("network used")
+socket.socket.connect = refuse
+from greenadapt.cost import Meter
+with Meter({country!r}) as meter:
+    sum(i * i for i in range(5_000_000))
+print(json.dumps(meter.cost.as_dict()))
+"""
+    (tmp_path / ".codecarbon.config").write_text("[codecarbon]\nsave_to_file=true\nelectricitymaps_api_token=secret\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    measured = Cost(**json.loads(done.stdout))
+    assert measured.energy_kwh > 0
+    assert measured.energy_source.startswith("codecarbon 3")
+    assert name in measured.co2_source
+    assert [path.name for path in tmp_path.iterdir()] == [".codecarbon.config"]

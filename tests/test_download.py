@@ -1,0 +1,264 @@
+"""Downloads from a server on this machine: with ranges and without, cut, wrong, too large."""
+
+import hashlib
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from greenadapt.corpus import download
+from greenadapt.corpus.download import fetch, is_fetched
+from greenadapt.corpus.readers import open_corpus
+from greenadapt.corpus.recipes import Recipe, Source, find_recipe
+from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.progress import Bar, Silent
+
+DATA = bytes(range(256)) * 4096  # 1 MiB
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+@dataclass
+class Server:
+    """What is served, how, and the requests seen."""
+
+    files: dict[str, bytes]
+    ranges: bool = True
+    cut_after: int = 0
+    """Close the connection after so many bytes of an answer, ``cuts`` times."""
+    cuts: int = 0
+    unavailable: int = 0
+    """Answer 503 so many times first."""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    address: str = ""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers as ``state`` says; a subclass sets it."""
+
+    state: Server
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        wanted = self.headers.get("Range", "")
+        self.state.requests.append((self.command, wanted))
+        content = self.state.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+        elif self.state.unavailable:
+            self.state.unavailable -= 1
+            self.send_error(503)
+        else:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.state.ranges else None
+            self._send_head(content, start)
+            if with_body:
+                self._send_body(content[start or 0 :])
+
+    def _send_head(self, content: bytes, start: int | None) -> None:
+        size = len(content)
+        if start is None:
+            self.send_response(200)
+        elif start < size:
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        else:
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{size}")
+        self.send_header("Content-Length", str(max(size - (start or 0), 0)))
+        self.end_headers()
+
+    def _send_body(self, content: bytes) -> None:
+        if self.state.cuts:
+            self.state.cuts -= 1
+            content = content[: self.state.cut_after]
+            self.close_connection = True
+        self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    state = Server({"/data.bin": DATA})
+    handler = type("StatefulHandler", (Handler,), {"state": state})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
+        thread.start()
+        state.address = f"http://127.0.0.1:{httpd.server_port}"
+        yield state
+        httpd.shutdown()
+        thread.join()
+
+
+@dataclass
+class Heard(Silent):
+    """A progress that remembers."""
+
+    notes: list[str] = field(default_factory=list)
+    amount: float = 0
+    total: float | None = None
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        self.total = total
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.amount += amount
+
+
+def source(server: Server, **more: object) -> Source:
+    return Source(f"{server.address}/data.bin", **more)  # type: ignore[arg-type]
+
+
+def test_a_download_says_its_size_first_and_is_done_once(server: Server, tmp_path: Path) -> None:
+    heard = Heard()
+    fetch([source(server, sha256=SHA256, size=len(DATA))], tmp_path / "new", heard)
+    assert (tmp_path / "new" / "data.bin").read_bytes() == DATA
+    assert heard.notes == [f"downloading 1 files, 1.0 MB, to {tmp_path / 'new'}"]
+    assert (heard.amount, heard.total) == (len(DATA), len(DATA))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["data.bin"]
+    server.requests.clear()
+    fetch([source(server, sha256=SHA256)], tmp_path / "new")
+    assert server.requests == []
+
+
+def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
+    server.cut_after, server.cuts = 300_000, 2
+    heard = Heard()
+    fetch([source(server, sha256=SHA256)], tmp_path, heard)
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+    ranges = [wanted for command, wanted in server.requests if command == "GET"]
+    assert len(ranges) == 3
+    assert ranges[0] == ""
+    assert all(wanted.startswith("bytes=") for wanted in ranges[1:])
+    assert heard.amount == len(DATA)
+
+
+def test_a_later_run_goes_on(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data.bin.part").write_bytes(DATA[:1000])
+    fetch([source(server, sha256=SHA256)], tmp_path)
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+    assert server.requests == [("HEAD", ""), ("GET", "bytes=1000-")]
+
+
+def test_a_part_that_is_complete_already(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data.bin.part").write_bytes(DATA)
+    fetch([source(server, sha256=SHA256)], tmp_path)
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+
+
+def test_a_part_of_a_longer_file_is_dropped(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data.bin.part").write_bytes(DATA + b"more")
+    fetch([source(server, sha256=SHA256)], tmp_path)
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+
+
+def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
+    server.ranges, server.cut_after, server.cuts = False, 300_000, 1
+    heard = Heard()
+    fetch([source(server, sha256=SHA256)], tmp_path, heard)
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+    assert heard.amount == len(DATA)
+
+
+def test_a_server_that_is_unavailable_for_a_moment(server: Server, tmp_path: Path) -> None:
+    server.unavailable = 1
+    fetch([source(server, sha256=SHA256, size=len(DATA))], tmp_path)
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+
+
+def test_a_server_that_brings_nothing_is_given_up(server: Server, tmp_path: Path) -> None:
+    server.cut_after, server.cuts = 0, 100
+    with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
+        fetch([source(server)], tmp_path)
+    assert not (tmp_path / "data.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"sha256": "0" * 64}, f"SHA256 is {SHA256}, must be {'0' * 64}"),
+        ({"size": 5}, f"bytes is {len(DATA)}, must be 5"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_removed(
+    server: Server, tmp_path: Path, more: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        fetch([source(server, **more)], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
+    digest = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
+    server.files["/data.bin.md5"] = f"MD5(data.bin)= {digest}\n".encode()
+    fetch([source(server, md5_beside=True)], tmp_path / "right")
+    assert (tmp_path / "right" / "data.bin").exists()
+    server.files["/data.bin.md5"] = f"MD5(data.bin)= {'0' * 32}\n".encode()
+    with pytest.raises(InputError, match=f"MD5 is {digest}, must be 0000"):
+        fetch([source(server, md5_beside=True)], tmp_path / "wrong")
+    del server.files["/data.bin.md5"]
+    with pytest.raises(InputError, match=r"data\.bin\.md5 holds no MD5 \(404\)"):
+        fetch([source(server, md5_beside=True)], tmp_path / "none")
+
+
+def test_not_there(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"/gone cannot be downloaded \(404 Not Found\)"):
+        fetch([Source(f"{server.address}/gone")], tmp_path)
+
+
+def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(DATA) - 1))
+    assert shutil.disk_usage is download.shutil.disk_usage
+    with pytest.raises(ResourceError, match=r"needs 0\.0 GB in .* which has 0\.0 GB free"):
+        fetch([source(server)], tmp_path)
+    assert [command for command, _ in server.requests] == ["HEAD"]
+
+
+def test_a_url_is_read_after_it_was_fetched(server: Server, tmp_path: Path) -> None:
+    server.files["/texts.txt"] = b"one line\n"
+    recipe = find_recipe(f"{server.address}/texts.txt")
+    assert not is_fetched(recipe, tmp_path)
+    with pytest.raises(MissingError, match="--download"):
+        open_corpus(recipe, tmp_path)
+    assert server.requests == []
+    fetch(recipe.sources, tmp_path)
+    assert is_fetched(recipe, tmp_path)
+    reading = open_corpus(recipe, tmp_path)
+    assert [document.lines for document in reading.documents()] == [("one line",)]
+    assert list(reading.fingerprint()) == [f"{server.address}/texts.txt"]
+
+
+def test_other_stores_are_copied_as_they_are(tmp_path: Path) -> None:
+    """s3 goes the same way; a file address is what needs no network."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "a.txt.gz").write_bytes(DATA)
+    address = (tmp_path / "store" / "a.txt.gz").as_uri()
+    fetch([Source(address, sha256=SHA256)], tmp_path / "here")
+    assert (tmp_path / "here" / "a.txt.gz").read_bytes() == DATA
+    with pytest.raises(InputError, match="cannot be downloaded"):
+        fetch([Source(f"{address}.gone")], tmp_path / "here")
+
+
+def test_a_half_downloaded_corpus_is_not_fetched(server: Server, tmp_path: Path) -> None:
+    sources = (source(server), Source(f"{server.address}/gone"))
+    recipe = Recipe("two", "T", "L", "auto", sources)
+    with pytest.raises(InputError):
+        fetch(recipe.sources, tmp_path)
+    fetch(recipe.sources[:1], tmp_path)
+    assert not is_fetched(recipe, tmp_path)

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from greenadapt.errors import InputError, MissingError
+from greenadapt.model import find_model, model_name
+from greenadapt.names import path_name
+
+
+def test_the_offline_model_needs_no_network() -> None:
+    model = find_model("minilm")
+    assert (model.name, model.source) == ("minilm", "minilm")
+    assert (model.folder / "model.safetensors").is_file()
+
+
+def test_a_hub_id_is_one_folder_name() -> None:
+    assert model_name("org/name") == "org--name"
+
+
+def test_a_folder_without_the_needed_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no config\.json"):
+        find_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"no tokenizer\.json.*AutoTokenizer"):
+        find_model(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert find_model(str(tmp_path)).name == path_name(str(tmp_path.resolve()))
+
+
+def test_an_unknown_model_gets_the_near_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "models--google-bert--bert-base-cased").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(MissingError, match=r"no model minilmm here.*did you mean minilm\?"):
+        find_model("minilmm")
+    with pytest.raises(MissingError, match=r"did you mean google-bert/bert-base-cased\?"):
+        find_model("google-bert/bert-base-uncased")
+    with pytest.raises(MissingError, match="no model folder"):
+        find_model("./not/there/at/all")

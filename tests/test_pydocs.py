@@ -1,0 +1,254 @@
+"""Docstrings: found without importing anything, in one order, without mark-up."""
+
+import ast
+import hashlib
+import json
+import re
+import sys
+import warnings
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.corpus import pydocs
+from greenadapt.corpus.markup import paragraphs, strip_inline
+from greenadapt.corpus.pydocs import docstrings, find_packages, fingerprint_pydocs, pydocs_versions, read_pydocs
+from greenadapt.errors import MissingError
+
+NUMPYDOC = """
+Return the ``eigenvalues`` of a :class:`~numpy.ndarray`.
+
+They are *not* ordered. See `the guide <https://a.org/x>`_ and
+:func:`scipy.linalg.eig` [1]_::
+
+    code = here()
+
+.. versionadded:: 1.8
+   Works on stacks.
+
+.. math:: A v = w v
+
+.. note::
+
+   This is **slow**.
+
+   >>> inside(1)
+
+Parameters
+----------
+a : (..., M, M) array_like
+    The matrix, as
+    a square.
+*args, **kwargs : tuple, dict
+    Passed on.
+
+Returns
+-------
+w : ndarray
+    The eigenvalues.
+
+Examples
+--------
+A sentence of the examples.
+
+>>> eig(a)
+array([1, 2])
+
+See Also
+--------
+eigh : The symmetric one.
+
+References
+----------
+.. [1] Somebody, A Book.
+"""
+
+GOOGLE = """Computes `loss`, see [the paper](https://arxiv.org/abs/1).
+
+# A heading
+
+Args:
+    x (`torch.Tensor` of shape `(batch, dim)`, *optional*, defaults to `None`):
+        The input &amp; more.
+    y (int): The
+      [`~models.BertModel`] output.
+
+Example:
+
+    ```python
+    >>> loss(x)
+    ```
+
+- first item
+- second
+  item
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+:param name: The name.
+:returns: Nothing <b>at all</b>.
+"""
+
+
+def test_numpydoc() -> None:
+    assert paragraphs(NUMPYDOC) == [
+        "Return the eigenvalues of a numpy.ndarray.",
+        "They are not ordered. See the guide and scipy.linalg.eig :",
+        "Works on stacks.",
+        "This is slow.",
+        "a : (..., M, M) array_like The matrix, as a square.",
+        "*args, **kwargs : tuple, dict Passed on.",
+        "w : ndarray The eigenvalues.",
+        "eigh : The symmetric one.",
+    ]
+
+
+def test_google_and_markdown() -> None:
+    assert paragraphs(GOOGLE) == [
+        "Computes loss, see the paper.",
+        "A heading",
+        "x (torch.Tensor of shape (batch, dim), optional, defaults to None): The input & more.",
+        "y (int): The models.BertModel output.",
+        "first item",
+        "second item",
+        "name The name.",
+        "Nothing at all .",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("``a * b`` and ``c * d``", "a * b and c * d"),
+        ("2**k + 2**m is __init__ or _private or a_b", "2**k + 2**m is __init__ or _private or a_b"),
+        ("see :meth:`!run`, :py:func:`call it <a.b>` and |version|", "see run, call it and version"),
+        ("*args and **kwargs", "*args and **kwargs"),
+        ("a reference_ here", "a reference here"),
+        ("a < b and c > d", "a < b and c > d"),
+        ("f() of (https://a.org/b) x", "f() of x"),
+    ],
+)
+def test_inline(marked: str, plain: str) -> None:
+    assert strip_inline(marked) == plain
+
+
+@given(st.text(alphabet="ab .:`*_|<>[]()\n=-#\\\\>é", max_size=80))
+def test_any_docstring_gives_clean_lines(text: str) -> None:
+    for line in paragraphs(text):
+        assert line == " ".join(line.split())
+        assert " " in line
+
+
+SOURCE = '''"""Module text."""
+class A:
+    """Class text."""
+    async def run(self):
+        """Async text."""
+        def inner():
+            """Inner text."""
+try:
+    pass
+except ValueError:
+    def handler(): """Handler text."""
+else:
+    if True:
+        def late():
+            "\\d one-quoted text"
+match 1:
+    case 1:
+        def matched(): """Matched text."""
+x = """no docstring"""
+'''
+
+
+def test_every_docstring_with_its_name() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = dict(docstrings(SOURCE))
+    assert found == {
+        "": "Module text.", "A": "Class text.", "A.run": "Async text.", "A.run.inner": "Inner text.",
+        "handler": "Handler text.", "late": "\\d one-quoted text", "matched": "Matched text.",
+    }  # fmt: skip
+
+
+def test_the_walk_agrees_with_ast_walk_on_real_sources() -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for file in (Path(json.__file__), Path(ast.__file__), Path(pytest.__file__)):
+        tree = ast.parse(file.read_bytes())
+        expected = [ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, kinds)]
+        assert Counter(text for _, text in docstrings(file.read_bytes())) == Counter(filter(None, expected))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site-packages folder with two packages, and a small standard library."""
+    site, stdlib = tmp_path / "site-packages", tmp_path / "stdlib"
+    files = {
+        site / "Zed_Pkg-1.2.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: Zed_Pkg\nVersion: 1.2\n",
+        site
+        / "Zed_Pkg-1.2.dist-info"
+        / "RECORD": "zed/b.py,,\nzed/a.py,,\nzed/tests/test_x.py,,\nzed/gone.py,,\n../../bin/zed.py,,\n",
+        site / "zed" / "a.py": '"""A text of zed."""\nraise SystemExit("imported!")\n',
+        site / "zed" / "b.py": '"""Broken\n',
+        site / "zed" / "tests" / "test_x.py": '"""A test of zed."""\n',
+        site / "greenadapt-0.1.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: greenadapt\nVersion: 0.1\n",
+        site / "greenadapt-0.1.dist-info" / "RECORD": "greenadapt/__init__.py,,\n",
+        site / "greenadapt" / "__init__.py": '"""Our own text."""\n',
+        site / "~um_py-1.0.dist-info" / "RECORD": "zed/a.py,,\n",
+        stdlib / "os.py": '"""Text of os."""\n',
+        stdlib / "test" / "test_os.py": '"""Text of a test."""\n',
+        stdlib / "site-packages" / "other.py": '"""Text of another."""\n',
+    }
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    paths = {"purelib": str(site), "platlib": str(site), "stdlib": str(stdlib)}
+    monkeypatch.setattr(pydocs.sysconfig, "get_path", paths.__getitem__)
+    return site
+
+
+def test_packages_are_read_and_not_imported(installed: Path) -> None:
+    counts: Counter[str] = Counter()
+    documents = list(read_pydocs(counts=counts))
+    assert [(d.name, d.lines) for d in documents] == [
+        ("python/os.py:", ("Text of os.",)),
+        ("zed-pkg/zed/a.py:", ("A text of zed.",)),
+    ]
+    assert counts == {"unparsable_files": 1}
+    assert "zed" not in sys.modules
+    assert pydocs_versions() == {"python": ".".join(map(str, sys.version_info[:3])), "zed-pkg": "1.2"}
+    assert [d.name for d in read_pydocs(["zed-pkg"])] == ["zed-pkg/zed/a.py:"]
+    with pytest.raises(MissingError, match="no package nunpy beside this Python"):
+        find_packages(["nunpy"])
+
+
+def test_fingerprint_follows_the_sources(installed: Path) -> None:
+    first = fingerprint_pydocs()
+    assert first["zed-pkg"] != hashlib.sha256().hexdigest()
+    (installed / "zed" / "a.py").write_text('"""B text of zed."""\nraise SystemExit("imported!")\n', encoding="utf-8")
+    second = fingerprint_pydocs()
+    assert first["python"] == second["python"]
+    assert first["zed-pkg"] != second["zed-pkg"]
+
+
+def test_several_processes_give_the_same_documents() -> None:
+    names = ["smart-open", "safetensors", "platformdirs"]
+    one = list(read_pydocs(names))
+    assert len(one) > 100
+    assert list(read_pydocs(names, workers=2)) == one
+    assert {d.name.partition("/")[0] for d in one} <= set(names)
+    assert pydocs_versions(["smart-open"]) == {"smart-open": metadata.version("smart-open")}
+
+
+def test_real_docstrings_have_little_mark_up_left() -> None:
+    text = [line for document in read_pydocs(["numpy", "smart-open"]) for line in document.lines]
+    words = sum(len(line.split()) for line in text)
+    assert words > 100_000
+    for mark in (r":func:`", r":class:`", r"``", r">>> ", r"----", r"\.\. \w+::", r"\*\*[a-z ]+\*\*", r"</?\w+>"):
+        assert sum(bool(re.search(mark, line)) for line in text) < words / 10_000, mark

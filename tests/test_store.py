@@ -1,0 +1,136 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.store import Job, Outcome, Place, Result, hash_json, open_result, read_manifest, run_job, verified
+
+
+class Counter:
+    """A builder that writes one file and counts its runs."""
+
+    def __init__(self, text: str = "hello") -> None:
+        self.runs = 0
+        self.text = text
+
+    def __call__(self, work: Path) -> Outcome:
+        self.runs += 1
+        (work / "sub").mkdir(exist_ok=True)
+        (work / "sub" / "file.txt").write_text(self.text)
+        return Outcome({"words": 3})
+
+
+def run(place: Place, build: Counter, *, config: dict = {"dim": 8}, source: str = "a", force: bool = False) -> Result:  # noqa: B006
+    job = Job("w2v", config, {"corpus": {"sha256": hash_json(source), "path": "x"}}, build)
+    return run_job(place, job, force=force, progress=Silent())
+
+
+@pytest.fixture(params=["linked", "folder"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(tmp_path / "ws" / "w2v", linked=request.param == "linked")
+
+
+def test_a_result_says_what_it_is(place: Place) -> None:
+    result = run(place, Counter())
+    assert result.fresh
+    assert (place.path / "sub" / "file.txt").read_text() == "hello"
+    assert place.path.is_symlink() == place.linked
+    manifest = verified(open_result(place.path, "w2v")).manifest
+    assert manifest == result.manifest
+    assert manifest.counts == {"words": 3}
+    assert manifest.files["sub/file.txt"]["bytes"] == 5
+    assert manifest.cost["seconds"] >= 0
+
+
+def test_the_same_again_does_nothing(place: Place) -> None:
+    build = Counter()
+    first, second = run(place, build), run(place, build)
+    assert (first.fresh, second.fresh, build.runs) == (True, False, 1)
+    assert run(place, build, force=True).fresh
+
+
+def test_changed_input_is_made_again_and_the_old_version_goes(place: Place) -> None:
+    build = Counter()
+    run(place, build)
+    build.text = "other"
+    assert run(place, build, source="b").fresh
+    assert (place.path / "sub" / "file.txt").read_text() == "other"
+    leftovers = [path for path in place.path.parent.rglob("file.txt") if path.read_text() == "hello"]
+    assert leftovers == []
+
+
+def test_another_configuration_is_refused_with_the_difference(place: Place) -> None:
+    run(place, Counter())
+    with pytest.raises(ConflictError, match=r"another configuration \(dim: 8 → 9\).*--variant NAME.*--force"):
+        run(place, Counter(), config={"dim": 9})
+    assert (place.path / "sub" / "file.txt").read_text() == "hello"
+    assert run(place, Counter("new"), config={"dim": 9}, force=True).fresh
+    assert (place.path / "sub" / "file.txt").read_text() == "new"
+
+
+def test_a_failed_run_leaves_the_old_result_and_no_rubbish(place: Place) -> None:
+    def fail(work: Path) -> Outcome:
+        (work / "half").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    run(place, Counter())
+    with pytest.raises(OSError, match="No space left"):
+        run_job(place, Job("w2v", {"dim": 9}, {}, fail), force=True, progress=Silent())
+    assert open_result(place.path, "w2v").manifest.config == {"dim": 8}
+    assert list(place.path.parent.rglob("half")) == []
+
+
+def test_what_a_killed_run_left_is_kept_for_the_same_job_only(place: Place) -> None:
+    seen: list[list[str]] = []
+
+    def build(work: Path) -> Outcome:
+        seen.append(sorted(path.name for path in work.iterdir()))
+        (work / "checkpoint").write_text("1")
+        if len(seen) in (1, 2):
+            raise KeyboardInterrupt
+        return Outcome({})
+
+    for dim in (1, 1, 2, 2):
+        try:
+            run_job(place, Job("w2v", {"dim": dim}, {}, build, resumes=True), force=True, progress=Silent())
+        except KeyboardInterrupt:
+            continue
+    assert seen == [[], ["checkpoint"], [], []]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_damage_is_found_and_named(place: Place, damage: str) -> None:
+    run(place, Counter())
+    file = place.path / "sub" / "file.txt"
+    {"flip": lambda: file.write_text("hellx"), "cut": lambda: file.write_text("h"), "gone": file.unlink}[damage]()
+    with pytest.raises(InputError, match=r"file\.txt"):
+        verified(open_result(place.path, "w2v"))
+
+
+def test_other_stages_and_formats_are_refused_by_name(place: Place) -> None:
+    run(place, Counter())
+    with pytest.raises(InputError, match="result of w2v, need one of align"):
+        open_result(place.path, "align")
+    manifest = json.loads((place.path / "manifest.json").read_text())
+    (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(InputError, match="format version 99, this greenadapt reads 1"):
+        read_manifest(place.path)
+    (place.path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_manifest(place.path)
+    with pytest.raises(MissingError, match="no greenadapt result"):
+        read_manifest(place.path / "nowhere")
+
+
+def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
+    foreign = tmp_path / "mine"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    for force in (False, True):
+        with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
+            run(Place(foreign, linked=False), Counter(), force=force)
+    assert (foreign / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    assert run(Place(tmp_path / "empty", linked=False), Counter()).fresh

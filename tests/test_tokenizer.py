@@ -1,0 +1,206 @@
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from greenadapt.added_words import AddedWords
+from greenadapt.base_vocabulary import BaseVocabulary
+from greenadapt.bytelevel import from_byte_characters
+from greenadapt.corpus.splitter import load_tokenizer
+from greenadapt.errors import MissingError
+from greenadapt.new_entries import addable, new_entries
+from greenadapt.tokenizer import DualTokenizer, Pieces
+from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+
+# What tokenizers disagree about: control characters, marks, zero width, ideographs, emoji, odd spaces, \w and not \w.
+NASTY = [
+    *"\x00\x07\x85\xa0\xad\u0301\u0327\u0345\u200b\u200d\u2028\u3000\ufeff\ufffd\ue000",
+    *"_°´±²½Ⅷ'’-.,[]#\t\n \r",
+    *"日本ก็한각가ªİıßẞſﬁŉΩΣσςÉéＡａ１٣९",
+    *("e\u0301", "\u1100\u1161", "\u302e", "\U00016ff0", "\U0001d165\U0001d16d", "≠", "\u037e", "##", " ", "  "),
+    *("\U0001f600", "\U0001f469\u200d\U0001f52c", "\U00020000"),
+    *("tachycardia", "Tachycardias", "heart", "HEART", "isolates", "s", "in", "ta", "x1", "don't", "12345"),
+    *("[SEP]", "[sep]", "[UNK]", "<s>", "</s>", "<mask>", "##ia", "x" * 101, "q" * 130),
+]
+TEXTS = st.lists(st.sampled_from(NASTY) | st.characters(exclude_categories=["Cs"]), max_size=14).map("".join)
+PATIENT = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True)
+class Model:
+    """A base tokenizer's folder, and the slow rule that DualTokenizer must follow."""
+
+    folder: Path
+    tokenizer: Tokenizer
+
+    def pre_tokens(self, text: str) -> list[str]:
+        """What the base tokenizer cuts into pieces one by one; a literal special token is one of its own."""
+        special = [re.escape(token.content) for token in self.tokenizer.get_added_tokens_decoder().values()]
+        normalize = self.tokenizer.normalizer.normalize_str if self.tokenizer.normalizer else str
+        found = []
+        for part in re.split(f"({'|'.join(special)})", text):
+            if self._is_special(part):
+                found.append(part)
+            elif part:
+                found += [token for token, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(normalize(part))]
+        return found
+
+    def _is_special(self, text: str) -> bool:
+        return any(token.content == text for token in self.tokenizer.get_added_tokens_decoder().values())
+
+    def words(self, *texts: str) -> list[str]:
+        """The words of ``texts`` that can be added."""
+        tokens = dict.fromkeys(token for text in texts for token in self.pre_tokens(text))
+        if BaseVocabulary(self.tokenizer).kind == "bytelevel":
+            tokens = dict.fromkeys(from_byte_characters(token.removeprefix("Ġ")) for token in tokens)
+        words = [word for word in tokens if word]
+        return [word for word, new in zip(words, addable(words, self.tokenizer), strict=True) if new]
+
+    def rule(self, text: str, new_ids: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
+        """The pieces of each word of ``text``, in the base view and in the expanded one."""
+        base, expanded = [], []
+        for token in self.pre_tokens(text):
+            if self._is_special(token):
+                pieces = [self.tokenizer.token_to_id(token)]
+            else:
+                pieces = [piece.id for piece in self.tokenizer.model.tokenize(token)]
+            base.append(pieces)
+            expanded.append([new_ids[token]] if token in new_ids else pieces)
+        return base, expanded
+
+    def dual(self, words: list[str]) -> tuple[DualTokenizer, dict[str, int]]:
+        vocabulary, entries = BaseVocabulary(self.tokenizer), new_entries(words, self.tokenizer)
+        added = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
+        new_ids = {string: vocabulary.size + i for i, string in enumerate(entries.strings(vocabulary))}
+        return DualTokenizer(self.folder, added), new_ids
+
+
+@pytest.fixture(scope="module", params=["minilm", "uncased", "cased", "bytelevel"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    if request.param == "minilm":
+        folder = request.getfixturevalue("minilm")
+    else:
+        folder = tmp_path_factory.mktemp(request.param)
+        if request.param == "bytelevel":
+            save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer")
+        else:
+            save_tokenizer(wordpiece_tokenizer(request.param == "uncased"), folder, "BertTokenizer")
+    return Model(folder, load_tokenizer(folder))
+
+
+@pytest.fixture(scope="module")
+def dual(model: Model) -> DualTokenizer:
+    """With every nasty word that can be added."""
+    return model.dual(model.words(*NASTY))[0]
+
+
+def grouped(pieces: Pieces) -> list[list[int]]:
+    pairs = zip(pieces.words.tolist(), pieces.ids.tolist(), strict=True)
+    return [[piece for _, piece in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def extents(pieces: Pieces) -> list[tuple[int, int]]:
+    """First and last character of each word."""
+    found: dict[int, tuple[int, int]] = {}
+    for word, (begin, end) in zip(pieces.words.tolist(), pieces.spans.tolist(), strict=True):
+        found[word] = (found[word][0] if word in found else begin, end)
+    return list(found.values())
+
+
+@PATIENT
+@given(text=TEXTS, data=st.data())
+def test_dual_tokenizer_is_the_word_rule(model: Model, text: str, data: st.DataObject):
+    candidates = model.words(text, "tachycardia qqqq")
+    dual, new_ids = model.dual([word for word in candidates if data.draw(st.booleans())])
+    encoding = dual.encode(text)
+    base, expanded = model.rule(text, new_ids)
+    assert (grouped(encoding.base), grouped(encoding.expanded)) == (base, expanded)
+    assert encoding.n_words == len(base)
+    for view in (encoding.base, encoding.expanded):
+        assert view.words.tolist() == [i for i, pieces in enumerate(grouped(view)) for _ in pieces]
+        begins, ends = view.spans.T
+        assert (begins <= ends).all()
+        assert (np.diff(begins) >= 0).all()
+        assert ((begins >= 0) & (ends <= len(text))).all()
+    assert extents(encoding.base) == extents(encoding.expanded)
+
+
+@PATIENT
+@given(words=st.lists(TEXTS, max_size=6))
+def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: list[str]):
+    encoding = dual.encode(words)
+    joined = dual.encode(" ".join(words))
+    for view, plain in ((encoding.base, joined.base), (encoding.expanded, joined.expanded)):
+        assert view.given is not None
+        assert sorted(set(view.given.tolist())) == list(range(len(words)))
+        assert (np.diff(view.given) >= 0).all()
+        extra = Counter(view.ids.tolist()) - Counter(plain.ids.tolist())
+        assert set(extra) <= {dual.special.unk}
+        rest = iter(view.ids.tolist())
+        assert all(piece in rest for piece in plain.ids.tolist())  # in order, nothing lost
+    assert encoding.base.words[-1:].tolist() == encoding.expanded.words[-1:].tolist()
+    assert extents(encoding.base) == extents(encoding.expanded)
+
+
+@settings(deadline=None, max_examples=30)
+@given(texts=st.lists(TEXTS | st.lists(TEXTS, max_size=4), max_size=6))
+def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | list[str]]):
+    for together, alone in zip(dual.encode_batch(texts), map(dual.encode, texts), strict=True):
+        for a, b in ((together.base, alone.base), (together.expanded, alone.expanded)):
+            for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.given, b.given)):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_spans_leave_out_the_space(dual: DualTokenizer):
+    text = "the  tachycardia of heart"
+    for view in (dual.encode(text).base, dual.encode(text).expanded):
+        words = [text[a:b] for a, b in extents(view)]
+        assert [word for word in words if word.strip()] == ["the", "tachycardia", "of", "heart"]
+
+
+def test_given_words_map_by_characters(dual: DualTokenizer):
+    words = ["beta-blocker", "tachycardia,", "heart"]
+    encoding = dual.encode(words)
+    text = " ".join(words)
+    for view in (encoding.base, encoding.expanded):
+        for i, word in enumerate(words):
+            spans = view.spans[view.given == i]
+            assert text[spans[0, 0] : spans[-1, 1]] == word
+    assert len(encoding.expanded.ids) < len(encoding.base.ids)
+
+
+def test_given_words_without_characters_are_unk(model: Model, dual: DualTokenizer):
+    encoding = dual.encode(["tachycardia", "\u200b", "", "heart"])
+    for view in (encoding.base, encoding.expanded):
+        firsts = [int(np.flatnonzero(view.given == i)[0]) for i in range(4)]
+        assert firsts == sorted(firsts)
+    if BaseVocabulary(model.tokenizer).kind == "wordpiece":
+        assert encoding.base.ids[encoding.base.given == 1].tolist() == [dual.special.unk]
+        assert encoding.expanded.ids[-3:-1].tolist() == [dual.special.unk] * 2
+    assert dual.encode([""]).base.ids.tolist() == [dual.special.unk]
+
+
+def test_empty_texts(dual: DualTokenizer):
+    assert [encoding.n_words for encoding in dual.encode_batch(["", [], "heart"])] == [0, 0, 1]
+    assert dual.encode_batch([]) == []
+
+
+def test_a_long_text_is_not_cut(dual: DualTokenizer):
+    assert dual.encode("tachycardia " * 1000).n_words >= 1000
+
+
+def test_special_ids_are_the_models(model: Model, dual: DualTokenizer):
+    names = ("<s>", "</s>") if BaseVocabulary(model.tokenizer).kind == "bytelevel" else ("[CLS]", "[SEP]")
+    assert (dual.special.cls, dual.special.sep) == tuple(model.tokenizer.token_to_id(name) for name in names)
+
+
+def test_another_folder_is_refused(tmp_path: Path):
+    with pytest.raises(MissingError, match=r"is no expanded model: it has no words.safetensors: make one with expand"):
+        DualTokenizer.load(tmp_path)
