@@ -23,7 +23,7 @@ lint: .venv/installed
 # The peer beside ours; DATA is a text file with one document a line, such as make bench DATA=abstracts.txt.gz
 bench: .venv/installed
 	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document a line" >&2; exit 2; }
-	$(BIN)/python benchmarks/corpus.py --corpus $(DATA)
+	$(BIN)/python benchmarks/corpus.py $(DATA)
 	$(BIN)/python benchmarks/w2v.py --corpus $(DATA)
 	$(BIN)/python benchmarks/expand.py
 

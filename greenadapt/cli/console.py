@@ -126,7 +126,7 @@ def _short(number: float | None) -> str:
     """``number`` in at most four digits and a letter: 12345678 → 12.3M."""
     value = float(number or 0)
     for letter in ("", "k", "M", "G"):
-        if abs(value) < 1000:
+        if abs(value) < 999.5:
             return f"{value:.3g}{letter}"
         value /= 1000
     return f"{value:.3g}T"

@@ -144,9 +144,11 @@ def _is_wanted(path: Path) -> bool:
 
 
 def _package(distribution: metadata.Distribution, root: Path) -> Package:
-    name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+    headers = distribution.metadata
+    # Protocol PackageMetadata has no get in Python 3.11's types.
+    name, version = (headers[key] if key in headers else "" for key in ("Name", "Version"))  # noqa: SIM401
     files = {str(file) for file in distribution.files or () if _is_wanted(Path(file)) and (root / file).is_file()}
-    return Package(name, distribution.version, root, tuple(sorted(files)))
+    return Package(name.lower().replace("_", "-"), version, root, tuple(sorted(files)))
 
 
 def _standard_library() -> Package:

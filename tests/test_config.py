@@ -1,0 +1,41 @@
+import pytest
+
+from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, W2VConfig
+from greenadapt.errors import UsageError
+
+
+def test_the_defaults_are_gensims() -> None:
+    import inspect
+
+    from gensim.models import Word2Vec
+
+    theirs = {name: p.default for name, p in inspect.signature(Word2Vec.__init__).parameters.items()}
+    ours = W2VConfig()
+    for name in ("window", "negative", "sample", "ns_exponent", "min_count", "epochs", "alpha", "min_alpha"):
+        assert getattr(ours, name) == theirs[name], name
+    assert (ours.cbow_mean, ours.shrink_windows, theirs["sg"], theirs["hs"]) == (theirs["cbow_mean"], True, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: W2VConfig(dim=0), "--dim is 0, must be at least 1"),
+        (lambda: W2VConfig(min_count=0), "--min-count is 0"),
+        (lambda: W2VConfig(alpha=0.01, min_alpha=0.02), "--min-alpha is 0.02 and --alpha 0.01"),
+        (lambda: W2VConfig(seed=-1), "--seed is -1"),
+        (lambda: W2VConfig(sample=-1e-3), "--sample is -0.001"),
+        (lambda: AlignConfig(ridge=-1), "--ridge is -1"),
+        (lambda: AlignConfig(heldout=1), "--heldout is 1"),
+        (lambda: ExpandConfig(max_words=0), "--max-words is 0"),
+        (lambda: ExpandConfig(blend=1.5), "--blend is 1.5"),
+        (
+            lambda: ExpandConfig(oov="greedy", restrict_to=("a",)),
+            "--restrict-to changes other words under --oov greedy",
+        ),
+        (lambda: CorpusConfig(heldout=1), "--heldout is 1"),
+    ],
+)
+def test_nonsense_is_refused_with_the_option_and_the_number(build: object, message: str) -> None:
+    assert callable(build)
+    with pytest.raises(UsageError, match=message):
+        build()

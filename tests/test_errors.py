@@ -1,0 +1,12 @@
+import pickle
+
+from greenadapt.errors import InputError, UsageError
+
+
+def test_a_message_and_a_hint_are_one_line_each_and_travel_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(InputError("a.txt has 2 columns, need 3", "use --field")))
+    assert type(error) is InputError
+    assert (error.message, error.hint) == ("a.txt has 2 columns, need 3", "use --field")
+    assert str(error) == "a.txt has 2 columns, need 3: use --field"
+    assert str(InputError("alone")) == "alone"
+    assert (InputError("x").exit_code, UsageError("x").exit_code) == (1, 2)
