@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,19 @@ def test_an_unknown_model_gets_the_near_names(monkeypatch: pytest.MonkeyPatch, t
         find_model("google-bert/bert-base-uncased")
     with pytest.raises(MissingError, match="no model folder"):
         find_model("./not/there/at/all")
+
+
+def test_a_hub_model_is_found_in_the_cache_without_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_model: Callable[..., Path]
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cached = tmp_path / "hub" / "models--org--name"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    (cached / "snapshots").mkdir()
+    tiny_model().rename(cached / "snapshots" / commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    model = find_model("org/name")
+    assert (model.name, model.source) == ("org--name", "org/name")
+    assert (model.folder / "model.safetensors").is_file()

@@ -297,3 +297,27 @@ def test_byte_level_models_go_through_the_same_stages(
     text = "the tachycardia of eigenvalues"
     plain = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert dual.encode(text).expanded.ids.tolist() == plain
+
+
+def test_variants_share_the_corpus_unless_they_read_it_otherwise(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = str(tiny_model())
+    plain = pipeline.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)
+    small = replace(session, variant="small")
+    vectors = pipeline.w2v(small, str(corpus), model, replace(PLAN.w2v, dim=8), PLAN.text)
+    assert vectors.manifest.inputs["corpus"] == plain.manifest.inputs["corpus"]
+    held = replace(session, variant="held")
+    other = pipeline.w2v(held, str(corpus), model, PLAN.w2v, TextOptions(heldout=0.2))
+    assert other.manifest.inputs["corpus"]["path"].endswith("corpus@held")
+    assert not pipeline.w2v(held, str(corpus), model, PLAN.w2v, PLAN.text).fresh
+
+
+def test_force_reads_the_text_otherwise(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    model = str(tiny_model())
+    pipeline.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)
+    held = TextOptions(heldout=0.2)
+    with pytest.raises(ConflictError, match=r"heldout: 0\.0 → 0\.2"):
+        pipeline.w2v(session, str(corpus), model, PLAN.w2v, held)
+    assert pipeline.w2v(replace(session, force=True), str(corpus), model, PLAN.w2v, held).fresh
+    assert not pipeline.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text).fresh

@@ -27,7 +27,7 @@ def adapt(session: Session, corpus: str | None, model: str | None, plan: Plan) -
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
-        prepared = run_prepare(replace(inner, force=False), recipe, chosen, plan.text)
+        prepared = run_prepare(inner, recipe, chosen, plan.text)
         vectors = run_w2v(inner, chosen, prepared, plan.w2v)
         aligned = run_align(inner, recipe.name, chosen, trained_vectors(vectors), plan.align)
         return [prepared, vectors, aligned, run_expand(session, recipe.name, chosen, aligned, plan.expand)]

@@ -1,5 +1,6 @@
 """The corpus stage: documents in, words out."""
 
+import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.session import CORPUS, Session, model_facts, model_of
-from greenadapt.store import Job, Json, Outcome, Result, hash_file, hash_json
+from greenadapt.store import Job, Json, Outcome, Place, Result, hash_file, hash_json
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream that are shuffled in memory at once; more is not faster."""
@@ -52,7 +53,7 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
         return None
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        return run_prepare(session, recipe, chosen, text)
+        return _run(session, session.place(recipe.name, chosen.name, CORPUS), recipe, chosen, text)
 
 
 def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
@@ -86,9 +87,20 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
 
 
 def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
-    """The stage itself; the caller holds the lock."""
-    place = session.place(recipe.name, model.name, CORPUS)
-    earlier = None if session.force else place.current()
+    """The stage as a part of a later one; the caller holds the lock.
+
+    A variant of the later stage shares the plain corpus, unless it was asked to read the text in another way.
+    """
+    plain = session.workspace.place(recipe.name, model.name, CORPUS)
+    own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
+    known = plain.current()
+    asked = json.loads(json.dumps({**text.of_config(), **text.of_recipe()}))
+    shared = known is None or all(known.manifest.config[name] == value for name, value in asked.items())
+    return _run(session, plain if shared and own.current() is None else own, recipe, model, text)
+
+
+def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+    earlier = place.current()
     config = CorpusConfig(**text.of_config())
     if earlier is not None:
         known = earlier.manifest.config

@@ -19,7 +19,7 @@ def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConf
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        prepared = run_prepare(replace(session, out=None, force=False), recipe, chosen, text)
+        prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
         return run_w2v(session, chosen, prepared, config)
 
 
