@@ -21,6 +21,19 @@ def test_a_log_gets_plain_lines_and_stdout_stays_clean(capsys: pytest.CaptureFix
     assert lines[2].endswith("words/s, lr 0.01)")
 
 
+def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.make_progress().bar("training", 10, "words") as bar:
+        now += 70
+        bar.advance(2)
+        now += 280
+        bar.advance(8)
+    half, done = capsys.readouterr().err.splitlines()
+    assert half == "training: 2 of 10 words in 70 s (0.0286 words/s, about 280 s left)"
+    assert done == "training: 10 of 10 words in 350 s (0.0286 words/s)"
+
+
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -69,7 +69,7 @@ class _LogBar:
     def advance(self, amount: float, **facts: str) -> None:
         self.done += amount
         self.facts = facts
-        if time.monotonic() - self.told > _LOG_EVERY:
+        if time.monotonic() - self.told > _LOG_EVERY and self.done != self.total:
             self.line()
 
     def line(self) -> None:
@@ -78,6 +78,8 @@ class _LogBar:
         share = f" of {_short(self.total)}" if self.total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
         rate = f"{_short(self.done / seconds)} {self.unit}/s"
+        left = (self.total - self.done) * seconds / self.done if self.total and self.done else 0
+        facts += f", about {left:.0f} s left" if left >= 1 else ""
         sys.stderr.write(f"{self.label}: {_short(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
 
 
