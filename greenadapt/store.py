@@ -168,6 +168,8 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
 
     Raises ``ConflictError`` where a result of another configuration, or a foreign folder, stands there.
     """
+    if not place.linked:
+        _refuse_foreign(place.path)
     wanted = Manifest(job.stage, _plain(job.config), job.inputs)
     current = None if force else _existing(place, wanted)
     if current is not None:
@@ -175,8 +177,6 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
             return current
         reason = ", ".join(_changed(current.manifest, wanted)) or "a file"
         progress.note(f"{job.stage}: {reason} changed since {place.path} was made, making it again")
-    if not place.linked:
-        _refuse_foreign(place.path)
     work, attempt = _work_folder(place, wanted.key, job.resumes)
     try:
         with Meter() as meter:
@@ -220,7 +220,7 @@ def _existing(place: Place, wanted: Manifest) -> Result | None:
     if difference:
         raise ConflictError(
             f"{place.path} exists with another configuration ({difference})",
-            "keep both with --variant NAME, or replace it with --force",
+            f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force",
         )
     return current
 

@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import os
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +109,15 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     run("w2v", "--windwo", 3, code=2)
     assert "--max-memory is 'lots'" in run("w2v", "-c", corpus, "--max-memory", "lots", code=2).stderr
     assert "--vectors needs --model" in run("align", "--vectors", corpus, code=2).stderr
+    model = tiny_model()
+    for workers in (0, -1):
+        error = run("corpus", "prepare", corpus, "-m", model, "--workers", workers, code=2).stderr
+        assert f"--workers is {workers}, must be at least 1" in error
+    run("adapt", "-c", corpus, "-m", model, *QUICK)
+    assert "--top is -1, must be at least 1" in run("neighbours", "-c", corpus, "heart", "--top", -1, code=2).stderr
+    error = run("neighbours", "-c", corpus, "heart-rate", code=2).stderr
+    assert "'heart-rate' is 3 words as the model's tokenizer splits it (heart - rate)" in error
+    assert "v.npy names no format by its suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
 
 
 def test_help_and_version(run: Run) -> None:
@@ -295,3 +307,90 @@ def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
     again = json.loads(run("w2v", "-c", name, *QUICK, "--json").stdout)
     assert again["status"] == "up to date"
     assert json.loads(run("corpus", "show", name, "--json").stdout)["sources"] == [str(corpus)]
+
+
+def test_the_card_tells_how_the_text_was_read(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = tmp_path / "papers.txt"
+    path.write_text("".join(json.dumps({"body": line}) + "\n" for line in text().splitlines()))
+    read = ["--format", "jsonl", "--field", "body", "--keep-duplicates", "--heldout", 0.1]
+    run("adapt", "-c", path, "-m", tiny_model(), *QUICK, *read, "-o", tmp_path / "adapted")
+    command = " --format jsonl --field body --keep-duplicates --heldout 0.1 --min-count 1 --epochs 1 --workers 1\n"
+    assert command in (tmp_path / "adapted" / "README.md").read_text()
+    # What was said once is remembered, and told again.
+    run("adapt", "-c", path, *QUICK, "--force", "-o", tmp_path / "adapted")
+    assert command in (tmp_path / "adapted" / "README.md").read_text()
+
+
+def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    models = [tiny_model(name="one"), tiny_model(name="two")]
+    for model in models:
+        run("w2v", "-c", corpus, "-m", model, *QUICK)
+
+    def stages(*options: object) -> list[str]:
+        rows = [json.loads(line) for line in run("cost", *options, "--json").stdout.splitlines()]
+        return [row["model"].split("-")[0] for row in rows if "stage" in row]
+
+    assert stages("-c", corpus) == ["one", "one", "two", "two"]
+    assert stages("-m", models[1]) == ["two", "two"]
+    shown = run("cost").stdout
+    assert shown.count("Cost of text-") == 2
+    assert not [line for line in shown.splitlines() if line != line.rstrip()]
+    assert "no results for nothing" in last_line(run("cost", "-c", "nothing", code=1))
+
+
+def test_a_failed_run_is_no_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    run("w2v", "-c", tmp_path / "empty.txt", "-m", tiny_model(), code=1)
+    rows = [json.loads(line) for line in run("corpus", "list", "--json").stdout.splitlines()]
+    assert not [row["name"] for row in rows if row["name"].startswith("empty")]
+
+
+def test_align_says_how_good_the_map_is(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    known = list(dict.fromkeys([*WORDS, *map(chr, range(97, 123)), *map(chr, range(48, 58)), *"!?.,;:()"]))
+    vectors = _vectors(tmp_path / "v.vec", known)
+    shown = run("align", "--vectors", vectors, "-m", tiny_model(), "-o", tmp_path / "map").stdout
+    assert re.search(r"on \d+ held-out words: R² -?\d\.\d+, cosine -?\d\.\d+, own row first for \d+\.\d%", shown)
+
+
+def _start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "greenadapt", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+
+
+def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(text(20_000))
+    options = ["-m", tiny_model(), "--workers", 1, "--epochs", 1000, "--workspace", tmp_path / "ws"]
+    process = _start("w2v", "-c", tmp_path / "text.txt", *options, cwd=tmp_path)
+    work = tmp_path / "ws"
+    deadline = time.monotonic() + 60
+    while not list(work.glob("*/*/.work/w2v")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    # CPython ends by the signal itself where that came during an exec of text; a shell sees 130 either way.
+    assert process.returncode in (130, -signal.SIGINT), error
+    assert out == ""
+    assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
+    assert "Traceback" not in error
+    assert list(work.glob("*/*/corpus/manifest.json"))
+
+
+def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ascii_only.pop("PYTHONIOENCODING", None)
+    (tmp_path / "mine.toml").write_text('title = "Äpfel"\nlicence = "x"\nformat = "pydocs"\n', "utf-8")
+    shown = _start("corpus", "show", "mine.toml", cwd=tmp_path, env=ascii_only)
+    out, error = shown.communicate(timeout=60)
+    assert (shown.returncode, error) == (0, "")
+    assert "title: ?pfel" in out
+    as_json = _start("corpus", "show", "mine.toml", "--json", cwd=tmp_path, env=ascii_only)
+    out, error = as_json.communicate(timeout=60)
+    assert (as_json.returncode, error) == (0, "")
+    assert out.isascii()
+    assert json.loads(out)["title"] == "Äpfel"
+
+
+def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
+    shell = f"exec {sys.executable} -m greenadapt cost --json --workspace {tmp_path} >&-"
+    done = subprocess.run(["sh", "-c", shell], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,6 @@
 """Named corpora, recipes of one's own, and what a path means."""
 
+import gzip
 import tomllib
 from pathlib import Path
 
@@ -130,3 +131,12 @@ def test_every_key_of_a_recipe_is_described() -> None:
     keys = {key for path in folder.glob("*.toml") for key in tomllib.loads(path.read_text(encoding="utf-8"))}
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert all(f"`{key}`" in readme or f"`[[{key}]]`" in readme for key in keys)
+
+
+def test_json_lines_in_a_text_file_s_clothes_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "train.txt.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a", "label": 1}\n'))
+    with pytest.raises(InputError, match="looks like JSON lines, not like text: give --format jsonl"):
+        find_recipe(str(path))
+    assert find_recipe(str(path), {"format": "jsonl"}).format == "jsonl"
+    assert find_recipe(str(path), {"format": "text"}).format == "text"

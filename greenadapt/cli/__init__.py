@@ -1,13 +1,17 @@
 """The command line: one file a command, and here the application with its one error boundary."""
 
+import io
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from greenadapt.errors import GreenadaptError
+
+_ORDER = ["adapt", "corpus", "w2v", "align", "expand", "neighbours", "export", "cost", "demo"]
 
 
 class _Group(TyperGroup):
@@ -27,6 +31,12 @@ class _Group(TyperGroup):
             _fail(f"{error.strerror or error}{where}", 1)
         except MemoryError:
             _fail("not enough memory: lower --max-memory, --workers or --max-vocab", 1)
+        except KeyboardInterrupt:
+            _fail("interrupted: finished stages are kept, and the same command goes on from there", 130)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of the work."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
 
 
 def _fail(message: str, code: int) -> None:
@@ -62,6 +72,12 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal or a log without UTF-8 gets question marks
     app()
 
 

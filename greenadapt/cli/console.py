@@ -18,8 +18,9 @@ def make_progress() -> Progress:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line of stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """One JSON object on one line of stdout; pure ASCII where stdout is not UTF-8."""
+    plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(value, ensure_ascii=plain) + "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -28,19 +29,26 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(line + "\n")
 
 
-def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]) -> None:
-    """A table on stdout; numbers and words as given."""
+def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]], *, numbers: bool = True) -> None:
+    """A table on stdout; columns after the first are aligned to the right where they hold ``numbers``.
+
+    On a terminal it fits the terminal; elsewhere a row is one line, for grep and mail.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+        table.add_column(column, justify="right" if numbers and position else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row))
-    width = None if sys.stdout.isatty() else 120
-    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=None if terminal else 1000, highlight=False, markup=False, emoji=False)
+    with console.capture() as drawn:
+        console.print(table)
+    lines = [line.rstrip() for line in drawn.get().splitlines()]
+    print_lines([*([title] if title else []), *(line for line in lines if line), ""])
 
 
 class _Log:
@@ -56,7 +64,7 @@ class _Log:
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
         bar = _LogBar(label, total, unit)
         yield bar
-        bar.line()
+        bar.line(ended=True)
 
 
 class _LogBar:
@@ -72,13 +80,14 @@ class _LogBar:
         if time.monotonic() - self.told > _LOG_EVERY and self.done != self.total:
             self.line()
 
-    def line(self) -> None:
+    def line(self, ended: bool = False) -> None:
         self.told = time.monotonic()
         seconds = max(self.told - self.start, 1e-9)
         share = f" of {_short(self.total)}" if self.total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
         rate = f"{_short(self.done / seconds)} {self.unit}/s"
-        left = (self.total - self.done) * seconds / self.done if self.total and self.done else 0
+        # The total may be an estimate: what has ended takes no longer, however much it was.
+        left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
         facts += f", about {left:.0f} s left" if left >= 1 else ""
         sys.stderr.write(f"{self.label}: {_short(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
 

@@ -29,6 +29,7 @@ def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False)
         "",
         ["corpus", "title", "licence", "network", "prepared for"],
         ([r["name"], r["title"], r["licence"], r["network"], ", ".join(r["models"]) or "-"] for r in rows),
+        numbers=False,
     )
 
 
@@ -43,7 +44,7 @@ def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = Fa
     if as_json:
         print_json(facts)
         return
-    print_lines(f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in facts.items())
+    print_lines(f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}".rstrip() for key, v in facts.items())
 
 
 @group.command()

@@ -6,6 +6,7 @@ from typing import Any
 
 from greenadapt.cli.console import make_progress, print_json, print_lines
 from greenadapt.cli.options import parse_bytes
+from greenadapt.errors import UsageError
 from greenadapt.pipeline import Session, TextOptions
 from greenadapt.processes import usable_cores
 from greenadapt.store import Result
@@ -22,7 +23,9 @@ def make_session(
     workers: int | None = None,
     max_memory: str = "4G",
 ) -> Session:
-    """What the stages of one command share."""
+    """What the stages of one command share; raises ``UsageError`` for no workers at all."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers is {workers}, must be at least 1")
     return Session(
         Workspace.find(workspace),
         make_progress(),
@@ -74,10 +77,21 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
 
 def _line(result: Result) -> str:
     manifest = result.manifest
-    counts = ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in manifest.counts.items())
+    known = {name.replace("_", " "): value for name, value in manifest.counts.items() if value is not None}
+    counts = ", ".join(f"{name} {_number(value)}" for name, value in known.items())
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
-    return f"{manifest.stage}: {status}; {counts}\n  {result.path}"
+    heldout = (manifest.facts.get("heldout") or {}).get("figures")
+    return f"{manifest.stage}: {status}; {counts}\n{_quality(heldout) if heldout else ''}  {result.path}"
+
+
+def _quality(figures: dict[str, Any]) -> str:
+    """How good a map is, in one line."""
+    found = figures["base_rows"]["cosine"]
+    return (
+        f"  on {figures['n_heldout']:,} held-out words: R² {figures['r2']:.3f}, cosine {figures['cosine']:.3f}, "
+        f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}\n"
+    )
 
 
 def _number(value: object) -> str:

@@ -10,31 +10,42 @@ Json = dict[str, Any]
 
 
 def print_costs(rows: Sequence[Json]) -> None:
-    """What stages cost, and their sum."""
+    """What stages cost, one table a corpus and model, each with its sum."""
     if not rows:
-        print_lines(["no results in this workspace yet"])
+        print_lines(["no results in this workspace yet", ""])
         return
+    groups = dict.fromkeys((row.get("corpus", ""), row.get("model", "")) for row in rows)
+    for corpus, model in groups:
+        title = f"Cost of {corpus}, {model}" if corpus else "Cost"
+        _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
+    resumed = dict.fromkeys(str(row["stage"]) for row in rows if row.get("attempt", 1) > 1)
+    if resumed:
+        print_lines([f"Of {', '.join(resumed)} only the last attempt was measured; earlier ones were killed."])
+    sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
+    print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
+
+
+def _print_stages(title: str, rows: Sequence[Json]) -> None:
     names = ("seconds", "cpu_seconds", "energy_kwh", "co2_kg", "usd_low", "usd_high")
     total: Json = {name: sum(row[name] for row in rows) for name in names}
     total |= {"peak_memory_bytes": max(row["peak_memory_bytes"] for row in rows), "stage": "all"}
     table = [
         [
-            " ".join(str(row[name]) for name in ("corpus", "model", "stage") if name in row),
+            row["stage"],
             f"{row['seconds']:.1f} s",
             f"{row['cpu_seconds']:.1f} s",
             f"{row['peak_memory_bytes'] / 2**20:,.0f} MB",
-            f"{row['energy_kwh'] * 1000:.3g} Wh",
-            f"{row['co2_kg'] * 1000:.3g} g",
-            f"${row['usd_low']:.4f} to {row['usd_high']:.4f}",
+            f"{_small(row['energy_kwh'] * 1000)} Wh",
+            f"{_small(row['co2_kg'] * 1000)} g",
+            f"${row['usd_low']:.4f} to {row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
         ]
         for row in [*rows, total]
     ]
-    print_table("Cost", ["stage", "time", "CPU time", "peak memory", "energy", "CO2", "cloud price"], table)
-    resumed = [str(row["stage"]) for row in rows if row.get("attempt", 1) > 1]
-    if resumed:
-        print_lines([f"Of {', '.join(resumed)} only the last attempt was measured; earlier ones were killed."])
-    sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
-    print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
+    print_table(title, ["stage", "time", "CPU time", "peak memory", "energy", "CO2", "cloud price"], table)
+
+
+def _small(number: float) -> str:
+    return f"{number:.3g}" if number >= 0.001 else "<0.001"
 
 
 def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
@@ -42,7 +53,7 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
         table = [[row.view, *(f"{label} {cosine:.2f}" for label, cosine in row.neighbours)] for row in views]
-        print_table(word, ["nearest", *map(str, range(1, top + 1))], table)
+        print_table(word, ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:

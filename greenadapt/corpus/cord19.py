@@ -132,11 +132,13 @@ def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: 
         parse: Any = json.loads(decoder.decode(stream.read(), name))
     except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(
-            f"{name} is not JSON ({error})", "give a CORD-19 parse, or rename JSON lines to .jsonl"
+            f"{name} is not JSON ({error})", "give a CORD-19 parse; for JSON lines add --format jsonl"
         ) from None
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
         keys = ", ".join(parse) if isinstance(parse, dict) else type(parse).__name__
-        raise InputError(f"{name} is not a CORD-19 parse: no body_text, it has: {keys}", "rename JSON lines to .jsonl")
+        raise InputError(
+            f"{name} is not a CORD-19 parse: no body_text, it has: {keys}", "for JSON lines add --format jsonl"
+        )
     parts = ("abstract", "body_text") if with_abstract else ("body_text",)
     for part in parts:
         for paragraph in parse.get(part) or ():

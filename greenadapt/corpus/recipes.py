@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from greenadapt.corpus.reading import input_errors
+from greenadapt.corpus.reading import input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.names import path_name
 
@@ -105,7 +105,16 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
         raise InputError(
             f"{name_or_path}: the format cannot be told from the name", f"give --format, one of {', '.join(FORMATS)}"
         )
+    if told == "text" and not overrides.get("format") and path.is_file() and _begins_like_json(path):
+        raise InputError(
+            f"{name_or_path} looks like JSON lines, not like text", "give --format jsonl, or --format text"
+        )
     return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", told, (Source(url),))
+
+
+def _begins_like_json(path: Path) -> bool:
+    with open_binary(str(path)) as stream:
+        return stream.read(2) == b'{"'
 
 
 def corpus_name(name_or_path: str) -> str:

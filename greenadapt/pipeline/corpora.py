@@ -10,7 +10,8 @@ def list_corpora(session: Session) -> list[Json]:
     """The named corpora, then the others that the workspace holds; keys as ``show_corpus``, shorter."""
     recipes = list_recipes()
     rows = [_row(session, recipe) for recipe in recipes]
-    others = [name for name in session.workspace.corpora() if name not in {recipe.name for recipe in recipes}]
+    named = {recipe.name for recipe in recipes}
+    others = [name for name in session.workspace.corpora() if name not in named and session.workspace.models(name)]
     return rows + [_known(session, name) for name in others]
 
 

@@ -13,18 +13,29 @@ from greenadapt.align import Alignment
 from greenadapt.arrays import Array
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, W2VConfig
 from greenadapt.corpus.occurring import words_in_files
 from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, MissingError
 from greenadapt.expand import NewRows, replacements, select, wordpiece_norm
 from greenadapt.export import ExportReport, export_tokenizers
 from greenadapt.model import PretrainedModel
 from greenadapt.new_entries import NewEntries, new_entries, new_forms
 from greenadapt.pipeline.align import vectors_of
-from greenadapt.pipeline.session import ALIGN, EXPAND, W2V, Session, model_input, model_of, require_same_model
+from greenadapt.pipeline.session import ALIGN, CORPUS, EXPAND, W2V, Session, model_input, model_of, require_same_model
 from greenadapt.report.card import Card, Made
-from greenadapt.store import Job, Json, Outcome, Result, hash_file, open_result, read_manifest, verified, write_json
+from greenadapt.store import (
+    Job,
+    Json,
+    Manifest,
+    Outcome,
+    Result,
+    hash_file,
+    open_result,
+    read_manifest,
+    verified,
+    write_json,
+)
 from greenadapt.surgery import copy_side_files, write_expanded
 from greenadapt.vectors import VECTORS, WordVectors
 
@@ -49,6 +60,9 @@ def expand(
 def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: Result, config: ExpandConfig) -> Result:
     """The stage itself; the caller holds the lock."""
     files = [Path(path) for path in config.restrict_to]
+    for path in files:
+        if not path.is_file():
+            raise MissingError(f"no file {path}", "give --restrict-to a text file")
     inputs = {"alignment": aligned.as_input(), "model": model_input(model)}
     inputs |= {f"text {path.name}": {"sha256": hash_file(path), "path": str(path)} for path in files}
 
@@ -155,6 +169,12 @@ class Expansion:
         return [len(pieces) for pieces in self.vocabulary.pieces(words)]
 
 
+def _reading_options(corpus: Manifest) -> list[str]:
+    """The options of ``w2v`` by which the text was read otherwise than by default."""
+    said = [part for name, values in corpus.facts.get("said", {}).items() for value in values for part in (name, value)]
+    return said + Made(CORPUS, corpus.config, CorpusConfig()).options()
+
+
 def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportReport) -> Card:
     facts = aligned.manifest.facts
     source = facts["model"]["source"]
@@ -169,7 +189,8 @@ def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportRep
     else:
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
         steps.insert(0, Made(W2V, trained.config, W2VConfig(dim=aligned.manifest.counts["target_dim"])))
-        inputs = [["--corpus", facts["given"], "--model", model]] * 3
+        named = ["--corpus", facts["given"], "--model", model]
+        inputs = [named + _reading_options(read_manifest(Path(trained.inputs["corpus"]["path"]))), named, named]
     return Card(
         model=model,
         title=facts["title"],

@@ -7,7 +7,7 @@ from greenadapt.align import Alignment
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
-from greenadapt.errors import MissingError
+from greenadapt.errors import MissingError, UsageError
 from greenadapt.neighbours import Neighbours, Space, near_names, neighbour_table
 from greenadapt.pipeline.align import vectors_of
 from greenadapt.pipeline.session import ALIGN, Session, model_input, model_of, require_same_model
@@ -24,8 +24,10 @@ def neighbours(
 ) -> list[Neighbours]:
     """The ``top`` nearest wordpieces and domain words of ``words``, in every view.
 
-    Raises ``MissingError``, with the near names, for a word that neither side has.
+    Raises ``MissingError``, with the near names, for a word that neither side has, and ``UsageError`` for ``top`` < 1.
     """
+    if top < 1:
+        raise UsageError(f"--top is {top}, must be at least 1")
     if alignment is not None:
         aligned = open_result(alignment, ALIGN)
     else:
@@ -39,17 +41,22 @@ def neighbours(
     base_rows = Checkpoint.open(chosen.folder).embedding()[: vocabulary.size]
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
     base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
-    asked = list(dict.fromkeys(_as_split(word, splitter) for word in words))
+    asked = list(dict.fromkeys(_one_word(word, splitter) for word in words))
     for word in asked:
         if word not in domain.rows and word not in base.rows:
-            near = near_names(word, [*vectors.words, *base.rows])
-            hint = f"near: {', '.join(near)}" if near else "it is too rare in the corpus, or splits into several words"
+            near = near_names(word, dict.fromkeys([*vectors.words, *base.rows]))
+            hint = f"near: {', '.join(near)}" if near else "it is not in the corpus, or too rare (--min-count of w2v)"
             raise MissingError(
                 f"no vector for {word!r}, neither among {len(vectors.words):,} words nor the model's", hint
             )
     return neighbour_table(asked, domain, base, Alignment.load(aligned.folder).apply, top)
 
 
-def _as_split(word: str, splitter: WordSplitter) -> str:
+def _one_word(word: str, splitter: WordSplitter) -> str:
     parts = splitter.split(word)
-    return parts[0] if len(parts) == 1 else word
+    if len(parts) != 1:
+        raise UsageError(
+            f"{word!r} is {len(parts)} words as the model's tokenizer splits it ({' '.join(parts)})",
+            "ask for one word at a time",
+        )
+    return parts[0]

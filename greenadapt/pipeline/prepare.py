@@ -60,14 +60,19 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
     """The recipe that ``--corpus`` means: a named one, a path, or the workspace's name of a path used before."""
     if corpus is None:
         raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+    name = session.corpus_name(corpus)
     prepared = [
         result
-        for model in session.workspace.models(corpus)
-        for result in session.workspace.results(corpus, model)
+        for model in session.workspace.models(name)
+        for result in session.workspace.results(name, model)
         if result.manifest.stage == CORPUS
     ]
-    is_named = corpus in {recipe.name for recipe in list_recipes()}
-    return find_recipe(corpus, text.of_recipe()) if is_named or not prepared else _recipe_of(prepared[0])
+    if name in {recipe.name for recipe in list_recipes()} or not prepared:
+        return find_recipe(corpus, text.of_recipe())
+    known = _recipe_of(prepared[0])
+    if name == corpus:
+        return known
+    return find_recipe(corpus, {"format": known.format, "fields": known.fields, **text.of_recipe()})
 
 
 def _recipe_of(prepared: Result) -> Recipe:
@@ -101,10 +106,12 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
 
 def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
     earlier = place.current()
+    said = {"--format": [text.format] if text.format else [], "--field": list(text.fields)}
     config = CorpusConfig(**text.of_config())
     if earlier is not None:
         known = earlier.manifest.config
         config = CorpusConfig(**{**{name: known[name] for name in asdict(config)}, **text.of_config()})
+        said = {name: values or earlier.manifest.facts.get("said", {}).get(name, []) for name, values in said.items()}
         recipe = replace(recipe, **{"fields": tuple(known["fields"]), "format": known["format"], **text.of_recipe()})
     _require_fetched(session, recipe)
     reading = open_corpus(
@@ -131,7 +138,7 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
         )
         _tell(session, reading, counts)
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
-        facts |= {"model": model_facts(model), "read": reading.counts}
+        facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)

@@ -2,16 +2,24 @@
 
 from pathlib import Path
 
+from greenadapt.errors import UsageError
 from greenadapt.pipeline.session import W2V, Session
 from greenadapt.store import Json, open_result, verified
 from greenadapt.vector_formats import read_vectors, write_vectors
 from greenadapt.vectors import WordVectors
 
+_SUFFIXES = (".bin", ".vec", ".txt")
+
 
 def export_vectors(
     session: Session, file: Path, corpus: str | None, model: str | None, vectors: Path | None = None
 ) -> Json:
-    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format that its suffix names."""
+    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format that its suffix names.
+
+    Raises ``UsageError`` for a suffix that names none.
+    """
+    if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
+        raise UsageError(f"{file} names no format by its suffix", "end it in .bin, .vec or .txt, with .gz if wanted")
     if vectors is None:
         name = session.corpus_name(corpus)
         result = session.find(name, session.model_name(name, model), W2V)
@@ -20,5 +28,6 @@ def export_vectors(
         loaded = WordVectors.load(verified(open_result(vectors, W2V)).folder)
     else:
         loaded = read_vectors(vectors, session.progress)
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_vectors(loaded, file)
     return {"file": str(file), "words": len(loaded.words), "dim": loaded.dim}

@@ -96,10 +96,13 @@ class Card:
             return ""
         found = figures["base_rows"]["cosine"]
         first, ten = found["precision_at_1"], found["precision_at_10"]
+        explained = f"{figures['r2']:.1%}" if figures["r2"] > 0 else "none"
+        quality = f"R² {figures['r2']:.3f}, mean cosine {figures['cosine']:.2f}"
         return (
-            f"\n\nOn {figures['n_heldout']:,} words held out of the fit, the map explains {figures['r2']:.1%} of the "
-            f"variance\nof the model's rows (mean cosine {figures['cosine']:.2f}). Among all of the model's rows it "
-            f"finds the word's own\nfirst for {first:.1%} of them, and among the ten nearest for {ten:.1%}."
+            f"\n\nOn {figures['n_heldout']:,} words held out of the fit, the map explains {explained} of the "
+            f"variance\nof the model's rows ({quality}). Among all of "
+            f"the model's rows it finds\nthe word's own first for {first:.1%} of them, and among the ten nearest for "
+            f"{ten:.1%}."
         )
 
     def _limits(self) -> str:
@@ -126,13 +129,16 @@ class Made:
     default: Any
 
     def command(self, inputs: Sequence[str]) -> str:
-        """The command line that gives this configuration to ``inputs``: every setting that is not the default."""
+        """The command line that gives this configuration to ``inputs``."""
+        return shlex.join(["greenadapt", self.stage, *inputs, *self.options()])
+
+    def options(self) -> list[str]:
+        """Every setting that is not the default, as options."""
         defaults = json.loads(json.dumps(asdict(self.default)))
         changed = {name: self.config[name] for name in defaults if self.config[name] != defaults[name]}
         workers = changed.pop("workers", "several")
         options = [part for name, value in changed.items() for part in _option(name, value)]
-        options += ["--workers", "1"] if workers == "one" else []
-        return shlex.join(["greenadapt", self.stage, *inputs, *options])
+        return options + (["--workers", "1"] if workers == "one" else [])
 
 
 _NEGATIVE = {"cbow_mean": "--cbow-sum", "shrink_windows": "--full-windows"}

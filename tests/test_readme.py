@@ -1,0 +1,135 @@
+"""README.md is true: its commands run as they stand, its options and JSON keys exist, its Python runs."""
+
+import gzip
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from greenadapt.cli import app
+from tests.conftest import WORDS
+from tests.test_cli import text
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+FENCES = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", README, flags=re.DOTALL))
+COMMANDS = [line for kind, block in FENCES if not kind for line in block.splitlines()]
+GROUP: Any = typer.main.get_command(app)
+
+
+def _command(words: list[str]) -> Any:
+    """The command that ``words`` (after ``greenadapt``) name; KeyError where there is none."""
+    command = GROUP
+    while words and not words[0].startswith("-") and hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    return command
+
+
+def _options(command: Any) -> set[str]:
+    own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return own.union({"--help"}, *(_options(each) for each in getattr(command, "commands", {}).values()))
+
+
+def test_the_commands_and_their_options_exist() -> None:
+    lines = [line for line in [*COMMANDS, *INLINE] if line.startswith("greenadapt ")]
+    assert len(lines) > 10
+    for line in lines:
+        words = shlex.split(line)[1:]
+        command = _command(words)
+        assert {word for word in words if word.startswith("--")} <= _options(command), line
+
+
+def test_every_option_that_the_text_names_exists() -> None:
+    named = {word for code in INLINE for word in code.split() if word.startswith("--")}
+    assert {"--json", "--variant", "--force"} <= named
+    assert named <= _options(GROUP)
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = {line.split()[1] for line in INLINE if line.startswith("greenadapt ")}
+    assert set(GROUP.commands) <= table
+
+
+def test_the_make_targets_exist() -> None:
+    targets = re.findall(r"^make (\w+)", "\n".join(COMMANDS), re.MULTILINE)
+    assert set(targets) == {"demo", "test"}
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_the_examples_run_as_they_stand(
+    tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that holds small files by the names of the examples."""
+    import numpy as np
+
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    monkeypatch.chdir(tmp_path)
+    with gzip.open("papers.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"abstract": line}) + "\n" for line in text().splitlines())
+    words = [*dict.fromkeys(WORDS), "tachycardia"]
+    rows = np.random.default_rng(0).normal(size=(len(words), 32)).tolist()
+    with gzip.open("my.vec.gz", "wt") as file:
+        file.write(f"{len(words)} 32\n")
+        file.writelines(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
+    tiny_model(name="bert-base-uncased")
+    tiny_model(name="bert-base-cased")
+    blocks = [block for kind, block in FENCES if not kind and "greenadapt " in block]
+    for block in blocks:
+        for line in block.splitlines():
+            words = shlex.split(line)
+            if words[0] == "greenadapt":
+                result = CliRunner().invoke(app, words[1:])
+                assert result.exit_code == 0, (line, result.stderr, result.exception)
+            elif words[0] == "python":
+                exec(words[2], {})
+        # The second block writes the folder anew, from vectors trained elsewhere.
+        for kind, snippet in FENCES:
+            if kind == "python":
+                names: dict[str, Any] = {}
+                exec(snippet, names)
+                assert names["vectors"].shape[-1] == 32
+                assert "tachycardia" in names["tokenizer"].tokenize("tachycardia after myocarditis")
+        (tmp_path / "adapted").rename(tmp_path / f"adapted-{blocks.index(block)}")
+
+
+def _keys(row: str) -> set[str]:
+    """The keys in a row of the table of JSON keys: those before its brackets and remarks."""
+    line = next(line for line in README.splitlines() if line.startswith(f"| {row}"))
+    keys = re.sub(r"\([^)]*\)", "", line.split("|")[2]).split(";")[0]
+    return set(re.findall(r"`(\w+)`", keys))
+
+
+def test_the_json_keys_are_those_of_the_table(
+    tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    (tmp_path / "text.txt").write_text(text())
+    corpus = ["--corpus", str(tmp_path / "text.txt")]
+
+    def keys(*words: str) -> list[set[str]]:
+        result = CliRunner().invoke(app, [*words, "--json"])
+        assert result.exit_code == 0, (words, result.stderr, result.exception)
+        return [set(json.loads(line)) for line in result.stdout.splitlines()]
+
+    stage = _keys("`corpus prepare`")
+    assert keys("adapt", *corpus, "--model", str(tiny_model())) == [stage | {"stages"}]
+    for command in ("w2v", "align", "expand"):
+        assert keys(command, *corpus) == [stage]
+    assert keys("corpus", "prepare", corpus[1]) == [stage]
+    *named, last = keys("corpus", "list")
+    assert named == [_keys("`corpus list`")] * len(named)
+    assert last == _keys("`corpus list`") | {"sources"}
+    assert keys("corpus", "show", "pydocs") == [_keys("`corpus list`") | _keys("`corpus show`")]
+    assert set().union(*keys("neighbours", *corpus, "heart")) == _keys("`neighbours`")
+    costs = keys("cost")
+    assert costs[:4] == [_keys("`cost`, a line a stage")] * 4
+    assert costs[4:] == [_keys("`cost`, a line of the paper")] * 4
+    assert keys("export", str(tmp_path / "v.bin"), *corpus) == [_keys("`export`")]
