@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +22,10 @@ from greenadapt.arrays import ArrayFile
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
 from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
 from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import InputError
 from greenadapt.pipeline import Plan, Session, TextOptions
 from greenadapt.progress import Silent
-from greenadapt.store import Result
+from greenadapt.store import Result, open_result, verified
 from greenadapt.surgery import write_expanded
 from greenadapt.tokenizer import DualTokenizer
 from greenadapt.vectors import WordVectors
@@ -33,7 +33,7 @@ from greenadapt.workspace import Workspace
 
 PLAN = Plan(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
 ABSTRACTS = """\
-Supraventricular tachycardia is a fast heart rhythm; it begins above the ventricles of the heart, and amiodarone stops it.
+Supraventricular tachycardia is a fast heart rhythm: it begins above the ventricles of the heart. Amiodarone stops it.
 COVID-19 is caused by SARS-CoV-2, a coronavirus, and myocarditis was seen in patients with COVID-19 and tachycardia.
 An EGFR inhibitor slows the growth of lung tumours; erlotinib (an inhibitor of the EGFR kinase) is given once a day.
 """
@@ -200,6 +200,7 @@ def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
     encoding = DualTokenizer.load(adapted.folder).encode(LONG)
     assert encoding.n_words == len(encoding.expanded.ids) == 1000
     assert len(encoding.base.ids) == 500 * base_length > 1000
+    assert len(load_tokenizer(adapted.base).encode(LONG, add_special_tokens=False).ids) == 500 * base_length
     assert len(WordSplitter(load_tokenizer(adapted.base)).split(LONG)) == 1000
     corpus = PreparedCorpus.open(adapted.stages[0].folder)
     assert max(np.diff(corpus.lines)) == 1000
@@ -329,16 +330,86 @@ def test_check_52_w2v_align_expand_without_gpu_and_network(guarded: Callable[...
     assert len(ArrayFile(weights)[EMBEDDING]) > 30522
 
 
-def test_a_killed_adapt_goes_on_from_its_last_epoch(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\n \n", "has no text"), (b"PK\x03\x04\0\0", "is not text"), (b"\x01\n\x02\n", "holds no words")],
+)
+def test_a_corpus_that_went_bad_leaves_its_own_earlier_results(
+    tiny_model: Callable[..., Path], tmp_path: Path, content: bytes, message: str
+) -> None:
+    model = tiny_model()
+    stages = adapt(tmp_path, model)
     corpus = tmp_path / "abstracts.txt"
-    corpus.write_text(ABSTRACTS * 300)
-    command = [sys.executable, "-m", "greenadapt", "adapt", "--corpus", corpus, "--model", tiny_model()]
-    command += ["--workspace", tmp_path / "ws", "--workers", 1, "--epochs", 40, "--keep-duplicates"]
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL, cwd=tmp_path)
-    while not list((tmp_path / "ws").glob("*/*/.work/w2v/training/epoch-*.safetensors")) and process.poll() is None:
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
-    again = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert "going on after epoch" in again.stderr
-    assert "corpus: up to date" in again.stdout
+    corpus.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        pipeline.adapt(Session(Workspace(tmp_path / "ws"), Silent()), str(corpus), str(model), PLAN)
+    for stage in stages:
+        again = verified(open_result(stage.path, stage.manifest.stage))
+        assert (again.folder, again.manifest) == (stage.folder, stage.manifest)
+
+
+# Ends its own process just before a given file-system operation, so that every step of a stage can be the last one.
+KILLED_AT = """
+import os, signal, sys
+from greenadapt.cli import main
+
+what, where, *arguments = sys.argv[1:]
+
+def watch(event, details):
+    if event == what and any(isinstance(part, (str, os.PathLike)) and str(part).endswith(where) for part in details):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+sys.argv = ["greenadapt", *arguments]
+main()
+"""
+MOMENTS = [  # in the order of the pipeline: the same workspace goes through all of them
+    ("open", ".work/corpus/words.safetensors"),
+    ("os.rename", ".work/corpus"),
+    ("os.rename", ".corpus.new"),
+    ("os.rename", ".work/w2v/training/epoch-2.part"),
+    ("open", ".work/w2v/manifest.json"),
+    ("os.rename", ".align.new"),
+    ("open", ".work/expand/model.safetensors"),
+    ("open", ".work/expand/tokenizer.json"),
+    ("os.rename", ".work/expand"),
+    ("os.rename", ".expand.new"),
+]
+
+
+def readable(workspace: Path) -> dict[str, str]:
+    """The stages that a reader finds now, every byte of them checked, and the hash of each one's content."""
+    links = [link for link in workspace.glob("*/*/*") if not link.name.startswith(".")]
+    return {link.name: verified(open_result(link, link.name)).manifest.digest for link in links}
+
+
+def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    corpus = tmp_path / "abstracts.txt"
+    corpus.write_text(ABSTRACTS * 30)
+    given = ["--corpus", corpus, "--model", tiny_model(), "--keep-duplicates", "--workers", 1, "--epochs", 3]
+
+    said = []
+
+    def run(workspace: Path, *prefix: str, options: Any = ()) -> int:
+        command = [sys.executable, *prefix, "adapt", *given, "--workspace", workspace, *options]
+        done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=False)
+        said.append(done.stderr)
+        return done.returncode
+
+    assert run(tmp_path / "whole", "-m", "greenadapt") == 0
+    expected = readable(tmp_path / "whole")
+    assert sorted(expected) == ["align", "corpus", "expand", "w2v"]
+    for what, where in MOMENTS:
+        assert run(tmp_path / "killed", "-c", KILLED_AT, what, where) == -signal.SIGKILL, (what, where)
+        seen = readable(tmp_path / "killed")
+        assert seen.items() <= expected.items()
+    assert run(tmp_path / "killed", "-m", "greenadapt") == 0
+    assert readable(tmp_path / "killed") == expected
+    assert sum("going on after epoch 1" in text for text in said) == 1  # as killed while the second was being saved
+    # Replacing a result that is there: until the last rename, a reader has the old one.
+    stage = next((tmp_path / "killed").glob("*/*/expand"))
+    before = stage.resolve()
+    killed = run(tmp_path / "killed", "-c", KILLED_AT, "os.rename", ".expand.new", options=["--force"])
+    assert killed == -signal.SIGKILL
+    assert stage.resolve() == before
+    assert readable(tmp_path / "killed") == expected

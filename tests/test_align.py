@@ -159,18 +159,19 @@ def test_a_random_row_belongs_to_its_word_and_seed() -> None:
     assert not np.array_equal(fit(X, Y, AlignConfig(method="random", seed=4)).apply(vectors), rows)
 
 
-def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("d_target", [7, 5])
+def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.MonkeyPatch, d_target: int) -> None:
     import greenadapt.align as module
     from greenadapt.arrays import row_blocks
 
     monkeypatch.setattr(module, "row_blocks", lambda vectors: row_blocks(vectors, 100))
-    alignment = fit(random(30, 5), random(30, 7, seed=1), LSTSQ)
+    alignment = fit(random(30, 5), random(30, d_target, seed=1), LSTSQ)
     vectors = random(101, 5, seed=2).astype(np.float32)
     assert alignment.matrix is not None
     rows = alignment.apply(vectors)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(rows, vectors.astype(float) @ alignment.matrix.T.astype(float), atol=1e-5)
-    assert alignment.apply(vectors[:0]).shape == (0, 7)
+    assert alignment.apply(vectors[:0]).shape == (0, d_target)
 
 
 def test_rows_of_a_bfloat16_checkpoint_are_fitted_as_their_values() -> None:
