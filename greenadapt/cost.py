@@ -4,13 +4,16 @@ import logging
 import os
 import resource
 import sys
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+_KEEP_EVERY = 2.0  # seconds
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 # Strubell et al. 2019 (arXiv 1906.02243), which the paper follows.
@@ -159,36 +162,48 @@ class Meter:
     """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` has it afterwards.
 
     Energy and the country's carbon intensity come from codecarbon's offline tracker where it is installed (the extra
-    ``[energy]``), else from ``estimate``. Nothing is written, and no network is used.
+    ``[energy]``), else from ``estimate``. No network is used. ``keep`` is called with the cost so far every few
+    seconds, for the case that the work is killed.
     """
 
     cost: Cost
 
-    def __init__(self, country: str | None = None) -> None:
+    def __init__(self, country: str | None = None, keep: Callable[[Cost], None] | None = None) -> None:
         self._country = country or default_country()
+        self._keep = keep
+        self._over = threading.Event()
 
     def __enter__(self) -> "Meter":
         self._tracker = _start_tracker(self._country)
         _reset_peak()
         self._children_before = _children_peak()
         self._begin = time.perf_counter(), _cpu_seconds()
+        self._keeper = threading.Thread(target=self._keep_on, daemon=True)
+        self._keeper.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
+        self._keeper.join()
         self.cost = self.so_far()
         data = _stop_tracker(self._tracker)
         if data is not None:
             self.cost = _with_tracked(self.cost, data)
 
     def so_far(self) -> Cost:
-        """The cost since the beginning, with estimated energy; for checkpoints, which a killed stage resumes from."""
+        """The cost since the beginning, with estimated energy."""
         began, cpu_before = self._begin
         children = _children_peak()
         grown = children if children > self._children_before else 0  # else it belongs to children of earlier work
         peak = max(_own_peak(), grown)
         return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak)
+
+    def _keep_on(self) -> None:
+        while self._keep is not None and not self._over.wait(_KEEP_EVERY):
+            with suppress(OSError):  # the work itself will meet a full disk, and say so
+                self._keep(self.so_far())
 
 
 def _cpu_seconds() -> float:

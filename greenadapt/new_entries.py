@@ -9,12 +9,11 @@ from tokenizers import Tokenizer, models
 
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.config import OovRule
+from greenadapt.corpus.splitter import WORD_CATEGORIES
 from greenadapt.errors import InputError
 from greenadapt.sequence_table import BoolArray, IntArray
 
 _ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are no words
-_EXPORTABLE = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"}
-"""Unicode categories whose every character is ``\\w`` to the tokenizers library."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,6 @@ def _exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
     spaces around ideographs, and an added token would then swallow them.
     """
     characters = {c for word in words for c in word}
-    allowed = {c for c in characters if unicodedata.category(c) in _EXPORTABLE}
+    allowed = {c for c in characters if unicodedata.category(c) in WORD_CATEGORIES}
     normalize: Callable[[str], str] = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     return np.array([allowed.issuperset(word) and normalize(word) == word for word in words], bool)

@@ -10,14 +10,16 @@ from uuid import uuid4
 
 
 def publish_version(work: Path, link: Path) -> Path:
-    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, remove the versions nothing points to.
+    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove versions nobody reads.
 
-    Returns the folder's new path.
+    The version that ``link`` pointed to stays until the next publication, for readers who are at it. Returns
+    the folder's new path.
     """
     _sync(work)
     versions = link.parent / ".versions"
     versions.mkdir(exist_ok=True)
     version = versions / uuid4().hex[:16]
+    previous = link.resolve().name
     work.rename(version)
     fresh = link.with_name(f".{link.name}.new")
     fresh.unlink(missing_ok=True)
@@ -28,7 +30,7 @@ def publish_version(work: Path, link: Path) -> Path:
     _sync_folder(link.parent)
     used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
     for old in versions.iterdir():
-        if old.name not in used:
+        if old.name not in {*used, previous}:
             shutil.rmtree(old, ignore_errors=True)
     return version.resolve()
 

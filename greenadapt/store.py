@@ -9,13 +9,13 @@ and is kept when a run is killed, so that the next one goes on from there.
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
 from greenadapt import __version__
-from greenadapt.cost import Meter
+from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, publish_folder, publish_version
@@ -173,13 +173,13 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     wanted = Manifest(job.stage, _plain(job.config), job.inputs)
     current = None if force else _existing(place, wanted)
     if current is not None:
-        if current.manifest.key == wanted.key and _complete(current):
+        if current.manifest.key == wanted.key and _is_whole(current):
             return current
         reason = ", ".join(_changed(current.manifest, wanted)) or "a file"
         progress.note(f"{job.stage}: {reason} changed since {place.path} was made, making it again")
-    work, attempt = _work_folder(place, wanted.key, job.resumes)
+    work, before = _work_folder(place, wanted.key, job.resumes)
     try:
-        with Meter() as meter:
+        with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
             outcome = job.build(work)
     except Exception:
         if not job.resumes:
@@ -191,8 +191,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         wanted.inputs,
         files=_checksums(work),
         counts=_plain(outcome.counts),
-        # A killed attempt takes what it cost with it: the figures are those of the last one, and say so.
-        cost={**_plain(meter.cost.as_dict()), "attempt": attempt},
+        cost=before.plus(meter.cost).as_dict(),
         facts=_plain(outcome.facts),
     )
     write_json(work / MANIFEST, asdict(manifest))
@@ -231,9 +230,12 @@ def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
 
 
-def _complete(result: Result) -> bool:
-    files = result.manifest.files.items()
-    return all((result.folder / n).is_file() and (result.folder / n).stat().st_size == e["bytes"] for n, e in files)
+def _is_whole(result: Result) -> bool:
+    try:
+        verified(result)
+    except InputError:
+        return False
+    return True
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -243,23 +245,56 @@ def _refuse_foreign(path: Path) -> None:
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
 
 
-def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, int]:
-    """The folder to build in, and which attempt at this job it is; only a job that resumes finds earlier work."""
+@dataclass(frozen=True)
+class _Attempts:
+    """What earlier attempts at a job, which were killed, have cost; kept beside the work folder."""
+
+    key: str
+    attempts: int = 0
+    cost: Cost | None = None
+
+    @classmethod
+    def read(cls, mark: Path, key: str) -> "_Attempts":
+        """What ``mark`` says of earlier attempts at the job ``key``; none where it is of another job, or broken."""
+        try:
+            values = json.loads(mark.read_text("utf-8"))
+            cost = Cost(**values["cost"]) if values["cost"] else None
+            return cls(key, values["attempts"], cost) if values["key"] == key else cls(key)
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(key)
+
+    def plus(self, cost: Cost) -> "_Attempts":
+        """These attempts and one more."""
+        return _Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
+
+    def write(self, mark: Path) -> None:
+        """Write whole or not at all."""
+        part = mark.with_name(mark.name + ".part")
+        part.write_text(json.dumps({"key": self.key, "attempts": self.attempts, "cost": self._cost()}), "utf-8")
+        part.replace(mark)
+
+    def as_dict(self) -> Json:
+        """The cost of all attempts, and how many there were, for the manifest."""
+        return {**self._cost(), "attempts": self.attempts}
+
+    def _cost(self) -> Json:
+        return self.cost.as_dict() if self.cost else {}
+
+
+def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts]:
+    """The folder to build in, and what killed attempts at this job have cost; a job that resumes finds their work."""
     work = place.work
-    mark = _mark(work)
-    left_by, _, attempt = mark.read_text().partition(" ") if mark.is_file() else ("", "", "")
-    again = work.is_dir() and left_by == key
-    if work.is_dir() and not (again and resumes):
+    before = _Attempts.read(_mark(work), key)
+    if work.is_dir() and not (before.attempts and resumes):
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
-    number = int(attempt or 1) + 1 if again else 1
-    mark.write_text(f"{key} {number}")
+    replace(before, attempts=before.attempts + 1).write(_mark(work))
     (work / MANIFEST).unlink(missing_ok=True)
-    return work, number
+    return work, before
 
 
 def _mark(work: Path) -> Path:
-    """The file that says which job left the work folder."""
+    """The file that says which job left the work folder, and what it had cost by then."""
     return work.with_name(work.name + ".key")
 
 

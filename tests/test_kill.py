@@ -101,7 +101,9 @@ def test_a_second_run_at_the_same_time_names_the_first(
     try:
         while not list((tmp_path / "ws").glob("*/*/.lock")) and first.poll() is None:
             time.sleep(0.01)
-        second = subprocess.run(command(tmp_path / "ws", corpus, model), capture_output=True, text=True, cwd=tmp_path)
+        second = subprocess.run(
+            command(tmp_path / "ws", corpus, model), capture_output=True, text=True, cwd=tmp_path, timeout=60
+        )
     finally:
         first.kill()
         first.wait()

@@ -17,6 +17,12 @@ def test_plain_lines_tags_and_all(tmp_path: Path) -> None:
     assert words_in_files([tmp_path / "a.tsv"], SPLITTER) == {"tachycardia", "b", "-", "disease", "of", "o"}
 
 
+def test_words_that_only_added_tokens_see(tmp_path: Path) -> None:
+    # To BERT, ± is a part of the word; to an added token, which ends at \\w, it is a boundary.
+    (tmp_path / "a.txt").write_text("Kinases±x°C\n")
+    assert words_in_files([tmp_path / "a.txt"], SPLITTER) == {"kinases±x°c", "kinases", "x", "c"}
+
+
 def test_every_string_of_json_and_none_of_its_escapes(tmp_path: Path) -> None:
     record = {"text": "caf\u00e9\nau lait", "tokens": ["beta-", "blocker"], "n": 3, "deep": [{"q": "why?"}]}
     (tmp_path / "a.json").write_text(json.dumps(record))

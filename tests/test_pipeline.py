@@ -175,7 +175,9 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     np.testing.assert_allclose(np.sort(one[name], axis=0), np.sort(other[name], axis=0), atol=1e-6)
 
 
-def test_damage_upstream_is_found(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+def test_damage_upstream_is_found(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
     _, vectors, _, _ = adapt(session, corpus, tiny_model())
     file = vectors.folder / "vectors.safetensors"
     data = bytearray(file.read_bytes())
@@ -183,6 +185,9 @@ def test_damage_upstream_is_found(session: Session, corpus: Path, tiny_model: Ca
     file.write_bytes(data)
     with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
         pipeline.align(replace(session, force=True), str(corpus), None, PLAN.align)
+    with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
+        pipeline.expand(replace(session, force=True), str(corpus), None, PLAN.expand)
+    assert adapt(session, corpus, tmp_path / "bertmodel")[1].fresh  # noticed, and made again
 
 
 def test_a_changed_model_is_noticed(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:

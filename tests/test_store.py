@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -51,14 +52,37 @@ def test_the_same_again_does_nothing(place: Place) -> None:
     assert run(place, build, force=True).fresh
 
 
-def test_changed_input_is_made_again_and_the_old_version_goes(place: Place) -> None:
-    build = Counter()
-    run(place, build)
-    build.text = "other"
-    assert run(place, build, source="b").fresh
-    assert (place.path / "sub" / "file.txt").read_text() == "other"
-    leftovers = [path for path in place.path.parent.rglob("file.txt") if path.read_text() == "hello"]
-    assert leftovers == []
+def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(place: Place) -> None:
+    build = Counter("first")
+    reading = run(place, build).folder
+    for source, text in (("b", "second"), ("c", "third")):
+        build.text = text
+        assert run(place, build, source=source).fresh
+        assert (place.path / "sub" / "file.txt").read_text() == text
+        if place.linked and text == "second":  # a reader that began before the swap goes on
+            assert (reading / "sub" / "file.txt").read_text() == "first"
+    left = sorted(path.read_text() for path in place.path.parent.rglob("file.txt") if not path.is_symlink())
+    assert [text for text in left if text == "first"] == []
+
+
+def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
+    def build(work: Path) -> Outcome:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+        if not (place.work.with_name(place.work.name + ".seen")).exists():
+            place.work.with_name(place.work.name + ".seen").touch()
+            time.sleep(2.5)  # the cost is kept every other second
+            raise KeyboardInterrupt
+        return Outcome({})
+
+    job = Job("w2v", {}, {}, build, resumes=True)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(place, job, force=False, progress=Silent())
+    cost = run_job(place, job, force=False, progress=Silent()).manifest.cost
+    assert cost["attempts"] == 2
+    assert cost["cpu_seconds"] >= 0.5  # the system counts in hundredths
+    assert cost["seconds"] >= 2.3
 
 
 def test_another_configuration_is_refused_with_the_difference(place: Place) -> None:

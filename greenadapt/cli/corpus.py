@@ -56,6 +56,7 @@ def prepare(
     keep_duplicates: o.KeepDuplicates = None,
     strict: o.Strict = None,
     heldout: o.Heldout = None,
+    seed: o.ShuffleSeed = None,
     workspace: o.WorkspaceFolder = None,
     variant: o.Variant = None,
     force: o.Force = False,
@@ -72,7 +73,7 @@ def prepare(
     session = make_session(
         workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
-    text = text_options(format, field, keep_duplicates, strict, heldout)
+    text = text_options(format, field, keep_duplicates, strict, heldout, seed)
     result = pipeline.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)

@@ -14,7 +14,7 @@ def demo(
     """Adapt the offline model to the docstrings of the installed packages, and show what that gained and cost."""
     from greenadapt.cli.console import print_json, print_lines, print_table
     from greenadapt.cli.session import make_session
-    from greenadapt.cli.tables import print_costs, print_neighbours
+    from greenadapt.cli.tables import print_costs, print_heldout, print_neighbours
     from greenadapt.pipeline.demo import demo as run
 
     shown = run(make_session(workspace, workers=workers, force=force))
@@ -27,20 +27,12 @@ def demo(
     print_table(
         f"Pieces a word on {words:,} words of held-out documents",
         ["tokenizer", "pieces a word", "words kept whole that were cut"],
-        [["base", f"{before:.3f}", ""], ["expanded", f"{after:.3f}", f"{shown.fertility.whole_words / words:.1%}"]],
+        [
+            ["base", f"{before:.3f}", ""],
+            ["expanded", f"{after:.3f}", f"{shown.fertility.whole_words / max(words, 1):.1%}"],
+        ],
     )
-    figures = shown.heldout
-    rows = [
-        [f"own row among {label}, {measure}", *(f"{found[name]:.1%}" for name in names), f"{found['mrr']:.3f}"]
-        for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
-        for measure, found in figures[key].items()
-        for names in [("precision_at_1", "precision_at_5", "precision_at_10")]
-    ]
-    print_table(
-        f"The map on {figures['n_heldout']:,} held-out words: R² {figures['r2']:.3f}, cosine {figures['cosine']:.3f}",
-        ["finding a word's", "first", "in 5", "in 10", "MRR"],
-        rows,
-    )
+    print_heldout(shown.heldout)
     costs = [{"stage": result.manifest.stage, **result.manifest.cost} for result in shown.stages]
     print_costs(costs)
     counts = shown.adapted.manifest.counts

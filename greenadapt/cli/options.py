@@ -106,7 +106,7 @@ ShrinkWindows = Annotated[
     bool,
     typer.Option("--shrink-windows/--full-windows", help="Draw each window's size up to --window, as word2vec does."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the random numbers in training and fitting.")]
 
 # -- align
 
@@ -144,6 +144,10 @@ RestrictTo = Annotated[
 Dtype = Annotated[
     DType | None,
     typer.Option("--dtype", help="Number type of the weights [default: the model's own].", show_default=False),
+]
+
+ShuffleSeed = Annotated[
+    int | None, typer.Option("--seed", help="Seed of the order of the lines [default: 1].", show_default=False)
 ]
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -18,9 +18,6 @@ def print_costs(rows: Sequence[Json]) -> None:
     for corpus, model in groups:
         title = f"Cost of {corpus}, {model}" if corpus else "Cost"
         _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
-    resumed = dict.fromkeys(str(row["stage"]) for row in rows if row.get("attempt", 1) > 1)
-    if resumed:
-        print_lines([f"Of {', '.join(resumed)} only the last attempt was measured; earlier ones were killed."])
     sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
     print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
 
@@ -42,6 +39,22 @@ def _print_stages(title: str, rows: Sequence[Json]) -> None:
         for row in [*rows, total]
     ]
     print_table(title, ["stage", "time", "CPU time", "peak memory", "energy", "CO2", "cloud price"], table)
+
+
+def print_heldout(figures: Json) -> None:
+    """How well a map finds the rows of held-out words; nothing where there were too few to hold any out."""
+    if not figures:
+        return
+    names = ("precision_at_1", "precision_at_5", "precision_at_10")
+    rows = [
+        [f"own row among {label}, {measure}", *(f"{found[name]:.1%}" for name in names), f"{found['mrr']:.3f}"]
+        for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
+        for measure, found in figures[key].items()
+    ]
+    title = (
+        f"The map on {figures['n_heldout']:,} held-out words: R² {figures['r2']:.3f}, cosine {figures['cosine']:.3f}"
+    )
+    print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
 
 
 def _small(number: float) -> str:

@@ -1,12 +1,13 @@
 """Which words occur in a task's files."""
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus.reading import Decoder, input_errors, open_binary
-from greenadapt.corpus.splitter import WordSplitter
+from greenadapt.corpus.splitter import WORD_CATEGORIES, WordSplitter
 from greenadapt.errors import InputError
 
 
@@ -16,7 +17,22 @@ def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:
     Of JSON and JSON lines (by suffix) every string is text, whatever its field; of other files every line is, tags and
     all: a few words too many do no harm, one too few would. Raises ``InputError`` where a file cannot be read.
     """
-    return {word for path in paths for text in _texts(str(path)) for word in splitter.split(text)}
+    found: set[str] = set()
+    boundaries = _Boundaries()
+    for path in paths:
+        for text in _texts(str(path)):
+            found.update(splitter.split(text))
+            # Added tokens of plain transformers end at the regular expression's \\w, not at the tokenizer's words.
+            found.update(splitter.normalize(text).translate(boundaries).split())
+    return found
+
+
+class _Boundaries(dict[int, int]):
+    """Every character that no exported word holds becomes a space."""
+
+    def __missing__(self, character: int) -> int:
+        self[character] = character if unicodedata.category(chr(character)) in WORD_CATEGORIES else ord(" ")
+        return self[character]
 
 
 def _texts(path: str) -> Iterator[str]:

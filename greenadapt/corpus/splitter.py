@@ -18,6 +18,8 @@ _ASCII_WORD = {
     "bytelevel": re.compile(r"(?!^)'(?:[sdmt]|re|ve|ll)|[A-Za-z]+|[0-9]+|[!-/:-@\[-`{-~]+"),
 }
 """What the pre-tokenizer finds in a printable ASCII chunk that follows a space."""
+WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
+"""Unicode categories whose every character is ``\\w`` to the tokenizers library, where added tokens end."""
 _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
 
 
@@ -50,7 +52,7 @@ class WordSplitter:
         self._normalizer = tokenizer.normalizer
         self._pre_tokenizer = tokenizer.pre_tokenizer
         self.kind = _kind(tokenizer)
-        self.lowercases = self._normalize("A") == "a"
+        self.lowercases = self.normalize("A") == "a"
         self.chunkwise = _is_chunkwise(tokenizer)
         """Whether the words of a text are those of its first chunk and then of the others, in ``split_chunk``."""
         self._ascii_word = _ASCII_WORD[self.kind]
@@ -60,7 +62,7 @@ class WordSplitter:
 
         No word contains a space, tab or line break.
         """
-        tokens = (token for token, _ in self._pre_tokenizer.pre_tokenize_str(self._normalize(text)))
+        tokens = (token for token, _ in self._pre_tokenizer.pre_tokenize_str(self.normalize(text)))
         texts = (from_byte_characters(token, "replace") for token in tokens) if self.kind == "bytelevel" else tokens
         return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
@@ -71,7 +73,8 @@ class WordSplitter:
             return words
         return self.split(f" {chunk}")
 
-    def _normalize(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
+        """``text`` as the tokenizer's normalizer leaves it."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
 

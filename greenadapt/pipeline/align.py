@@ -85,7 +85,7 @@ def run_align(
         words, rows, ids = overlap(vectors, vocabulary)
         pairs = np.asarray(vectors.matrix[rows], np.float32)
         alignment = fit(pairs, np.asarray(base[ids], np.float32), config, words)
-        diagnostics = diagnose(pairs, base, ids, config, vocabulary.special_ids)
+        diagnostics = diagnose(pairs, base[: vocabulary.size], ids, config, vocabulary.special_ids)
         for warning in alignment.warnings:
             session.progress.warn(warning)
         if diagnostics.note:
@@ -134,4 +134,4 @@ def vectors_of(aligned: Result) -> WordVectors:
         raise MissingError(
             f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
         )
-    return WordVectors.load(result.folder)
+    return WordVectors.load(verified(result).folder)

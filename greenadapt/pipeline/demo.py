@@ -60,7 +60,7 @@ class Demo:
     @property
     def heldout(self) -> Json:
         """The map's figures on held-out words; see ``diagnostics.HeldOut``."""
-        return dict(self.stages[2].manifest.facts["heldout"]["figures"])
+        return dict(self.stages[2].manifest.facts["heldout"]["figures"] or {})
 
     def as_dict(self) -> Json:
         """``folder``, ``fertility``, ``alignment``, ``neighbours`` and the ``cost`` of each stage."""
@@ -74,15 +74,15 @@ class Demo:
         }
 
 
-def demo(session: Session) -> Demo:
-    """Adapt the offline model to the offline corpus, and look at the result."""
+def demo(session: Session, corpus: str = CORPUS) -> Demo:
+    """Adapt the offline model to the offline corpus, or to ``corpus``, and look at the result."""
     text = TextOptions(heldout=HELDOUT_SHARE)
     plan = Plan(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
-    stages = adapt(replace(session, out=None), CORPUS, OFFLINE_MODEL, plan)
+    stages = adapt(replace(session, out=None), corpus, OFFLINE_MODEL, plan)
     prepared, adapted = stages[0].folder, stages[-1].folder
     with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
         counted = fertility(DualTokenizer.load(adapted), file)
-    near = neighbours(session, CORPUS, OFFLINE_MODEL, _probes(adapted), 4)
+    near = neighbours(session, corpus, OFFLINE_MODEL, _probes(adapted), 4)
     return Demo(stages, counted, near)
 
 

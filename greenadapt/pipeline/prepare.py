@@ -31,6 +31,7 @@ class TextOptions:
     keep_duplicates: bool | None = None
     strict: bool | None = None
     heldout: float | None = None
+    seed: int | None = None
 
     def of_recipe(self) -> Json:
         """What the user said about the recipe."""
@@ -38,7 +39,12 @@ class TextOptions:
 
     def of_config(self) -> Json:
         """What the user said about the preparation."""
-        given = {"keep_duplicates": self.keep_duplicates, "strict": self.strict, "heldout": self.heldout}
+        given = {
+            "keep_duplicates": self.keep_duplicates,
+            "strict": self.strict,
+            "heldout": self.heldout,
+            "seed": self.seed,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
 

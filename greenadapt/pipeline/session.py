@@ -79,8 +79,10 @@ def model_of(result: Result) -> PretrainedModel:
 
 
 def model_input(model: PretrainedModel) -> Json:
-    """A model as an input in a manifest: a hash of its configuration, tokenizer and weights."""
-    files = [model.folder / "config.json", model.folder / "tokenizer.json", *Checkpoint.open(model.folder).files]
+    """A model as an input in a manifest: a hash of its configuration, tokenizer files and weights."""
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+    present = [model.folder / name for name in names if (model.folder / name).is_file()]
+    files = [*present, *Checkpoint.open(model.folder).files]
     return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
 
 
