@@ -1,8 +1,8 @@
-"""Adapt a pretrained language model to a domain on CPU, then fine-tune it.
+"""Adapt a pretrained language model to a domain on CPU.
 
 raw text ──corpus──▶ words ──w2v──▶ word vectors ──align──▶ linear map ──expand──▶ adapted model folder
 
-Each stage reads a folder and writes a folder (``pipeline``); each algorithm works on arrays and knows no paths
+Each stage reads a folder and writes a folder (``pipeline``); each algorithm works on arrays and knows no workspace
 (``w2v``, ``align``, ``expand``). ``tokenizer.DualTokenizer`` gives both views of a text: the base wordpieces, and
 the same with every added word kept whole. The method is that of Poerner et al., "Inexpensive Domain Adaptation of
 Pretrained Language Models" (arXiv 2004.03354). Nothing is imported here: the command line must start at once.

@@ -100,7 +100,7 @@ class AddedWords:
                 file["unknown"],
                 Sequences(file["text"], file["text_offsets"]),
             )
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             raise InputError(f"{path} is not a table of added words: it has no {error}", "run expand again") from None
 
 

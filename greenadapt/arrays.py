@@ -32,6 +32,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_AGAIN = "fetch or make it again"
 _MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
 
 
@@ -47,7 +48,7 @@ class ArrayFile:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
-                raise InputError(f"{path} is not a safetensors file, or is cut short", "fetch or make it again")
+                raise InputError(f"{path} is not a safetensors file, or is cut short", _AGAIN)
             try:
                 header: dict[str, Any] = json.loads(file.read(length))
                 self.metadata: dict[str, str] = header.pop("__metadata__", {})
@@ -55,12 +56,14 @@ class ArrayFile:
                     name: (DTYPES[entry["dtype"]], tuple(entry["shape"]), *entry["data_offsets"])
                     for name, entry in header.items()
                 }
+                self._start = 8 + length
+                for name, (dtype, shape, begin, end) in self._entries.items():
+                    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+                    if begin < 0 or end - begin != n_bytes or self._start + end > size:
+                        last = self._start + end
+                        raise InputError(f"{path} is cut short: {name} ends at byte {last}, the file at {size}", _AGAIN)
             except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{path} has a safetensors header that cannot be read ({error})") from None
-        self._start = 8 + length
-        for name, (dtype, shape, begin, end) in self._entries.items():
-            if end - begin != int(np.prod(shape, dtype=np.int64)) * dtype.itemsize or self._start + end > size:
-                raise InputError(f"{path} is cut short: {name} ends at byte {self._start + end}, the file at {size}")
+                raise InputError(f"{path} has a safetensors header that cannot be read ({error})", _AGAIN) from None
 
     @property
     def names(self) -> list[str]:

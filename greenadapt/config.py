@@ -17,6 +17,10 @@ def _check(condition: bool, message: str) -> None:
         raise UsageError(message)
 
 
+def _check_seed(seed: int) -> None:
+    _check(0 <= seed < 2**32, f"--seed is {seed}, must be from 0 to {2**32 - 1}")
+
+
 @dataclass(frozen=True)
 class CorpusConfig:
     """How documents become words."""
@@ -29,12 +33,13 @@ class CorpusConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        _check_seed(self.seed)
         _check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
 
 
 @dataclass(frozen=True)
 class W2VConfig:
-    """CBOW with negative sampling; the defaults are gensim's and word2vec's (spec: arXiv 2004.03354, appendix)."""
+    """CBOW with negative sampling; the defaults are gensim's and word2vec's (arXiv 2004.03354, appendix)."""
 
     dim: int | None = None
     """Width of the vectors; ``None`` is the width of the model's embedding."""
@@ -54,7 +59,8 @@ class W2VConfig:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        _check(0 <= self.seed < 2**32, f"--seed is {self.seed}, must be from 0 to {2**32 - 1}")
+        _check_seed(self.seed)
+        _check(-1 <= self.ns_exponent <= 1, f"--ns-exponent is {self.ns_exponent}, must be from -1 to 1")
         _check(self.dim is None or self.dim >= 1, f"--dim is {self.dim}, must be at least 1")
         for name in ("window", "negative", "min_count", "epochs", "workers"):
             value = getattr(self, name)
@@ -81,8 +87,9 @@ class AlignConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        _check_seed(self.seed)
         _check(self.ridge >= 0, f"--ridge is {self.ridge}, must not be negative")
-        _check(0 < self.heldout < 1, f"--heldout is {self.heldout}, must lie between 0 and 1")
+        _check(0 < self.heldout < 1, f"AlignConfig.heldout is {self.heldout}, must lie between 0 and 1")
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,12 @@ def _acquire(path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+            if path.stat().st_ino == os.fstat(handle).st_ino:
                 os.ftruncate(handle, 0)
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return handle
+        except FileNotFoundError:
+            pass  # removed again between our open and our look: try the new one
         except BlockingIOError:
             owner = os.read(handle, 200).decode(errors="replace") or "another process"
             os.close(handle)

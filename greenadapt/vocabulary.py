@@ -32,7 +32,10 @@ def read_vocabulary(path: Path) -> tuple[list[str], IntArray]:
             for number, line in enumerate(file, 1):
                 word, tab, count = line.removesuffix("\n").partition("\t")
                 if not (word and tab and count.isascii() and count.isdigit()):
-                    raise InputError(f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count")
+                    raise InputError(
+                        f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count",
+                        "make the stage again with --force",
+                    )
                 words.append(word)
                 counts.append(int(count))
         except UnicodeDecodeError as error:

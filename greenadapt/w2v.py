@@ -119,7 +119,9 @@ def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
     """What a checkpoint must agree on to be this run's."""
     vocabulary = sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest()
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
-    return json.dumps({"vocabulary": vocabulary, **sizes, **asdict(config)}, sort_keys=True)
+    return json.dumps(
+        {"vocabulary": vocabulary, **sizes, **asdict(config), "workers": min(config.workers, 2)}, sort_keys=True
+    )
 
 
 class _Checkpoints:

@@ -78,7 +78,7 @@ class Workspace:
         if variant is not None and not _VARIANT.fullmatch(variant):
             raise UsageError(f"variant {variant!r} is no name", "use letters, digits, dots, dashes and underscores")
         name = f"{stage}@{variant}" if variant else stage
-        return Place(self.root / corpus / model / name)
+        return Place(self._folder(corpus, model) / name)
 
     def find_place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
         """Where a later stage finds its input: under the same variant, else the plain one.
@@ -91,14 +91,21 @@ class Workspace:
                 return place
         raise MissingError(
             f"no {stage} of corpus {corpus} for model {model} in {self.root}",
-            f"make it with: greenadapt {stage} --corpus {corpus} --model {model}",
+            f"run greenadapt {stage} first, with the same --corpus and --model",
         )
 
     @contextmanager
     def locked(self, corpus: str, model: str) -> Iterator[None]:
         """Be the one writer of a corpus's results for a model while the block runs."""
-        with lock(self.root / corpus / model / ".lock"):
+        with lock(self._folder(corpus, model) / ".lock"):
             yield
+
+    def _folder(self, corpus: str, model: str) -> Path:
+        if corpus in ("", ".", "..") or "/" in corpus:
+            raise MissingError(
+                f"no corpus and no file is called {corpus}", "greenadapt corpus list shows what there is"
+            )
+        return self.root / corpus / model
 
 
 def _visible_folders(folder: Path) -> list[str]:

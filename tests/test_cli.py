@@ -107,7 +107,9 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "no corpus" in run("w2v", code=2).stderr
     assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
     run("w2v", "--windwo", 3, code=2)
-    assert "--max-memory is 'lots'" in run("w2v", "-c", corpus, "--max-memory", "lots", code=2).stderr
+    for memory in ("lots", "inf", "-1"):
+        assert f"--max-memory is '{memory}'" in run("w2v", "-c", corpus, f"--max-memory={memory}", code=2).stderr
+    assert "--seed is -1" in run("align", "-c", corpus, "--seed", -1, code=2).stderr
     assert "--vectors needs --model" in run("align", "--vectors", corpus, code=2).stderr
     model = tiny_model()
     for workers in (0, -1):
@@ -209,6 +211,12 @@ FAILURES: dict[str, Case] = {
     "unknown model": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
         r"no model minilmm.*did you mean minilm\?",
+    ),
+    "half a parse": (_corpus_case("p.json", b'{"abstract": "Some text"}'), "abstract is no list of paragraphs"),
+    "a workspace name that is none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is no hub id"),
+    "a path as corpus name": (
+        lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],
+        r"no corpus and no file is called \.\./\.\./x",
     ),
     "unfetched corpus": (
         lambda f, m: ["adapt", "-c", "cord19", "-m", "minilm"],

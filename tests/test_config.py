@@ -25,7 +25,9 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: W2VConfig(seed=-1), "--seed is -1"),
         (lambda: W2VConfig(sample=-1e-3), "--sample is -0.001"),
         (lambda: AlignConfig(ridge=-1), "--ridge is -1"),
-        (lambda: AlignConfig(heldout=1), "--heldout is 1"),
+        (lambda: AlignConfig(heldout=1), "heldout is 1"),
+        (lambda: AlignConfig(seed=-1), "--seed is -1"),
+        (lambda: W2VConfig(ns_exponent=200), "--ns-exponent is 200"),
         (lambda: ExpandConfig(max_words=0), "--max-words is 0"),
         (lambda: ExpandConfig(blend=1.5), "--blend is 1.5"),
         (

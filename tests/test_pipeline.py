@@ -265,7 +265,7 @@ def test_missing_earlier_stages_name_their_command(
     with pytest.raises(UsageError, match="no corpus"):
         pipeline.align(session, None, model, PLAN.align)
     pipeline.prepare(session, str(corpus), model, TextOptions())
-    with pytest.raises(MissingError, match="greenadapt w2v --corpus"):
+    with pytest.raises(MissingError, match="run greenadapt w2v first"):
         pipeline.align(session, str(corpus), None, PLAN.align)
 
 

@@ -156,5 +156,31 @@ def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
         with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
             run(Place(foreign, linked=False), Counter(), force=force)
     assert (foreign / "thesis.txt").read_text() == "years of work"
+    (foreign / "manifest.json").write_text('{"name": "a web application has one, too"}')
+    with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
+        run(Place(foreign, linked=False), Counter(), force=True)
+    assert (foreign / "thesis.txt").read_text() == "years of work"
     (tmp_path / "empty").mkdir()
     assert run(Place(tmp_path / "empty", linked=False), Counter()).fresh
+
+
+def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path) -> None:
+    place = Place(tmp_path / "adapted", linked=False)
+    run(place, Counter())
+    (place.path / "notes.txt").write_text("mine")
+    assert not run(place, Counter()).fresh
+    with pytest.raises(ConflictError, match=r"holds 1 files that greenadapt did not write, such as notes\.txt"):
+        run(place, Counter(), force=True)
+    assert (place.path / "notes.txt").read_text() == "mine"
+
+
+def test_force_mends_a_broken_manifest(place: Place) -> None:
+    run(place, Counter())
+    (place.path / "manifest.json").write_text("{")
+    assert place.current() is None
+    if place.linked:
+        assert run(place, Counter(), force=True).fresh
+        assert open_result(place.path, "w2v").manifest.counts == {"words": 3}
+    else:  # nothing says that the folder is ours
+        with pytest.raises(ConflictError, match="holds no greenadapt result"):
+            run(place, Counter(), force=True)

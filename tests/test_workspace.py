@@ -37,7 +37,7 @@ def test_one_model_is_found_and_several_are_listed(tmp_path: Path) -> None:
 
 def test_a_variant_is_kept_beside_and_falls_back_to_the_plain_one(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    with pytest.raises(MissingError, match="greenadapt w2v --corpus c --model m"):
+    with pytest.raises(MissingError, match="run greenadapt w2v first, with the same --corpus and --model"):
         workspace.find_place("c", "m", "w2v", "big")
     make(workspace, "c", "m", "w2v")
     assert workspace.find_place("c", "m", "w2v", "big").path.name == "w2v"

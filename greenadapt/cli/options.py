@@ -162,7 +162,7 @@ def parse_bytes(text: str) -> int:
         number, unit = number[:-1], number[-1]
     try:
         value = int(float(number) * _UNITS[unit])
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UsageError(f"--max-memory is {text!r}, must be a number of bytes such as 500M or 8G") from None
     if value <= 0:
         raise UsageError(f"--max-memory is {text!r}, must be more than nothing")

@@ -57,7 +57,10 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     papers = _Papers()
     for name, stream in _release_files(path, parses=False):
         if PurePosixPath(name).name == "metadata.csv":
-            yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
+            try:
+                yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
+            except csv.Error as error:
+                raise InputError(f"{path}:{name} is not sound CSV ({error})", "fetch it again") from None
             break
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
@@ -141,6 +144,13 @@ def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: 
         )
     parts = ("abstract", "body_text") if with_abstract else ("body_text",)
     for part in parts:
-        for paragraph in parse.get(part) or ():
-            if text := squeeze(paragraph.get("text") or ""):
-                yield text
+        paragraphs = parse.get(part) or []
+        if not isinstance(paragraphs, list) or not all(map(_is_paragraph, paragraphs)):
+            raise InputError(
+                f"{name} is not a CORD-19 parse: {part} is no list of paragraphs", "for JSON lines add --format jsonl"
+            )
+        yield from (text for each in paragraphs if (text := squeeze(each.get("text") or "")))
+
+
+def _is_paragraph(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("text") or "", str)

@@ -118,14 +118,18 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
     import smart_open
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
+    refusals = (ValueError, ImportError, NotImplementedError, BotoCoreError, ClientError)
     try:
         stream = smart_open.open(url, "rb", compression="disable")
-    except (OSError, ValueError, BotoCoreError, ClientError) as error:
+    except (OSError, *refusals) as error:
         raise _refused(url, str(error)) from error
     with stream, open(part, "wb") as file:
-        while block := stream.read(_BLOCK):
-            file.write(block)
-            bar.advance(len(block))
+        try:
+            while block := stream.read(_BLOCK):
+                file.write(block)
+                bar.advance(len(block))
+        except refusals as error:  # a full disk is an OSError, and no fault of the server
+            raise _refused(url, str(error)) from error
 
 
 def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:

@@ -52,7 +52,7 @@ def _texts(path: str) -> Iterator[str]:
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON ({error})") from None
 
 

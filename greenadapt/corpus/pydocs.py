@@ -7,13 +7,14 @@ import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from greenadapt.corpus.markup import paragraphs
 from greenadapt.corpus.reading import Document
-from greenadapt.errors import MissingError
+from greenadapt.errors import MissingError, ResourceError
 from greenadapt.processes import worker_pool
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -71,6 +72,11 @@ def read_pydocs(
     with worker_pool(workers) as pool:
         try:
             yield from _collect(pool.map(_read_file, tasks, chunksize=64), counts)
+        except BrokenProcessPool:
+            raise ResourceError(
+                f"one of the {workers} processes that read sources was killed, perhaps for want of memory",
+                "use fewer --workers",
+            ) from None
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -74,7 +74,7 @@ def list_recipes() -> list[Recipe]:
 def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of that name, of that ``.toml`` file, or one that reads that file, folder or URL as text.
 
-    ``overrides`` replaces ``format``, ``fields`` or ``packages``. The corpus of a path is named by its last part and
+    ``overrides`` replaces ``format`` or ``fields``. The corpus of a path is named by its last part and
     eight digits of the hash of the whole path. Raises MissingError, with the near names, if there is no such recipe or
     file, and InputError if the recipe is wrong or the format cannot be told from the suffix.
     """

@@ -49,7 +49,7 @@ def align(
         if model is None:
             raise UsageError("--vectors needs --model", "name the model whose space the vectors are mapped into")
         chosen = find_model(model)
-        source = _given_vectors(vectors, corpus, session.progress)
+        source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
     name = source.facts["corpus"]
     with session.locked(None if session.out else name, chosen.name):
         return run_align(session, name, chosen, source, config)

@@ -63,7 +63,7 @@ class Demo:
         return dict(self.stages[2].manifest.facts["heldout"]["figures"] or {})
 
     def as_dict(self) -> Json:
-        """``folder``, ``fertility``, ``alignment``, ``neighbours`` and the ``cost`` of each stage."""
+        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours`` and the ``cost`` of each stage."""
         return {
             "folder": str(self.adapted.path),
             "counts": self.adapted.manifest.counts,

@@ -203,4 +203,5 @@ def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportRep
         heldout=facts["heldout"],
         hidden_words=report.hidden_words,
         changed_entries=len(report.changed_entries),
+        imported=(aligned.folder / VECTORS).is_file(),
     )

@@ -12,6 +12,7 @@ from greenadapt.corpus.readers import Reading, open_corpus
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
 from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import MissingError, UsageError
+from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.session import CORPUS, Session, model_facts, model_of
 from greenadapt.store import Job, Json, Outcome, Place, Result, hash_file, hash_json
@@ -90,11 +91,13 @@ def _recipe_of(prepared: Result) -> Recipe:
 
 
 def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:
-    """The model that ``--model`` means, or the only one that was used for the corpus."""
-    if model is not None:
-        return find_model(model)
-    name = session.workspace.only_model(corpus)
-    return model_of(session.workspace.results(corpus, name)[0])
+    """The model that ``--model`` means, by its workspace name too, or the only one that was used for the corpus."""
+    known = session.workspace.results(corpus, session.model_name(corpus, model))
+    if known:
+        return model_of(known[0])
+    if model is None:
+        raise MissingError(f"no readable result for corpus {corpus}", "name the model with --model")
+    return find_model(model)
 
 
 def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
@@ -159,9 +162,10 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
     if not session.download:
         raise MissingError(
             f"corpus {recipe.name} is not here yet and comes from the network",
-            f"fetch it with: greenadapt corpus prepare {recipe.name} --download",
+            f"add --download, or for a named corpus: greenadapt corpus prepare {recipe.name} --download",
         )
-    fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
+    with lock(folder / ".lock"):  # the other one is of a corpus and a model, and models share what is fetched
+        fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
 
 
 def _size_hint(session: Session, recipe: Recipe) -> int | None:

@@ -18,8 +18,8 @@ tags:
 
 # {model}, adapted to {title}
 
-The model {model} with {rows:,} new embedding rows for {words:,} words of the corpus *{title}*
-(licence of the text: {licence}). The vectors of these words were trained by CBOW word2vec and mapped into the model's
+The model {model} with {rows:,} new embedding rows for {words:,} words of {what} *{title}*
+(licence of the text: {licence}). The vectors of these words {origin} and mapped into the model's
 wordpiece space ({method}, fitted on {overlap:,} words that both know; {recipe}),
 as in Poerner et al., *Inexpensive Domain Adaptation of Pretrained Language Models* (arXiv 2004.03354). {old_rows}
 
@@ -49,7 +49,7 @@ _ROWS = {
     "map": "the mapped vectors are the new rows",
     "norm": "the mapped vectors, rescaled to the mean length of the model's rows, are the new rows",
     "pieces": "the new rows are the mean of the rows of each word's own pieces",
-    "blend": "the new rows are a weighted half of the mapped vector and of the mean of the word's own pieces",
+    "blend": "the new rows are a weighted mean of the mapped vector and the mean of the rows of the word's own pieces",
 }
 
 
@@ -68,6 +68,8 @@ class Card:
     heldout: Json
     hidden_words: int
     changed_entries: int
+    imported: bool = False
+    """Whether the vectors were made elsewhere."""
 
     def text(self) -> str:
         """The card, in Markdown."""
@@ -75,6 +77,8 @@ class Card:
         return _CARD.format(
             model=self.model,
             title=self.title,
+            what="the vectors" if self.imported else "the corpus",
+            origin="were made elsewhere" if self.imported else "were trained by CBOW word2vec",
             licence=self.licence,
             rows=self.counts["rows"],
             words=self.counts["words"],
