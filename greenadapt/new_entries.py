@@ -54,9 +54,9 @@ def new_forms(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
     return _new_forms(list(words), tokenizer, BaseVocabulary(tokenizer))
 
 
-def addable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
-    """Which ``words`` (n_words,) can get a row; see ``new_forms``."""
-    marked, unmarked = new_forms(words, tokenizer).T
+def addable(forms: BoolArray) -> BoolArray:
+    """Which words (n_words,) can get a row, from their ``new_forms``."""
+    marked, unmarked = forms.T
     either: BoolArray = marked | unmarked
     return either
 

@@ -261,8 +261,8 @@ def _is_ours(folder: Path) -> bool:
 def _refuse_additions(current: Result) -> None:
     """A folder that the user named is exchanged as a whole, so what they put into it would go."""
     known = {MANIFEST, *current.manifest.files}
-    files = (path.relative_to(current.folder).as_posix() for path in current.folder.rglob("*") if path.is_file())
-    added = sorted(set(files) - known)
+    files = (path for path in current.folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
     if added:
         raise ConflictError(
             f"{current.path} holds {len(added)} files that greenadapt did not write, such as {added[0]}",

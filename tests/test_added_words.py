@@ -10,7 +10,7 @@ from greenadapt.arrays import write_arrays
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.bytelevel import from_byte_characters, to_byte_characters
 from greenadapt.errors import InputError
-from greenadapt.new_entries import addable, new_entries
+from greenadapt.new_entries import addable, new_entries, new_forms
 from greenadapt.sequence_table import HashArray, Sequences, SequenceTable, hash_sequences
 from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
 
@@ -69,22 +69,31 @@ def test_wordpiece_pieces_of_a_word_over_100_characters_are_unk():
 def test_addable_words_of_an_uncased_model():
     words = ["tachycardia", "EGFR", "beta-blocker", "[SEP]", "heart", "ébola", "°c", "x" * 101, "日", "a b"]
     expected = [True, False, False, False, False, False, True, True, True, False]
-    assert addable(words, wordpiece_tokenizer()).tolist() == expected
+    assert addable(new_forms(words, wordpiece_tokenizer())).tolist() == expected
 
 
 def test_addable_words_of_a_cased_model():
     words = ["Tachycardia", "ébola", "Patient", "[MASK]"]
-    assert addable(words, wordpiece_tokenizer(lowercase=False)).tolist() == [True, True, False, False]
+    assert addable(new_forms(words, wordpiece_tokenizer(lowercase=False))).tolist() == [True, True, False, False]
 
 
 def test_addable_words_of_bytelevel():
     # "'s" is two base pieces but only ever stands without a space before it.
     words = ["tachycardia", "heart", "beta-blocker", "<mask>", "'s", "日本", " ", "\t "]
-    assert addable(words, bytelevel_tokenizer()).tolist() == [True, False, False, False, True, True, False, False]
+    assert addable(new_forms(words, bytelevel_tokenizer())).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_nothing_is_addable_among_no_words():
-    assert addable([], wordpiece_tokenizer()).tolist() == []
+    assert addable(new_forms([], wordpiece_tokenizer())).tolist() == []
 
 
 def test_words_that_cannot_be_exported_come_last():

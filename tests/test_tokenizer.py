@@ -15,7 +15,7 @@ from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.bytelevel import from_byte_characters
 from greenadapt.corpus.splitter import load_tokenizer
 from greenadapt.errors import MissingError
-from greenadapt.new_entries import addable, new_entries
+from greenadapt.new_entries import addable, new_entries, new_forms
 from greenadapt.tokenizer import DualTokenizer, Pieces
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
@@ -61,7 +61,7 @@ class Model:
         if BaseVocabulary(self.tokenizer).kind == "bytelevel":
             tokens = dict.fromkeys(from_byte_characters(token.removeprefix("Ġ")) for token in tokens)
         words = [word for word in tokens if word]
-        return [word for word, new in zip(words, addable(words, self.tokenizer), strict=True) if new]
+        return [word for word, new in zip(words, addable(new_forms(words, self.tokenizer)), strict=True) if new]
 
     def rule(self, text: str, new_ids: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
         """The pieces of each word of ``text``, in the base view and in the expanded one."""

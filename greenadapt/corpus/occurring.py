@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.reading import Decoder, input_errors, open_binary
+from greenadapt.corpus.reading import COMPRESSIONS, Decoder, input_errors, open_binary
 from greenadapt.corpus.splitter import WORD_CATEGORIES, WordSplitter
 from greenadapt.errors import InputError
 
@@ -36,14 +36,15 @@ class _Boundaries(dict[int, int]):
 
 
 def _texts(path: str) -> Iterator[str]:
-    name = path.removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz").removesuffix(".zst")
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSIONS]
+    suffix = suffixes[-1] if suffixes else ""
     with input_errors(path), open_binary(path) as stream:
         decoder = Decoder()
-        if name.endswith(".json"):
+        if suffix == ".json":
             yield from _strings(_parse(decoder.decode(stream.read(), path), path))
             return
         for number, line in decoder.lines(stream, path):
-            if not name.endswith((".jsonl", ".ndjson")):
+            if suffix not in (".jsonl", ".ndjson"):
                 yield line
             elif line.strip():
                 yield from _strings(_parse(line, f"{path}, line {number}"))

@@ -16,6 +16,7 @@ _BLOCK = 1 << 16
 _LINES_CHECKED = 100
 """A NUL byte in one of the first lines says that a file is binary; later ones are the text's own dirt."""
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
+COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 _BOM = b"\xef\xbb\xbf"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from greenadapt.corpus.reading import input_errors, open_binary
+from greenadapt.corpus.reading import COMPRESSIONS, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.names import path_name
 
@@ -20,7 +20,6 @@ _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
     ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
 }  # fmt: skip
-_COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
 _PACKAGED = Path(__file__).parent.parent / "corpora"
 _IN_CHECKOUT = Path(__file__).parent.parent.parent / "corpora"
 
@@ -130,7 +129,7 @@ def corpus_name(name_or_path: str) -> str:
 def format_of(name: str) -> str:
     """The format that a file's suffix, under one of compression, says; "" if it says none."""
     path = PurePosixPath(name.partition("?")[0].lower() if "://" in name else name.lower())
-    if path.suffix in _COMPRESSIONS:
+    if path.suffix in COMPRESSIONS:
         path = path.with_suffix("")
     return "auto" if path.suffix == ".tgz" else _SUFFIXES.get(path.suffix, "")
 

@@ -20,7 +20,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.expand import NewRows, replacements, select, wordpiece_norm
 from greenadapt.export import ExportReport, export_tokenizers
 from greenadapt.model import PretrainedModel
-from greenadapt.new_entries import NewEntries, new_entries, new_forms
+from greenadapt.new_entries import NewEntries, addable, new_entries, new_forms
 from greenadapt.pipeline.align import vectors_of
 from greenadapt.pipeline.session import ALIGN, CORPUS, EXPAND, W2V, Session, model_input, model_of, require_same_model
 from greenadapt.report.card import Card, Made
@@ -119,7 +119,7 @@ class Expansion:
     def chosen(self) -> Array:
         """Rows of ``vectors`` whose words get a row of their own, most frequent first, int64 ``(n_new,)``."""
         words = self.vectors.words
-        known = {word for word, forms in zip(words, self._forms.tolist(), strict=True) if not any(forms)}
+        known = {word for word, new in zip(words, addable(self._forms).tolist(), strict=True) if not new}
         allowed = None
         if self.config.restrict_to:
             allowed = words_in_files([Path(path) for path in self.config.restrict_to], WordSplitter(self.tokenizer))

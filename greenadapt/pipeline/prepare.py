@@ -9,6 +9,7 @@ from greenadapt.corpus.download import fetch, is_fetched, local_path
 from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.reading import COMPRESSIONS
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
 from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import MissingError, UsageError
@@ -172,8 +173,7 @@ def _size_hint(session: Session, recipe: Recipe) -> int | None:
     """Bytes of text that the sources hold, about."""
     paths = [local_path(source, session.workspace.downloads(recipe.name)) for source in recipe.sources]
     sizes = [
-        file.stat().st_size
-        * (_TEXT_PER_COMPRESSED_BYTE if file.suffix in (".gz", ".bz2", ".xz", ".zst", ".tgz") else 1)
+        file.stat().st_size * (_TEXT_PER_COMPRESSED_BYTE if file.suffix in {*COMPRESSIONS, ".tgz"} else 1)
         for path in paths
         for file in (path.rglob("*") if path.is_dir() else [path])
         if file.is_file()
