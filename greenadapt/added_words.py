@@ -101,7 +101,7 @@ class AddedWords:
                 Sequences(file["text"], file["text_offsets"]),
             )
         except (KeyError, ValueError) as error:
-            raise InputError(f"{path} is not a table of added words: it has no {error}", "run expand again") from None
+            raise InputError(f"{path} is not a table of added words ({error!r})", "run expand again") from None
 
 
 def _pieces(surfaces: list[str], marked: BoolArray, vocabulary: BaseVocabulary) -> list[list[int]]:

@@ -12,27 +12,33 @@ from uuid import uuid4
 def publish_version(work: Path, link: Path) -> Path:
     """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove versions nobody reads.
 
-    The version that ``link`` pointed to stays until the next publication, for readers who are at it. Returns
-    the folder's new path.
+    The version that ``link`` pointed to stays until ``link`` moves again, for readers who are at it: a hidden link
+    keeps it. Returns the folder's new path.
     """
     _sync(work)
     versions = link.parent / ".versions"
     versions.mkdir(exist_ok=True)
     version = versions / uuid4().hex[:16]
-    previous = link.resolve().name
     work.rename(version)
-    fresh = link.with_name(f".{link.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(Path(".versions") / version.name)
-    if link.is_dir() and not link.is_symlink():
+    if link.is_symlink():
+        _point(link.with_name(f".{link.name}.previous"), link.readlink())
+    elif link.is_dir() and not link.is_symlink():
         link.rmdir()  # an empty folder; one with content was refused or is a result, which is always a link here
-    fresh.replace(link)
+    _point(link, Path(".versions") / version.name)
     _sync_folder(link.parent)
     used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
     for old in versions.iterdir():
-        if old.name not in {*used, previous}:
+        if old.name not in used:
             shutil.rmtree(old, ignore_errors=True)
     return version.resolve()
+
+
+def _point(link: Path, target: Path) -> None:
+    """Make ``link`` point to ``target`` in one step, whatever it pointed to."""
+    fresh = link.with_name(f".{link.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(link)
 
 
 def publish_folder(work: Path, target: Path) -> Path:

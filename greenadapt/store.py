@@ -175,7 +175,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     """
     if not place.linked:
         _refuse_foreign(place.path)
-    wanted = Manifest(job.stage, _plain(job.config), job.inputs)
+    wanted = Manifest(job.stage, plain(job.config), job.inputs)
     current = None if force else _existing(place, wanted)
     if current is not None:
         if current.manifest.key == wanted.key and _is_whole(current):
@@ -198,9 +198,9 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         wanted.config,
         wanted.inputs,
         files=_checksums(work),
-        counts=_plain(outcome.counts),
+        counts=plain(outcome.counts),
         cost=before.plus(meter.cost).as_dict(),
-        facts=_plain(outcome.facts),
+        facts=plain(outcome.facts),
     )
     write_json(work / MANIFEST, asdict(manifest))
     _mark(work).unlink(missing_ok=True)
@@ -330,7 +330,7 @@ def _checksums(folder: Path) -> dict[str, Json]:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """``value`` as JSON would give it back, so that a manifest read again compares equal."""
     return json.loads(json.dumps(value, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
 

@@ -184,3 +184,13 @@ def test_force_mends_a_broken_manifest(place: Place) -> None:
     else:  # nothing says that the folder is ours
         with pytest.raises(ConflictError, match="holds no greenadapt result"):
             run(place, Counter(), force=True)
+
+
+def test_publishing_one_stage_leaves_the_readers_of_another(tmp_path: Path) -> None:
+    w2v, other = Place(tmp_path / "w2v"), Place(tmp_path / "w2v@other")
+    reading = run(w2v, Counter("first")).folder
+    run(w2v, Counter("second"), source="b")
+    run(other, Counter("third"))
+    assert (reading / "sub" / "file.txt").read_text() == "first"
+    run(w2v, Counter("fourth"), source="c")
+    assert not reading.exists()

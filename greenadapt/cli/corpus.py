@@ -56,7 +56,6 @@ def prepare(
     keep_duplicates: o.KeepDuplicates = None,
     strict: o.Strict = None,
     heldout: o.Heldout = None,
-    seed: o.ShuffleSeed = None,
     workspace: o.WorkspaceFolder = None,
     variant: o.Variant = None,
     force: o.Force = False,
@@ -73,7 +72,7 @@ def prepare(
     session = make_session(
         workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
-    text = text_options(format, field, keep_duplicates, strict, heldout, seed)
+    text = text_options(format, field, keep_duplicates, strict, heldout)
     result = pipeline.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)

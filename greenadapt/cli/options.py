@@ -146,10 +146,6 @@ Dtype = Annotated[
     typer.Option("--dtype", help="Number type of the weights [default: the model's own].", show_default=False),
 ]
 
-ShuffleSeed = Annotated[
-    int | None, typer.Option("--seed", help="Seed of the order of the lines [default: 1].", show_default=False)
-]
-
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 

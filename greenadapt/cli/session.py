@@ -44,10 +44,9 @@ def text_options(
     keep_duplicates: bool | None,
     strict: bool | None,
     heldout: float | None,
-    seed: int | None = None,
 ) -> TextOptions:
     """How the corpus is read, as far as the user said."""
-    return TextOptions(format, tuple(field or ()), keep_duplicates, strict, heldout, seed)
+    return TextOptions(format, tuple(field or ()), keep_duplicates, strict, heldout)
 
 
 def describe(result: Result) -> dict[str, Any]:

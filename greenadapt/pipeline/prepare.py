@@ -1,6 +1,5 @@
 """The corpus stage: documents in, words out."""
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.session import CORPUS, Session, model_facts, model_of
-from greenadapt.store import Job, Json, Outcome, Place, Result, hash_file, hash_json
+from greenadapt.store import Job, Json, Outcome, Place, Result, hash_file, hash_json, plain
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream that are shuffled in memory at once; more is not faster."""
@@ -33,7 +32,6 @@ class TextOptions:
     keep_duplicates: bool | None = None
     strict: bool | None = None
     heldout: float | None = None
-    seed: int | None = None
 
     def of_recipe(self) -> Json:
         """What the user said about the recipe."""
@@ -41,12 +39,7 @@ class TextOptions:
 
     def of_config(self) -> Json:
         """What the user said about the preparation."""
-        given = {
-            "keep_duplicates": self.keep_duplicates,
-            "strict": self.strict,
-            "heldout": self.heldout,
-            "seed": self.seed,
-        }
+        given = {"keep_duplicates": self.keep_duplicates, "strict": self.strict, "heldout": self.heldout}
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -106,12 +99,12 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
 
     A variant of the later stage shares the plain corpus, unless it was asked to read the text in another way.
     """
-    plain = session.workspace.place(recipe.name, model.name, CORPUS)
+    common = session.workspace.place(recipe.name, model.name, CORPUS)
     own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
-    known = plain.current()
-    asked = json.loads(json.dumps({**text.of_config(), **text.of_recipe()}))
+    known = common.current()
+    asked = plain({**text.of_config(), **text.of_recipe()})
     shared = known is None or all(known.manifest.config[name] == value for name, value in asked.items())
-    return _run(session, plain if shared and own.current() is None else own, recipe, model, text)
+    return _run(session, common if shared and own.current() is None else own, recipe, model, text)
 
 
 def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:

@@ -1,10 +1,11 @@
 """The README of an adapted model's folder."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from greenadapt.store import plain
 
 Json = dict[str, Any]
 
@@ -138,7 +139,7 @@ class Made:
 
     def options(self) -> list[str]:
         """Every setting that is not the default, as options."""
-        defaults = json.loads(json.dumps(asdict(self.default)))
+        defaults = plain(asdict(self.default))
         changed = {name: self.config[name] for name in defaults if self.config[name] != defaults[name]}
         workers = changed.pop("workers", "several")
         options = [part for name, value in changed.items() for part in _option(name, value)]
