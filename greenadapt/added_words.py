@@ -64,6 +64,12 @@ class AddedWords:
         text = _bytes_of(surfaces)
         return cls(first_id, oov, SequenceTable.build(stored), SequenceTable.build(text.take(unknown)), unknown, text)
 
+    @classmethod
+    def none(cls, first_id: int) -> "AddedWords":
+        """No words at all: what a model has that was not expanded."""
+        nothing = SequenceTable.build(Sequences.of([]))
+        return cls(first_id, "base", nothing, nothing, np.zeros(0, np.int32), Sequences.of([]))
+
     def write(self, path: Path) -> None:
         """Write the table as one safetensors file."""
         write_arrays(

@@ -10,6 +10,12 @@ RowRecipe = Literal["map", "norm", "pieces", "blend"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 DType = Literal["float32", "float16", "bfloat16"]
+TaskName = Literal["ner", "classification", "qa"]
+Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
+Pool = Literal["mean", "base", "expanded"]
+Keep = Literal["last", "best"]
+Precision = Literal["auto", "float32", "bfloat16"]
+LabelKind = Literal["auto", "classes", "numbers"]
 
 
 def _check(condition: bool, message: str) -> None:
@@ -118,3 +124,91 @@ class ExpandConfig:
             not (self.restrict_to and self.oov == "greedy"),
             "--restrict-to changes other words under --oov greedy: use it with --oov base",
         )
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What the examples of a task are, and how its model reads them."""
+
+    task: TaskName = "ner"
+    text_fields: tuple[str, ...] = ("text",)
+    """Classification: one field (JSON lines) or column (CSV, TSV), or the two of a pair."""
+    label_field: str = "label"
+    label_kind: LabelKind = "auto"
+    """Classification: whether labels are classes or numbers to be predicted; ``auto`` takes numbers with a fraction as
+    numbers and all else as classes."""
+    chunk: int | None = 30
+    """NER: at most this many words are read at once; ``None`` reads whole sentences."""
+    gold_chunks: bool = False
+    """NER: cut by the gold tags when predicting, too, as the paper's experiments did."""
+    x_class: bool = False
+    """NER: pieces that begin no word are a class of their own in the loss, as in BioBERT's code."""
+    negatives: int = 2
+    """QA: windows without the answer that each question trains on, beside all windows that hold it."""
+    max_length: int | None = None
+    """Pieces that the model reads at once, special tokens included; ``None`` is all that the model can."""
+
+    def __post_init__(self) -> None:
+        _check(len(self.text_fields) in (1, 2), f"--text-field is given {len(self.text_fields)} times, need 1 or 2")
+        _check(self.chunk is None or self.chunk >= 1, f"--chunk is {self.chunk}, must be at least 1")
+        _check(self.negatives >= 0, f"--negatives is {self.negatives}, must not be negative")
+        _check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a task's model is trained and used; ``PAPER`` has the settings of arXiv 2004.03354."""
+
+    mix: Mix = "sample"
+    """Which tokenization a training example is read in: a fair coin for each example and epoch (``sample``), for each
+    example once (``fixed``), for each batch, both, or always the one."""
+    pool: Pool = "mean"
+    """Whose logits decide: the mean of both tokenizations, or one of them."""
+    epochs: int = 10
+    max_steps: int | None = None
+    """Stop after this many optimiser steps, whatever ``epochs`` says."""
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    """Share of the steps in which the learning rate rises; it falls linearly to zero in the others."""
+    batch_size: int = 32
+    """Examples an optimiser step."""
+    weight_decay: float = 0.0
+    """Decoupled; none on biases and layer norms."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    precision: Precision = "auto"
+    """``auto`` is bfloat16 on a GPU that has it and float32 elsewhere."""
+    keep: Keep = "last"
+    """Which epoch's model is kept; ``best`` is that on the development set."""
+    patience: int | None = None
+    """Stop after this many epochs without a better score on the development set."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            _check(getattr(self, name) >= 1, f"--{name.replace('_', '-')} is {getattr(self, name)}, must be at least 1")
+        _check(self.max_steps is None or self.max_steps >= 1, f"--max-steps is {self.max_steps}, must be at least 1")
+        _check(self.learning_rate > 0, f"--learning-rate is {self.learning_rate}, must be above 0")
+        _check(0 <= self.warmup <= 1, f"--warmup is {self.warmup}, must lie between 0 and 1")
+        _check(self.weight_decay >= 0, f"--weight-decay is {self.weight_decay}, must not be negative")
+        _check(self.clip > 0, f"--clip is {self.clip}, must be above 0")
+        _check(self.patience is None or self.patience >= 1, f"--patience is {self.patience}, must be at least 1")
+
+
+PAPER = TrainConfig(epochs=100, learning_rate=1e-5)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a training run goes on its machine; none of it decides what is learnt, but for rounding."""
+
+    max_tokens: int = 4096
+    """Pieces, padding included, that go through the model at once; a batch is cut into as many parts as that needs."""
+    checkpoint_steps: int = 500
+    """Optimiser steps between two states on disk, from which a killed run goes on."""
+    compile: bool = False
+    report_to: tuple[str, ...] = ()
+    """Trackers that accelerate knows, such as ``tensorboard``."""
+
+    def __post_init__(self) -> None:
+        _check(self.max_tokens >= 1, f"--max-tokens is {self.max_tokens}, must be at least 1")
+        _check(self.checkpoint_steps >= 1, f"--checkpoint-steps is {self.checkpoint_steps}, must be at least 1")

@@ -19,6 +19,7 @@ _FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32",
 _SIDE_FILES = ("generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
+MAX_SHARD_BYTES = 5_000_000_000
 Tensor = Array | Streamed
 
 
@@ -29,7 +30,7 @@ def write_expanded(
     *,
     dtype: DType | None = None,
     replaced: Mapping[int, Array] | None = None,
-    max_shard_bytes: int = 5_000_000_000,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write ``config.json`` and the weights of ``checkpoint`` with ``new_rows`` (n, dim) below its embedding.
 
@@ -46,7 +47,7 @@ def write_expanded(
         )
     tensors = _grown(checkpoint, new_rows, replaced or {}, dtype)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_weights(folder, tensors, max_shard_bytes)
+    write_weights(folder, tensors, max_shard_bytes)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
     if dtype is not None:
         config["dtype" if "dtype" in config else "torch_dtype"] = dtype
@@ -142,8 +143,11 @@ def _equal(a: Array, b: Array) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(row_blocks(a), row_blocks(b), strict=True))
 
 
-def _write_weights(folder: Path, tensors: dict[str, Tensor], max_shard_bytes: int) -> None:
-    """One ``model.safetensors``, or shards and their index under the names that transformers gives them."""
+def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """One ``model.safetensors``, or shards and their index under the names that transformers gives them.
+
+    A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
+    """
     shards = _shards(tensors, max_shard_bytes)
     if len(shards) == 1:
         write_arrays(folder / "model.safetensors", tensors, _METADATA)
@@ -160,7 +164,7 @@ def _write_weights(folder: Path, tensors: dict[str, Tensor], max_shard_bytes: in
     )
 
 
-def _shards(tensors: dict[str, Tensor], max_shard_bytes: int) -> list[list[str]]:
+def _shards(tensors: Mapping[str, Tensor], max_shard_bytes: int) -> list[list[str]]:
     """The names of each shard, in order."""
     shards: list[list[str]] = [[]]
     free = max_shard_bytes

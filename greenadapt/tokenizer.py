@@ -80,6 +80,15 @@ class DualTokenizer:
         greedy = load_tokenizer(folder) if added.oov == "greedy" else None
         return cls(folder / BASE_FOLDER, added, greedy)
 
+    @classmethod
+    def of_model(cls, folder: Path, n_rows: int) -> "DualTokenizer":
+        """The tokenizer of any model's folder, expanded or not; with ``n_rows`` of embedding and no words added, both
+        views of a text are the same.
+        """
+        if (folder / WORDS_FILE).is_file():
+            return cls.load(folder)
+        return cls(folder, AddedWords.none(n_rows))
+
     def encode(self, text: Text) -> DualEncoding:
         """Encode one text, or one list of words that are already split; see ``encode_batch``."""
         return self.encode_batch([text])[0]

@@ -16,7 +16,10 @@ LAYERS = [
     ["corpus", "vectors", "vector_formats"],
     ["sequence_table", "special_tokens", "base_vocabulary", "new_entries", "added_words", "tokenizer", "export"],
     ["checkpoint", "surgery"],
-    ["engines", "w2v", "align", "diagnostics", "neighbours", "expand", "fertility", "workspace"],
+    ["features"],
+    ["tasks"],
+    ["training"],
+    ["engines", "w2v", "align", "diagnostics", "neighbours", "expand", "fertility", "workspace", "bootstrap"],
     ["pipeline", "report"],
     ["cli", "__main__"],
 ]
@@ -62,6 +65,7 @@ def test_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
 
 def test_the_cpu_half_never_loads_torch(tmp_path: Path) -> None:
     stages = "import greenadapt.pipeline, greenadapt.w2v, greenadapt.align, greenadapt.expand, greenadapt.tokenizer"
+    stages += ", greenadapt.features, greenadapt.tasks"
     assert not _loaded_by(stages, tmp_path) & {"torch", "transformers"}
 
 

@@ -49,7 +49,8 @@ def _known(session: Session, name: str) -> Json:
     row = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
     for model in models:
         for result in session.workspace.results(name, model):
-            row |= {key: result.manifest.facts[key] for key in ("title", "licence")}
+            facts = result.manifest.facts  # of a fine-tuned model they do not tell the corpus
+            row |= {key: facts[key] for key in ("title", "licence") if key in facts}
             if result.manifest.stage == CORPUS:
                 row["sources"] = list(result.manifest.inputs["text"]["sources"])
     return row

@@ -1,0 +1,111 @@
+"""What is predicted on: text, JSON lines or SQuAD's JSON from a file or a pipe, one entry after the other."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from greenadapt.corpus.reading import COMPRESSIONS, Decoder, open_binary
+from greenadapt.errors import GreenadaptError, UsageError
+from greenadapt.progress import Progress
+from greenadapt.tasks import Task
+from greenadapt.tasks.records import json_rows
+from greenadapt.tasks.squad_files import read_questions
+
+EntryFormat = Literal["text", "jsonl", "squad"]
+STDIN = "-"
+_JSON_LINES = frozenset({".jsonl", ".json", ".ndjson"})
+_TABLES = frozenset({".csv", ".tsv"})
+_BLOCK = 1024
+_BLOCK_CHARACTERS = 1 << 20
+_SQUAD_CHARACTERS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the input, or one object of a JSON array or question of a SQuAD file, which have no line."""
+
+    line: int | None
+    """Counted from 1."""
+    id: Any
+    """That of the record, ``None`` where it has none."""
+    example: Any
+    size: int
+    """About how many characters it has."""
+
+
+def read_entries(task: Task[Any], source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
+    """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), as they are asked for.
+
+    ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
+    question answering on a .json), and else text. Every line of text is an entry, also an empty one; empty lines
+    between JSON objects are none. Raises ``InputError`` with line and column where a line is no JSON object or lacks
+    what the task reads, and ``UsageError`` for a table, and for SQuAD's JSON on standard input.
+    """
+    kind = kind or _kind_of(source, task.name)
+    if kind == "squad":
+        if task.name != "qa":
+            raise UsageError(f"--format squad is for question answering, the model is for {task.name}")
+        if source == STDIN:
+            raise UsageError("SQuAD's JSON is read from a file", "name it with --input, or give --format jsonl")
+        for question in read_questions(source, progress, labelled=False):
+            yield Entry(None, question.id, question, _SQUAD_CHARACTERS)
+        return
+    decoder = Decoder()
+    with _open(source) as (stream, name):
+        lines = decoder.lines(stream, name)
+        if kind == "text":
+            for number, line in lines:
+                yield Entry(number, None, task.example(line.rstrip("\r\n"), f"{name}:{number}"), len(line))
+        else:
+            for row in json_rows(lines, name, decoder):
+                yield Entry(row.line, row.fields.get("id"), task.example(row.fields, row.where), row.size)
+    if replaced := decoder.counts["replaced"]:
+        progress.warn(f"{name}: {replaced} byte sequences or characters are not UTF-8 and were replaced by U+FFFD")
+
+
+def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """``entries`` in blocks of about a thousand, fewer of long ones.
+
+    An error in reading them is raised only after the block of all that stands before it.
+    """
+    block: list[Entry] = []
+    size = 0
+    failure = None
+    try:
+        for entry in entries:
+            block.append(entry)
+            size += entry.size
+            if len(block) == _BLOCK or size >= _BLOCK_CHARACTERS:
+                yield block
+                block, size = [], 0
+    except GreenadaptError as error:
+        failure = error
+    if block:
+        yield block
+    if failure is not None:
+        raise failure
+
+
+def _kind_of(source: str, task: str) -> EntryFormat:
+    suffixes = [suffix.lower() for suffix in Path(source).suffixes]
+    suffix = next((suffix for suffix in reversed(suffixes) if suffix not in COMPRESSIONS), "")
+    if suffix in _TABLES:
+        raise UsageError(
+            f"{source} is a table by its name, and predict reads text or JSON lines",
+            "give --format text to read each of its lines as one text",
+        )
+    if suffix == ".json" and task == "qa":
+        return "squad"
+    return "jsonl" if suffix in _JSON_LINES else "text"
+
+
+@contextmanager
+def _open(source: str) -> Iterator[tuple[IO[bytes], str]]:
+    if source == STDIN:
+        yield sys.stdin.buffer, "standard input"
+        return
+    with open_binary(source) as stream:
+        yield stream, source

@@ -1,0 +1,121 @@
+"""Scores of classes and of predicted numbers, and the same scores from sums over examples."""
+
+import re
+import warnings
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from greenadapt.arrays import Array
+
+Json = dict[str, Any]
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_CONSTANT = 1e-13
+"""A variance below this share of the mean square is rounding."""
+
+
+def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
+    """``macro_f1``, ``micro_f1``, ``accuracy``, ``mcc`` (Matthews' correlation, 0 where there is only one class), and
+    ``by_class``: precision, recall, F1 and support of each class in ``gold`` or ``predicted``, of which ``macro_f1`` is
+    the mean.
+
+    All are scikit-learn's; a precision or recall of 0/0 is 0.
+    """
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_recall_fscore_support
+
+    classes = natural_order({*gold, *predicted})
+    by_class = precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
+    names = ("precision", "recall", "f1", "support")
+    return {
+        "macro_f1": float(f1_score(gold, predicted, average="macro", zero_division=0)),
+        "micro_f1": float(f1_score(gold, predicted, average="micro", zero_division=0)),
+        "accuracy": float(accuracy_score(gold, predicted)),
+        "mcc": float(matthews_corrcoef(gold, predicted)) if len(classes) > 1 else 0.0,
+        "by_class": {
+            label: dict(zip(names, (value.item() for value in values), strict=True))
+            for label, *values in zip(classes, *by_class, strict=True)
+        },
+    }
+
+
+def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Json:
+    """``pearson`` and ``spearman`` (scipy's; ``None`` where one side is constant), and ``mse`` (mean squared error)."""
+    from scipy import stats
+
+    scores: Json = {"pearson": None, "spearman": None, "mse": float(np.mean(np.subtract(gold, predicted) ** 2))}
+    if len(gold) < 2:
+        return scores
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            value = float(correlation(gold, predicted).statistic)
+            scores[name] = value if np.isfinite(value) else None
+    return scores
+
+
+def confusions(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Array:
+    """Each example's confusion matrix, flattened: (n, rows * k) float64, of which one entry is 1.
+
+    The k columns are ``labels``, which all of ``predicted`` is among; the rows are these and then the labels that only
+    ``gold`` has.
+    """
+    rows = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
+    cells = np.asarray([rows[g] * len(labels) + rows[p] for g, p in zip(gold, predicted, strict=True)], np.int64)
+    matrices = np.zeros((len(cells), len(rows) * len(labels)))
+    matrices[np.arange(len(cells)), cells] = 1
+    return matrices
+
+
+def macro_f1(sums: Array, n_labels: int) -> Array:
+    """Mean F1 of the classes, (…, rows * n_labels) summed confusion matrices → (…).
+
+    F1 = 2 TP / (gold + predicted); a class that is in neither is left out, as scikit-learn does.
+    """
+    matrices = sums.reshape(*sums.shape[:-1], -1, n_labels)
+    both = matrices.sum(-1)
+    both[..., :n_labels] += matrices.sum(-2)
+    hits = np.zeros_like(both)
+    hits[..., :n_labels] = np.diagonal(matrices, axis1=-2, axis2=-1)
+    f1: Array = np.divide(2 * hits, both, out=np.zeros_like(both), where=both > 0)
+    return np.asarray(f1.sum(-1) / np.maximum((both > 0).sum(-1), 1))
+
+
+def moments(gold: Sequence[float], predicted: Sequence[float]) -> Array:
+    """1, x, y, x², y², xy of each example, (n, 6) float64; x and y are counted from the mean of ``gold``, which leaves
+    the correlation as it is and keeps its digits.
+    """
+    x = np.asarray(gold, np.float64) - np.mean(gold)
+    y = np.asarray(predicted, np.float64) - np.mean(gold)
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def pearson(sums: Array) -> Array:
+    """Pearson's correlation, (…, 6) summed ``moments`` → (…); 0 where one side is constant, which correlates with
+    nothing.
+    """
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    x_variance, y_variance = n * xx - x * x, n * yy - y * y
+    varies = (x_variance > _CONSTANT * n * xx) & (y_variance > _CONSTANT * n * yy)
+    scale = np.sqrt(np.where(varies, x_variance, 1)) * np.sqrt(np.where(varies, y_variance, 1))
+    return np.asarray(np.where(varies, (n * xy - x * y) / scale, 0))
+
+
+def as_number(label: str | float) -> float | None:
+    """The finite number that a label is or spells, else ``None``."""
+    if isinstance(label, str) and not _NUMBER.fullmatch(label):
+        return None
+    try:
+        value = float(label)
+    except OverflowError:  # JSON's integers have no end
+        return None
+    return value if np.isfinite(value) else None
+
+
+def natural_order(labels: Collection[str]) -> list[str]:
+    """``labels`` sorted as people do: numbers by value, and numbers within names too (``type2`` before ``type10``)."""
+    if all(_NUMBER.fullmatch(label) for label in labels):
+        return sorted(labels, key=lambda label: (float(label), label))
+    return sorted(labels, key=lambda label: [int(p) if i % 2 else p for i, p in enumerate(_DIGITS.split(label))])

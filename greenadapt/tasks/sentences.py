@@ -1,0 +1,73 @@
+"""A sentence as its words, and how raw text becomes one."""
+
+import re
+import string
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Split = Literal["whitespace", "punctuation"]
+Spans = tuple[tuple[int, int], ...]
+
+_CHUNK = re.compile(r"\S+")
+_CLINGING = frozenset(",;:.()")
+_CLINGING_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The words of a sentence, with an IOB2 tag each where it is labelled.
+
+    For a sentence made from raw ``text``, ``spans`` has the first character of each word in it and the one after the
+    word's last.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+    spans: Spans | None = None
+    text: str | None = None
+
+
+def split_text(text: str, split: Split) -> Sentence:
+    """Raw text as a sentence: cut at white space, and with ``punctuation`` every punctuation character is a word."""
+    spans: list[tuple[int, int]] = []
+    for match in _CHUNK.finditer(text):
+        begin, end = match.span()
+        if split == "whitespace" or match.group().isalnum():
+            spans.append((begin, end))
+        else:
+            spans += _split_chunk(text, begin, end)
+    return Sentence(tuple(text[begin:end] for begin, end in spans), None, tuple(spans), text)
+
+
+def usual_split(words: Iterable[str]) -> Split:
+    """How the text that ``words`` come from was split.
+
+    It is ``punctuation`` where under 1 % of the words with a letter or digit begin or end with one of ``,;:.()``: in
+    text that is cut at white space only, every tenth word or so does.
+    """
+    n_words = n_clinging = 0
+    for word in words:
+        if any(map(str.isalnum, word)):
+            n_words += 1
+            n_clinging += word[0] in _CLINGING or word[-1] in _CLINGING
+    return "punctuation" if n_clinging < _CLINGING_SHARE * n_words else "whitespace"
+
+
+def _split_chunk(text: str, begin: int, end: int) -> list[tuple[int, int]]:
+    spans = []
+    for position in range(begin, end):
+        if _is_punctuation(text[position]):
+            if begin < position:
+                spans.append((begin, position))
+            spans.append((position, position + 1))
+            begin = position + 1
+    if begin < end:
+        spans.append((begin, end))
+    return spans
+
+
+def _is_punctuation(character: str) -> bool:
+    """As BERT's tokenizer has it: ASCII's symbols count, too."""
+    return character in string.punctuation or unicodedata.category(character).startswith("P")

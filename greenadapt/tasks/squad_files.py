@@ -1,0 +1,202 @@
+"""Questions on contexts from files: SQuAD's JSON of both versions, JSON lines, CSV, and data sets of the hub."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from greenadapt.corpus.reading import COMPRESSIONS, Decoder, input_errors, open_binary
+from greenadapt.errors import InputError
+from greenadapt.progress import Progress
+from greenadapt.tasks.records import parse_json, records
+
+Json = dict[str, Any]
+_TABLES = frozenset({".csv", ".tsv"})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A gold answer: ``start`` is its first character in the context, -1 where it is not in there."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a context; ``impossible`` where its answer is that the context has none."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    impossible: bool = False
+
+
+def read_questions(source: str, progress: Progress, *, labelled: bool = True) -> list[Question]:
+    """The questions of a file or data set, with their gold answers; how many of these stood elsewhere is noted.
+
+    ``source`` is a file of SQuAD's JSON, or what ``records`` reads, with the fields ``question``, ``context``,
+    ``answers`` and, where there is one, ``id``; answers are left alone where they are not wanted, ``labelled=False``.
+    Raises ``InputError`` with line and column, or with the path inside the JSON, where it is broken.
+    """
+    maker = _Maker(labelled)
+    document = _document(source, maker.decoder)
+    if document is None:
+        questions = [maker.question(row, row, where, needs_id=False) for where, row in records(source, progress)]
+    else:
+        questions = list(_squad_questions(document, source, maker))
+    if not questions:
+        raise InputError(f"{source} has no questions", "give a file with questions")
+    maker.report(source, progress)
+    return questions
+
+
+def unlabelled_question(record: Json, where: str) -> Question:
+    """The question of a JSON object with ``question``, ``context`` and perhaps ``id``, which else is ``where``."""
+    maker = _Maker()
+    question, context = (maker.text(record, name, where) for name in ("question", "context"))
+    return Question(_id(record, where, needs_id=False), question, context)
+
+
+def locate(text: str, start: int, context: str) -> Answer:
+    """The answer ``text`` where it occurs in ``context`` nearest to the character ``start``.
+
+    White space around it is left out where it occurs only without; where it does not occur at all, or is empty, its
+    start is -1.
+    """
+    if not text.strip():
+        return Answer(text, -1)
+    start = max(start, 0)
+    for wanted in (text, text.strip()):
+        around = context.rfind(wanted, 0, start + len(wanted)), context.find(wanted, start)
+        found = [place for place in around if place >= 0]
+        if found:
+            return Answer(wanted, min(found, key=lambda place: abs(place - start)))
+    return Answer(text, -1)
+
+
+@dataclass
+class _Maker:
+    """Makes questions of JSON objects, and counts where their answers were."""
+
+    labelled: bool = True
+    n_answers: int = 0
+    n_moved: int = 0
+    n_missing: int = 0
+    decoder: Decoder = field(default_factory=Decoder)
+
+    def question(self, record: Json, passage: Json, where: str, *, needs_id: bool) -> Question:
+        """The question of ``record``, on the context of ``passage``."""
+        context = self.text(passage, "context", where)
+        if not self.labelled:
+            return Question(_id(record, where, needs_id=False), self.text(record, "question", where), context)
+        impossible = record.get("is_impossible", False)
+        if not isinstance(impossible, bool):
+            raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false")
+        answers: tuple[Answer, ...] = ()
+        if not impossible:
+            pairs = _answers(_get(record, "answers", where), where)
+            answers = tuple(self._located(text, start, context, where) for text, start in pairs)
+        name = _id(record, where, needs_id=needs_id)
+        return Question(name, self.text(record, "question", where), context, answers, not answers)
+
+    def text(self, record: Json, name: str, where: str) -> str:
+        """A field that is a string, as a tokenizer takes it."""
+        text = _get(record, name, where)
+        if not isinstance(text, str):
+            raise InputError(f"{where}: '{name}' is a {type(text).__name__}, not a string")
+        return self.decoder.without_surrogates(text, where)
+
+    def _located(self, text: str, start: int | None, context: str, where: str) -> Answer:
+        answer = locate(self.decoder.without_surrogates(text, where), start or 0, context)
+        self.n_answers += 1
+        self.n_missing += answer.start < 0
+        self.n_moved += start is not None and answer.start >= 0 and answer != Answer(text, start)
+        return answer
+
+    def report(self, source: str, progress: Progress) -> None:
+        """Say how many answers stood elsewhere."""
+        if self.n_moved or self.n_missing:
+            progress.note(
+                f"{source}: of {self.n_answers:,} answers {self.n_moved:,} are not where answer_start says and were "
+                f"looked up nearby, {self.n_missing:,} are not in their context and are not trained on"
+            )
+        if replaced := self.decoder.counts["replaced"]:
+            progress.warn(f"{source}: {replaced} byte sequences or characters are not UTF-8, replaced by U+FFFD")
+
+
+def _document(source: str, decoder: Decoder) -> Json | None:
+    """The content of a SQuAD file; ``None`` where ``source`` is something else."""
+    suffixes = [suffix.lower() for suffix in Path(source).suffixes if suffix not in COMPRESSIONS]
+    if suffixes[-1:] and suffixes[-1] in _TABLES:
+        return None
+    if not ("://" in source or Path(source).is_file()):
+        return None
+    with input_errors(source), open_binary(source) as stream:
+        lines = decoder.lines(stream, source)
+        number, first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
+        if first.lstrip()[:1] != "{":
+            return None
+        try:
+            row = json.loads(first)
+        except (ValueError, RecursionError):
+            row = None  # an object of several lines, or a broken one
+        if row is None:
+            row = parse_json(first + "".join(line for _, line in lines), source, number)
+            if "data" not in row:
+                raise InputError(f"{source}: no 'data'", "give SQuAD's JSON, or JSON lines")
+    return row if "data" in row else None
+
+
+def _squad_questions(document: Json, source: str, maker: _Maker) -> Iterator[Question]:
+    for article, at_article in _items(document, "data", f"{source}: "):
+        for passage, at_passage in _items(article, "paragraphs", f"{at_article}."):
+            for record, where in _items(passage, "qas", f"{at_passage}."):
+                yield maker.question(record, passage, where, needs_id=True)
+
+
+def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
+    """The objects of the list ``name``, each with its path."""
+    items = _get(parent, name, prefix.rstrip(".: "))
+    if not isinstance(items, list):
+        raise InputError(f"{prefix}{name} is a {type(items).__name__}, not a list")
+    for i, item in enumerate(items):
+        where = f"{prefix}{name}[{i}]"
+        if not isinstance(item, dict):
+            raise InputError(f"{where} is a {type(item).__name__}, not an object")
+        yield item, where
+
+
+def _get(record: Json, name: str, where: str) -> Any:
+    if record.get(name) is None:
+        raise InputError(f"{where}: no '{name}'", f"it has: {', '.join([*record][:20])}")
+    return record[name]
+
+
+def _id(record: Json, where: str, *, needs_id: bool) -> str:
+    value = _get(record, "id", where) if needs_id else record.get("id", where)
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise InputError(f"{where}: 'id' is a {type(value).__name__}, not a string or an integer")
+    return str(value)
+
+
+def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
+    """Text and first character of each answer, of any of the layouts in use."""
+    if isinstance(value, dict):  # as data sets of the hub have it: a list of each field
+        texts = _get(value, "text", where)
+        starts = value.get("answer_start") or [None] * len(texts)
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise InputError(f"{where}: 'answers' has lists of texts and of starts that do not match")
+        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    found = []
+    for answer in [value] if isinstance(value, str) else value if isinstance(value, list) else [None]:
+        entry = {"text": answer} if isinstance(answer, str) else answer
+        text, start = (entry.get("text"), entry.get("answer_start")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(text, str) or not isinstance(start, int | None) or isinstance(start, bool):
+            raise InputError(
+                f"{where}: 'answers' has {json.dumps(answer)[:80]}", 'need {"text": "…", "answer_start": …}'
+            )
+        found.append((text, start))
+    return found

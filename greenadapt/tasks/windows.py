@@ -1,0 +1,71 @@
+"""The windows in which a model reads a context that is longer than it can read at once."""
+
+from dataclasses import dataclass
+
+from greenadapt.errors import InputError
+
+
+@dataclass(frozen=True)
+class Window:
+    """A slice of a context, counted in its pieces: active from ``a_l`` to before ``a_r``, with ``p_l`` pieces of the
+    context before it and ``p_r`` after it that are only read.
+    """
+
+    a_l: int
+    a_r: int
+    p_l: int
+    p_r: int
+
+    @property
+    def begin(self) -> int:
+        """First piece that is read."""
+        return self.a_l - self.p_l
+
+    @property
+    def end(self) -> int:
+        """The piece after the last that is read."""
+        return self.a_r + self.p_r
+
+    def holds(self, first: int, last: int) -> bool:
+        """Whether the pieces ``first`` to ``last``, both included, are all read."""
+        return self.begin <= first and last < self.end
+
+
+def longest_question(max_length: int = 512, n_special: int = 3) -> int:
+    """How many pieces of a question leave room for windows of at least one piece."""
+    return max_length - n_special - 2
+
+
+def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[Window]:
+    """The windows of a context of ``m`` pieces behind a question of ``q``.
+
+    ``room = max_length - n_special - q`` pieces of the context are read at once, ``room // 2`` of them active; the
+    active slices tile the context. What is left of the room is shared by both sides, an odd piece goes to the right,
+    and what one side cannot use to the other (Poerner et al. 2020, section 5). Raises ``InputError`` where the question
+    is longer than ``longest_question``.
+    """
+    room = max_length - n_special - q
+    width = room // 2
+    if width < 1:
+        raise InputError(f"a question of {q} pieces, at most {longest_question(max_length, n_special)} can be read")
+    found = []
+    for a_l in range(0, m, width):
+        a_r = min(m, a_l + width)
+        spare = room - (a_r - a_l)
+        p_l = min(a_l, max(spare // 2, spare - (m - a_r)))
+        found.append(Window(a_l, a_r, p_l, min(m - a_r, spare - p_l)))
+    return found
+
+
+def merged(found: list[Window]) -> list[Window]:
+    """``windows`` with those that read the same pieces as one, active in all their slices.
+
+    The last ones of a context do, and all of one that can be read at once: what a model says of them is the same.
+    """
+    joined: list[Window] = []
+    for window in found:
+        if joined and (joined[-1].begin, joined[-1].end) == (window.begin, window.end):
+            first = joined.pop()
+            window = Window(first.a_l, window.a_r, first.p_l, window.p_r)
+        joined.append(window)
+    return joined
