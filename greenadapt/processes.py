@@ -17,6 +17,11 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def launched_processes() -> tuple[int, int]:
+    """Which process this is and of how many, where a launcher (accelerate, torchrun) started several: (0, 1) alone."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def worker_pool(workers: int, start: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:
     """A pool of ``workers`` processes, each of which calls ``start(*arguments)`` first.
 

@@ -1,0 +1,180 @@
+"""Which examples make an optimiser step, and in which parts they go through the model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from greenadapt.arrays import Array
+from greenadapt.config import Mix
+from greenadapt.features import IGNORED, Feature, Views
+from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
+from greenadapt.training.losses import n_terms
+from greenadapt.training.mixture import Purpose, choose, random_bits
+from greenadapt.training.rows import RowMap
+
+_PIECE_HEAD = "TokenClassification"
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """An epoch: which example is read when, (m,) int64, and whether in the expanded tokenization, (m,) bool."""
+
+    items: IntArray
+    expanded: BoolArray
+
+    @classmethod
+    def of(cls, n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> "Order":
+        """The examples in an order drawn for (seed, epoch); with ``mix="both"`` each is there twice."""
+        n = n_items * (2 if mix == "both" else 1)
+        order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
+        items = order // 2 if mix == "both" else order
+        keys = {"both": order, "batch": np.arange(n) // batch_size}.get(mix, items)
+        return cls(items, choose(mix, seed, epoch, keys))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """All training inputs in a few arrays, in rows of the model's own embedding.
+
+    Input f has ``ids[offsets[f]:offsets[f + 1]]`` and as many ``types``; its targets lie in the same places for a head
+    with an output a piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
+    ``firsts[i, view]`` on, view 0 in the base and 1 in the expanded tokenization.
+    """
+
+    ids: IntArray
+    types: IntArray
+    offsets: IntArray
+    targets: Array
+    firsts: IntArray
+    counts: IntArray
+    head: str
+    pad_id: int
+
+    @classmethod
+    def of(cls, items: Sequence[Views], row_map: RowMap, head: str, pad_id: int) -> "FeatureTable":
+        """The inputs of ``items``, which all have targets; examples whose views are the same share them."""
+        features: list[Feature] = []
+        firsts, counts = np.zeros((2, len(items), 2), np.int64)
+        for i, item in enumerate(items):
+            firsts[i], counts[i] = len(features), len(item.base)
+            features += item.base
+            if item.expanded is not item.base:
+                firsts[i, 1], counts[i, 1] = len(features), len(item.expanded)
+                features += item.expanded
+        ids = np.concatenate([feature.ids for feature in features])
+        types = np.concatenate([feature.types for feature in features]).astype(np.int8)
+        targets = [np.asarray(feature.target) for feature in features]
+        return cls(
+            row_map.compact(ids).astype(np.int32),
+            types,
+            offsets_of(np.array([len(feature) for feature in features], np.int64)),
+            np.concatenate(targets) if head == _PIECE_HEAD else np.stack(targets),
+            firsts,
+            counts,
+            head,
+            pad_id,
+        )
+
+    def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
+        """Numbers of the inputs that examples have in the chosen views, the shortest first."""
+        view = expanded.astype(np.int64)
+        firsts, counts = self.firsts[items, view], self.counts[items, view]
+        numbers = np.repeat(firsts - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
+        return numbers[np.argsort(self.lengths(numbers), kind="stable")]
+
+    def lengths(self, numbers: IntArray) -> IntArray:
+        """Pieces of each input."""
+        return self.offsets[numbers + 1] - self.offsets[numbers]
+
+    def n_terms(self, numbers: IntArray) -> int:
+        """How many terms the loss has for these inputs."""
+        if self.head != _PIECE_HEAD:
+            return len(numbers)
+        return n_terms(self.head, self.targets[self._places(numbers)[1]])
+
+    def batch(self, numbers: IntArray) -> "Batch":
+        """The inputs below each other, padded to the longest."""
+        is_piece, places = self._places(numbers)
+
+        def padded(values: Array, fill: int) -> torch.Tensor:
+            array = np.full(is_piece.shape, fill, np.int64)
+            array[is_piece] = values[places]
+            return torch.from_numpy(array)
+
+        targets = self.targets
+        return Batch(
+            padded(self.ids, self.pad_id),
+            torch.from_numpy(is_piece.astype(np.int64)),
+            padded(self.types, 0),
+            padded(targets, IGNORED) if self.head == _PIECE_HEAD else torch.from_numpy(targets[numbers]),
+        )
+
+    def _places(self, numbers: IntArray) -> tuple[BoolArray, IntArray]:
+        """Where a padded batch (b, n) has pieces, and where in the table each of these lies, row by row."""
+        lengths = self.lengths(numbers)
+        columns = np.arange(lengths.max(initial=0))
+        is_piece = columns < lengths[:, None]
+        return is_piece, (self.offsets[numbers][:, None] + columns)[is_piece]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """b inputs of n pieces that go through the model together; all (b, n) int64 but ``targets``, see ``loss_sum``."""
+
+    ids: torch.Tensor
+    mask: torch.Tensor
+    types: torch.Tensor
+    targets: torch.Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device, without waiting for it."""
+        if device.type == "cpu":
+            return self
+        pinned = (each.pin_memory() for each in (self.ids, self.mask, self.types, self.targets))
+        return Batch(*(each.to(device, non_blocking=True) for each in pinned))
+
+    def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
+        """The arguments of the model's ``forward``."""
+        inputs = {"input_ids": self.ids, "attention_mask": self.mask}
+        return inputs | {"token_type_ids": self.types} if has_segments else inputs
+
+
+@dataclass(frozen=True)
+class Cut:
+    """By what a step is cut into parts."""
+
+    max_tokens: int
+    """Pieces, padding included, that a part may have; one input at least."""
+    overhead: int
+    """What a part costs by itself, in pieces: padding is cut away where it costs more."""
+
+    def parts(self, lengths: IntArray) -> list[slice]:
+        """The cheapest cut of inputs, given their lengths in ascending order, the part with the longest first.
+
+        A part of b inputs costs b times its longest, and ``overhead``.
+        """
+        n = len(lengths)
+        costs, begins = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+        for end in range(1, n + 1):
+            longest = int(lengths[end - 1])
+            first = max(0, end - max(1, self.max_tokens // longest))
+            each = costs[first:end] + (end - np.arange(first, end)) * longest
+            best = int(each.argmin())
+            costs[end], begins[end] = each[best] + self.overhead, first + best
+        parts = []
+        while n:
+            parts.append(slice(int(begins[n]), n))
+            n = int(begins[n])
+        return parts
+
+
+def share(numbers: IntArray, rank: int, processes: int) -> IntArray:
+    """One process's share of a step's inputs, which are sorted by length: every so-manieth, so that all are alike."""
+    return numbers[rank::processes]
+
+
+def longest(batches: Sequence[Batch]) -> Batch:
+    """The batch with the most pieces, padding included."""
+    return max(batches, key=lambda batch: batch.ids.numel())

@@ -1,0 +1,257 @@
+"""The training loop, as a generator of optimiser steps; what is logged and saved, and when, is its caller's affair."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoint import Json
+from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.errors import ConflictError, InputError, ResourceError
+from greenadapt.features import Views
+from greenadapt.training.batches import Batch, Cut, FeatureTable, Order, longest, share
+from greenadapt.training.losses import loss_sum
+from greenadapt.training.machine import Machine
+from greenadapt.training.mixture import Purpose, random_bits
+from greenadapt.training.models import takes_segments
+from greenadapt.training.rows import RowMap
+from greenadapt.training.state import State, load_state, save_state
+
+# What of the settings decides what is learnt; a state goes on only under the same.
+_LEARNT = ("mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip", "precision")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is trained."""
+
+    train: TrainConfig
+    run: RunConfig
+    seed: int
+    pad_id: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step that was made."""
+
+    number: int
+    """Steps made so far, this one included."""
+    epoch: int
+    """From 1."""
+    loss: float
+    """Mean over the terms of the step."""
+    learning_rate: float
+    grad_norm: float
+    """Before clipping."""
+    examples: int
+    pieces: int
+    """That went through the model, in all processes, without padding."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """One process's share of a step."""
+
+    batches: list[Batch]
+    weight: float
+    """What a batch's sum of losses counts in the gradient; 0 where a process has no example and only takes part."""
+    examples: int
+    pieces: int
+
+
+def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> float:
+    """The rate after ``done`` of ``n_steps`` steps: from 0 to ``peak`` in ``warmup · n_steps``, then to 0, linearly.
+
+    The step of number k, from 1, is made with the rate after k - 1, as transformers' linear schedule has it.
+    """
+    rising = warmup * n_steps
+    return peak * (done / rising if done < rising else (n_steps - done) / max(n_steps - rising, 1))
+
+
+class Training:
+    """A model that is being trained: AdamW (Loshchilov and Hutter, arXiv 1711.05101) with a linear schedule.
+
+    ``model`` holds the rows that ``rows`` maps to, and is trained in place. Everything drawn (order, mixture, dropout)
+    is a function of the seed and the step's number, so that weights, moments and that number are the whole state.
+    Raises ``InputError`` where there is nothing to train on.
+    """
+
+    def __init__(
+        self, model: Any, head: str, items: Sequence[Views], rows: RowMap, plan: Plan, machine: Machine
+    ) -> None:
+        if not items:
+            raise InputError("there is nothing to train on", "give training files that have examples")
+        train = plan.train
+        self.model = model
+        self.number = 0
+        """Optimiser steps made."""
+        self.shrink = 1.0
+        """What decay has multiplied those rows of the whole embedding by that the model does not hold."""
+        self.n_items = len(items)
+        self.steps_an_epoch = -(-self.n_items * (2 if train.mix == "both" else 1) // train.batch_size)
+        self.n_steps = min(train.epochs * self.steps_an_epoch, train.max_steps or train.epochs * self.steps_an_epoch)
+        self._head, self._plan, self._machine = head, plan, machine
+        self._table = FeatureTable.of(items, rows, head, plan.pad_id)
+        self._cut = Cut(plan.run.max_tokens, machine.overhead)
+        self._has_segments = takes_segments(model)
+        self._order: tuple[int, Order] | None = None
+        self._called = machine.prepare(model, compiled=plan.run.compile)
+        named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        groups = [[pair for pair in named if pair[1].ndim > 1], [pair for pair in named if pair[1].ndim <= 1]]
+        self._names = [name for group in groups for name, _ in group]
+        self._weights = [weight for group in groups for _, weight in group]
+        decays = (train.weight_decay, 0.0)  # none on biases and layer norms
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": [w for _, w in group], "weight_decay": decay}
+                for group, decay in zip(groups, decays, strict=True)
+            ],
+            lr=train.learning_rate,
+            fused=True,
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next step belongs to, from 1; after the last step that of the last one."""
+        return min(self.number, self.n_steps - 1) // self.steps_an_epoch + 1
+
+    def steps(self) -> Iterator[Step]:
+        """Make the steps that are left, from ``number`` to ``n_steps``; a step was made in full when it is yielded.
+
+        Raises ``InputError`` where the loss or the gradient is no finite number, with the weights as they were before
+        the step, and ``ResourceError`` where the step does not fit into the memory of the GPU.
+        """
+        ahead = self._work(self.number) if self.number < self.n_steps else None
+        while ahead is not None:
+            work, ahead = ahead, None
+            try:
+                loss = self._gradient(work)
+                if self.number + 1 < self.n_steps:
+                    ahead = self._work(self.number + 1)  # made ready while a GPU still computes
+                step = self._update(work, loss)
+            except torch.cuda.OutOfMemoryError:
+                raise _too_large(longest(work.batches), self._plan.run.max_tokens) from None
+            yield step
+
+    def save(self, folder: Path, record: Json | None = None) -> None:
+        """Write all that ``restore`` needs, and ``record`` as ``record.json``, as ``folder``.
+
+        A kill at any moment leaves the earlier state or this one. All processes call it, the first one writes.
+        """
+        if self._machine.is_first:
+            tensors = {f"weights/{name}": weight for name, weight in zip(self._names, self._weights, strict=True)}
+            for name, weight in zip(self._names, self._weights, strict=True):
+                moments = self._optimizer.state.get(weight, {})
+                tensors |= {f"{kind}/{name}": moments[kind] for kind in _MOMENTS if kind in moments}
+            position = {"number": self.number, "shrink": self.shrink, "plan": self._fingerprint}
+            save_state(folder, State(tensors, position, record or {}))
+        self._machine.wait()
+
+    def restore(self, folder: Path) -> bool:
+        """Go on from the state in ``folder``; ``False`` where there is none.
+
+        Raises ``ConflictError`` where it belongs to other settings, another model or other examples, ``InputError``
+        where it is broken. Call it before ``steps``.
+        """
+        state = load_state(folder)
+        if state is None:
+            return False
+        if state.position["plan"] != self._fingerprint:
+            raise ConflictError(
+                f"{folder} is the state of a run with other settings, another model or other examples",
+                "give those again, or remove it to begin anew",
+            )
+        self.number, self.shrink = state.position["number"], state.position["shrink"]
+        adam: Json = {}
+        with torch.no_grad():
+            for i, (name, weight) in enumerate(zip(self._names, self._weights, strict=True)):
+                weight.copy_(state.tensors[f"weights/{name}"])
+                if f"exp_avg/{name}" in state.tensors:
+                    adam[str(i)] = {kind: state.tensors[f"{kind}/{name}"] for kind in _MOMENTS}
+                    adam[str(i)]["step"] = torch.tensor(float(self.number))
+        settings = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": {int(i): each for i, each in adam.items()}, "param_groups": settings})
+        return True
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """Of the settings, the examples and the names and shapes of the weights."""
+        settings = asdict(self._plan.train)
+        facts = [self._head, self._plan.seed, self._plan.pad_id, {name: settings[name] for name in _LEARNT}]
+        shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
+        digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
+        table = self._table
+        for array in (table.ids, table.types, table.offsets, table.targets, table.firsts, table.counts):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def _work(self, done: int) -> _Work:
+        """This process's share of the step after ``done`` steps."""
+        size, table, machine = self._plan.train.batch_size, self._table, self._machine
+        epoch, position = divmod(done, self.steps_an_epoch)
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, Order.of(self.n_items, self._plan.train.mix, size, self._plan.seed, epoch)
+        order, among = self._order[1], slice(position * size, (position + 1) * size)
+        inputs = table.inputs_of(order.items[among], order.expanded[among])
+        mine = share(inputs, machine.rank, machine.processes)
+        takes_part = len(mine) > 0
+        if not takes_part:
+            mine = inputs[:1]
+        parts = self._cut.parts(table.lengths(mine))
+        # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
+        weight = machine.processes / max(table.n_terms(inputs), 1) if takes_part else 0.0
+        batches = [table.batch(mine[part]).to(machine.device) for part in parts]
+        return _Work(batches, weight, len(order.items[among]), int(table.lengths(inputs).sum()))
+
+    def _gradient(self, work: _Work) -> torch.Tensor:
+        """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
+        machine, number = self._machine, self.number
+        self._called.train()
+        torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, number, machine.rank)[0]))
+        self._optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=machine.device)
+        for batch in work.batches:
+            is_last = batch is work.batches[-1]
+            with nullcontext() if is_last else machine.alone(self._called):
+                with machine.autocast():
+                    output = self._called(**batch.inputs(self._has_segments))
+                loss = loss_sum(self._head, output, batch.targets, batch.mask) * work.weight
+                machine.accelerator.backward(loss)
+            total += loss.detach()
+        return machine.total(total) / machine.processes
+
+    def _update(self, work: _Work, mean_loss: torch.Tensor) -> Step:
+        train, number = self._plan.train, self.number + 1
+        epoch = self.epoch
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, train.clip)
+        loss, grad_norm = torch.stack([mean_loss, norm]).tolist()
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            self._optimizer.zero_grad(set_to_none=True)
+            raise InputError(
+                f"training diverged in step {number:,} (epoch {epoch}): loss {loss:g}, gradient norm {grad_norm:g}",
+                "use a lower --learning-rate, or --precision float32; the state before the step is kept",
+            )
+        rate = learning_rate(self.number, self.n_steps, train.warmup, train.learning_rate)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.step()
+        self.number = number
+        self.shrink *= 1 - rate * train.weight_decay
+        return Step(number, epoch, loss, rate, grad_norm, work.examples, work.pieces)
+
+
+def _too_large(batch: Batch, max_tokens: int) -> ResourceError:
+    b, n = batch.ids.shape
+    return ResourceError(
+        f"a batch of {b} inputs of {n} pieces does not fit into the GPU's memory",
+        f"use a --max-tokens below {min(b * n, max_tokens):,}",
+    )

@@ -1,0 +1,32 @@
+"""The loss of each head as a sum over its terms, so that a step's mean does not depend on how the step is cut."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy, mse_loss
+
+from greenadapt.features import IGNORED
+
+
+def n_terms(head: str, targets: Any) -> int:
+    """How many terms the loss has for ``targets``, an array or a tensor: labelled pieces, texts, or windows."""
+    return int((targets != IGNORED).sum()) if head == "TokenClassification" else len(targets)
+
+
+def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Sum over the terms, () float32, for what a model returns for a batch of b inputs of n pieces.
+
+    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 where there is none.
+    ``SequenceClassification``: -log p of the class of each text for whole numbers, the squared error for others, (b,).
+    ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2), where the
+    probabilities are those of all pieces that are no padding. ``mask`` (b, n) is 1 where a piece is no padding.
+    """
+    if head == "QuestionAnswering":
+        logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
+        logits = logits.masked_fill(mask[:, None] == 0, -torch.inf)
+        return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
+    logits = output["logits"].float()
+    if targets.is_floating_point():
+        return mse_loss(logits.squeeze(-1), targets, reduction="sum")
+    return cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")

@@ -1,0 +1,166 @@
+"""The machine that training runs on: device, precision, processes and trackers, through accelerate."""
+
+import atexit
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from greenadapt.config import Precision
+from greenadapt.errors import MissingError, UsageError
+
+Value = TypeVar("Value")
+
+# What a part of a step costs by itself (starting kernels, adding gradients), in pieces that go through the model.
+_OVERHEAD_CPU, _OVERHEAD_GPU = 64, 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """One process of one or many that train together; ``accelerate launch`` starts many."""
+
+    accelerator: Any
+    """accelerate's ``Accelerator``; its own mixed precision is off, see ``autocast``."""
+    is_bfloat16: bool
+
+    @classmethod
+    def start(cls, precision: Precision, report_to: Sequence[str] = (), folder: Path | None = None) -> "Machine":
+        """Take the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder``.
+
+        Raises ``UsageError`` for a tracker that accelerate does not know and for a precision that the device does
+        not have, ``MissingError`` for a tracker that is not installed.
+        """
+        with _silence():
+            from accelerate import Accelerator
+
+            _check_trackers(report_to)
+            place = folder or Path("runs")  # tensorboard's own choice
+            accelerator = Accelerator(mixed_precision="no", log_with=list(report_to) or None, project_dir=place)
+            if report_to:
+                accelerator.init_trackers("greenadapt")
+        if accelerator.num_processes > 1:
+            atexit.register(_part)
+        is_gpu = accelerator.device.type == "cuda"
+        has_bfloat16 = not is_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
+        if precision == "bfloat16" and not has_bfloat16:
+            raise UsageError(
+                f"--precision bfloat16: {torch.cuda.get_device_name()} has none", "use --precision float32"
+            )
+        if is_gpu:
+            torch.set_float32_matmul_precision("high")
+        return cls(accelerator, precision == "bfloat16" or (precision == "auto" and is_gpu and has_bfloat16))
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        device: torch.device = self.accelerator.device
+        return device
+
+    @property
+    def rank(self) -> int:
+        """Which process this is, from 0."""
+        return int(self.accelerator.process_index)
+
+    @property
+    def processes(self) -> int:
+        """How many processes train together."""
+        return int(self.accelerator.num_processes)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes and reports."""
+        return self.rank == 0
+
+    @property
+    def overhead(self) -> int:
+        """What a part of a step costs by itself on this device, in pieces."""
+        return _OVERHEAD_CPU if self.device.type == "cpu" else _OVERHEAD_GPU
+
+    def prepare(self, model: Any, *, compiled: bool = False) -> Any:
+        """``model``, moved to the device, as it is called in training: gradients are the mean over all processes."""
+        with _silence():
+            prepared = self.accelerator.prepare_model(model)
+        return torch.compile(prepared, dynamic=True) if compiled else prepared
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Within what a model runs: products of matrices in bfloat16 where this is the precision."""
+        # accelerate's would be for good: it replaces the model's forward, and holds for all later runs of the process.
+        return torch.autocast(self.device.type, torch.bfloat16) if self.is_bfloat16 else nullcontext()
+
+    def alone(self, model: Any) -> AbstractContextManager[Any]:
+        """Within what a prepared model's gradients are not yet exchanged between processes."""
+        context: AbstractContextManager[Any] = self.accelerator.no_sync(model) if self.processes > 1 else nullcontext()
+        return context
+
+    def total(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum of ``tensor`` over all processes."""
+        summed: torch.Tensor = self.accelerator.reduce(tensor, "sum") if self.processes > 1 else tensor
+        return summed
+
+    def largest(self, number: int) -> int:
+        """The largest of all processes' numbers."""
+        if self.processes == 1:
+            return number
+        return int(self.accelerator.gather(torch.tensor([number], device=self.device)).max())
+
+    def shared(self, value: Value) -> Value:
+        """The first process's ``value`` in all of them; it travels by pickle between processes of one run."""
+        if self.processes == 1:
+            return value
+        from accelerate.utils import broadcast_object_list
+
+        values: list[Value] = broadcast_object_list([value])
+        return values[0]
+
+    def first(self, work: Callable[[], Value]) -> Value:
+        """What ``work`` returns in the first process, in all of them; only that one calls it."""
+        return self.shared(work() if self.is_first else None)  # type: ignore[return-value]
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        self.accelerator.wait_for_everyone()
+
+    def log(self, values: Mapping[str, Any], step: int) -> None:
+        """Give numbers to the trackers."""
+        self.accelerator.log(dict(values), step=step)
+
+    def end(self) -> None:
+        """Close the trackers; the processes stay together until they end."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+
+
+def _part() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _check_trackers(names: Sequence[str]) -> None:
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+    installed = {str(tracker) for tracker in get_available_trackers()}
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
+            raise UsageError(f"--report-to {name} is no tracker that accelerate knows", f"it knows {known}")
+        if name not in installed:
+            raise MissingError(f"--report-to needs {name}, which is not installed", f"pip install {name}")
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep torch and accelerate from talking about kernels, drivers and launchers."""
+    logger = logging.getLogger("accelerate")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

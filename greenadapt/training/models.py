@@ -1,0 +1,238 @@
+"""Task models whose embedding has only the rows that are needed: opened from a checkpoint, and written whole again."""
+
+import inspect
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from greenadapt.added_words import WORDS_FILE
+from greenadapt.arrays import Array, ArrayFile, Streamed, write_arrays
+from greenadapt.checkpoint import Checkpoint, Json
+from greenadapt.errors import InputError, MissingError
+from greenadapt.store import write_json
+from greenadapt.surgery import write_weights
+from greenadapt.tokenizer import BASE_FOLDER
+from greenadapt.training.rows import Rows, RowTable, StreamedRows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+HEADS = {
+    "TokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
+    "SequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    "QuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
+}
+"""Head → name of transformers' mapping from a configuration's class to the model's."""
+ROWS_FILE = "rows.safetensors"
+WEIGHTS_FILE = "weights.safetensors"
+_FLOAT32 = np.dtype("<f4")
+_TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRows:
+    """What training has done to the embedding."""
+
+    rows: Rows
+    """The rows that the model holds, in its order."""
+    shrink: float = 1.0
+    """What every other row is multiplied by: the product over the steps of 1 - learning rate · weight decay."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskModel:
+    """A trained model for inference."""
+
+    model: "PreTrainedModel"
+    """In evaluation mode, on the CPU; may be moved."""
+    rows: StreamedRows
+    """The model's view of the whole embedding."""
+    head: str
+    checkpoint: Checkpoint
+    """The folder of the whole model."""
+
+
+def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows, seed: int) -> "PreTrainedModel":
+    """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
+
+    It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
+    with the same head where that is new, and with the other rows left out; the table is never read whole. Runs none
+    of the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    """
+    weights = _weights(checkpoint)
+    weights[checkpoint.embedding_name] = _tensor(checkpoint.embedding()[rows.ids])
+    model, new = _load(checkpoint, head, {**head_config, "vocab_size": len(rows)}, weights, seed)
+    lost = [name for name in new if name.startswith(f"{model.base_model_prefix}.") and "pooler" not in name]
+    if lost:
+        raise InputError(
+            f"{checkpoint.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}",
+            "fetch the model again",
+        )
+    return model
+
+
+def write_model(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, folder: Path) -> None:
+    """Write the whole model, float32, that plain ``AutoModelFor<head>.from_pretrained(folder)`` loads.
+
+    Its table is that of ``source`` with the model's rows in their places, streamed; ``rows.safetensors`` says which
+    they are. Copies no tokenizer.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name, table = _embedding_name(model), _table(model, trained, source)
+    tensors: dict[str, Array | Streamed] = dict(_arrays(model))
+    tensors[name] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
+    write_weights(folder, tensors)
+    config = json.loads(model.config.to_json_string())
+    config |= {"vocab_size": source.n_rows, "architectures": [type(model).__name__], "dtype": "float32"}
+    config.pop("auto_map", None)  # it names code, which is not copied
+    write_json(folder / "config.json", config)
+    write_arrays(folder / ROWS_FILE, {"ids": trained.rows.ids}, {"shrink": repr(trained.shrink)})
+
+
+def write_rows(
+    model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, full: Checkpoint, folder: Path
+) -> None:
+    """Write a model that ``source`` was trained to under another seed, as what sets it apart from ``full``.
+
+    ``full`` is a folder of ``write_model``. ``weights.safetensors`` has all weights but the embedding,
+    ``rows.safetensors`` the rows that differ, and as ``shrink`` what all others are to be multiplied by.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = ArrayFile(full.folder / ROWS_FILE)
+    shrink = trained.shrink / float(written.metadata["shrink"])
+    ids = np.union1d(trained.rows.ids, written["ids"])
+    rows = _table(model, trained, source).read(ids)
+    unchanged = RowTable(full.embedding(), Rows.all(0), rows[:0], shrink).read(ids)
+    differ = (rows != unchanged).any(axis=1)
+    others = _arrays(model)
+    del others[_embedding_name(model)]
+    write_arrays(folder / WEIGHTS_FILE, others, {"format": "pt"})
+    write_arrays(folder / ROWS_FILE, {"ids": ids[differ], "rows": rows[differ]}, {"shrink": repr(shrink)})
+
+
+def open_task_model(folder: Path) -> TaskModel:
+    """The trained model in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
+
+    Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
+    """
+    is_whole = (folder / "config.json").is_file()
+    if not is_whole and not (folder / WEIGHTS_FILE).is_file():
+        raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
+    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
+    weights = _weights(checkpoint) if is_whole else _tensors(ArrayFile(folder / WEIGHTS_FILE))
+    table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
+    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    weights[checkpoint.embedding_name] = torch.from_numpy(table.read(rows.ids))
+    architecture = str((checkpoint.config.get("architectures") or [""])[0])
+    head = architecture.rpartition("For")[2]
+    if head not in HEADS:
+        raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    model, new = _load(checkpoint, head, {"vocab_size": len(rows)}, weights, seed=0)
+    if new:
+        raise InputError(f"{folder} lacks {len(new)} weights of {architecture}, such as {new[0]}", "train it again")
+    return TaskModel(model, StreamedRows(model, rows, table), head, checkpoint)
+
+
+def takes_segments(model: Any) -> bool:
+    """Whether a model tells the first part of its input from the second one (``token_type_ids``)."""
+    known = "token_type_ids" in inspect.signature(model.forward).parameters
+    return known and getattr(model.config, "type_vocab_size", 0) > 1
+
+
+def copy_tokenizers(source: Path, folder: Path) -> None:
+    """Copy the tokenizer of a model's folder, and of an expanded one the base tokenizer and the added words."""
+    for name in (*_TOKENIZER_FILES, WORDS_FILE):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (source / BASE_FOLDER).is_dir():
+        (folder / BASE_FOLDER).mkdir(exist_ok=True)
+        copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
+
+
+def _load(
+    checkpoint: Checkpoint, head: str, config: Json, weights: dict[str, torch.Tensor], seed: int
+) -> tuple["PreTrainedModel", list[str]]:
+    """The model, and the names of its weights that are new."""
+    import transformers
+
+    with _quiet():
+        settings = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False, **config)
+        model_class = getattr(transformers, HEADS[head])[type(settings)]
+        torch.manual_seed(seed)
+        model, info = model_class.from_pretrained(
+            None,
+            config=settings,
+            state_dict=weights,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # of a head for other labels, which is made anew
+            output_loading_info=True,
+        )
+    return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting that a head is new, or that special ids lie beyond a small embedding."""
+    import transformers
+
+    logging: Any = transformers.utils.logging
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def _weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """All weights but those with an entry a row of the vocabulary."""
+    vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
+    return {name: _tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
+
+
+def _tensors(file: ArrayFile) -> dict[str, torch.Tensor]:
+    return {name: _tensor(file[name]) for name in file.names}
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    """A copy in memory; floating point numbers become float32."""
+    is_whole = np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_
+    return torch.from_numpy(np.array(array, array.dtype if is_whole else np.float32))
+
+
+def _arrays(model: "PreTrainedModel") -> dict[str, Array]:
+    """All weights by name, float32 where they have floating point numbers."""
+    return {name: _array(tensor) for name, tensor in model.state_dict().items()}
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
+    return array
+
+
+def _embedding_name(model: "PreTrainedModel") -> str:
+    layer = model.get_input_embeddings()
+    return next(f"{name}.weight" for name, module in model.named_modules() if module is layer)
+
+
+def _table(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint) -> RowTable:
+    layer: Any = model.get_input_embeddings()
+    values = _array(layer.weight)
+    return RowTable(source.embedding(), trained.rows, values, trained.shrink)
+
+
+def _changed(full: Checkpoint, file: ArrayFile) -> RowTable:
+    return RowTable(full.embedding(), Rows(np.asarray(file["ids"])), file["rows"], float(file.metadata["shrink"]))

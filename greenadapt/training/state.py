@@ -1,0 +1,57 @@
+"""A training state on disk, from which a killed run goes on: tensors and JSON, replaced as a whole."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from greenadapt.checkpoint import Json
+from greenadapt.errors import InputError
+from greenadapt.publish import beside, publish_folder
+from greenadapt.store import write_json
+
+TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What a run needs to go on: tensors by name, its position, and what its caller keeps beside them."""
+
+    tensors: Mapping[str, torch.Tensor]
+    position: Json
+    record: Json
+
+
+def save_state(folder: Path, state: State) -> None:
+    """Write ``state`` as ``folder``; a kill at any moment leaves the old state or the new one there, whole."""
+    from safetensors.torch import save_file
+
+    work = beside(folder, "new")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    save_file({name: tensor.detach().contiguous() for name, tensor in state.tensors.items()}, work / TENSORS)
+    write_json(work / POSITION, state.position)
+    write_json(work / RECORD, state.record)
+    publish_folder(work, folder)
+
+
+def load_state(folder: Path) -> State | None:
+    """The state in ``folder``, on the CPU, ``None`` where there is none; raises ``InputError`` where it is broken."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    old = beside(folder, "old")
+    if not folder.exists() and old.exists():  # killed between two renames, where folders cannot be exchanged
+        old.rename(folder)
+    if not (folder / POSITION).is_file():
+        return None
+    try:
+        position, record = (json.loads((folder / name).read_text("utf-8")) for name in (POSITION, RECORD))
+        return State(load_file(folder / TENSORS), position, record)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"the training state in {folder} cannot be read ({error})", "remove it to begin anew"
+        ) from None

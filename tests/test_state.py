@@ -1,0 +1,76 @@
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from greenadapt.errors import InputError
+from greenadapt.training.state import TENSORS, State, load_state, save_state
+
+SAVING = """
+import sys
+from pathlib import Path
+import torch
+from greenadapt.training.state import State, save_state
+number = 0
+while True:
+    number += 1
+    tensors = {"w": torch.full((200_000,), float(number))}
+    save_state(Path(sys.argv[1]), State(tensors, {"number": number}, {"n": number}))
+    print(number, flush=True)
+"""
+
+
+def test_a_state_comes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "state"
+    assert load_state(folder) is None
+    for number in (1, 2):
+        tensors = {"a/x": torch.randn(3, 2).T, "b": torch.tensor(number)}
+        save_state(folder, State(tensors, {"number": number, "shrink": 0.1}, {"best": None}))
+        state = load_state(folder)
+        assert state is not None
+        assert (state.position, state.record) == ({"number": number, "shrink": 0.1}, {"best": None})
+        assert state.tensors.keys() == tensors.keys()
+        assert all(torch.equal(state.tensors[name], tensor) for name, tensor in tensors.items())
+    assert [path.name for path in folder.parent.iterdir()] == ["state"]
+
+
+def test_a_state_that_was_moved_away_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    save_state(folder, State({"w": torch.ones(1)}, {"number": 4}, {}))
+    folder.rename(tmp_path / ".state.old")
+    state = load_state(folder)
+    assert state is not None
+    assert state.position == {"number": 4}
+
+
+def test_a_broken_state_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    save_state(folder, State({"w": torch.ones(100)}, {"number": 4}, {}))
+    content = (folder / TENSORS).read_bytes()
+    (folder / TENSORS).write_bytes(content[:-9])
+    with pytest.raises(InputError, match="cannot be read"):
+        load_state(folder)
+
+
+def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
+    folders = [tmp_path / str(i) / "state" for i in range(3)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", SAVING, folder], stdout=subprocess.PIPE, text=True)
+        for folder in folders
+    ]
+    for folder, process in zip(folders, running, strict=True):
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == 1
+        time.sleep(random.uniform(0.05, 0.2))
+        process.kill()
+        told = [1, *map(int, process.communicate()[0].split())]
+        state = load_state(folder)
+        assert state is not None
+        number = state.position["number"]
+        assert number in (told[-1], told[-1] + 1)
+        assert state.record == {"n": number}
+        assert torch.equal(state.tensors["w"], torch.full((200_000,), float(number)))
