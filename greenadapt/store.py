@@ -100,6 +100,8 @@ class Job:
     build: Callable[[Path], Outcome]
     resumes: bool = False
     """Whether ``build`` goes on from what a killed run left in its folder."""
+    card: Callable[[Path, Outcome, Json], str] | None = None
+    """The text of ``README.md``, from the folder, what ``build`` told and the cost, for a card that tells the cost."""
 
 
 @dataclass(frozen=True)
@@ -190,16 +192,20 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
             outcome = job.build(work)
     except Exception:
-        if not job.resumes:
+        if not job.resumes or not any(work.iterdir()):
             shutil.rmtree(work, ignore_errors=True)
+            _mark(work).unlink(missing_ok=True)
         raise
+    cost = before.plus(meter.cost).as_dict()
+    if job.card is not None:
+        (work / "README.md").write_text(job.card(work, outcome, cost), "utf-8")
     manifest = Manifest(
         wanted.stage,
         wanted.config,
         wanted.inputs,
         files=_checksums(work),
         counts=plain(outcome.counts),
-        cost=before.plus(meter.cost).as_dict(),
+        cost=cost,
         facts=plain(outcome.facts),
     )
     write_json(work / MANIFEST, asdict(manifest))

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from greenadapt.cli import app
 from tests.conftest import WORDS
+from tests.small_tasks import ner_file, qa_file, texts_file
 from tests.test_cli import text
 
 ROOT = Path(__file__).parent.parent
@@ -81,23 +83,36 @@ def test_the_examples_run_as_they_stand(
         file.writelines(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
     tiny_model(name="bert-base-uncased")
     tiny_model(name="bert-base-cased")
-    blocks = [block for kind, block in FENCES if not kind and "greenadapt " in block]
-    for block in blocks:
-        for line in block.splitlines():
-            words = shlex.split(line)
-            if words[0] == "greenadapt":
-                result = CliRunner().invoke(app, words[1:])
-                assert result.exit_code == 0, (line, result.stderr, result.exception)
-            elif words[0] == "python":
-                exec(words[2], {})
-        # The second block writes the folder anew, from vectors trained elsewhere.
-        for kind, snippet in FENCES:
-            if kind == "python":
-                names: dict[str, Any] = {}
-                exec(snippet, names)
-                assert names["vectors"].shape[-1] == 32
-                assert "tachycardia" in names["tokenizer"].tokenize("tachycardia after myocarditis")
-        (tmp_path / "adapted").rename(tmp_path / f"adapted-{blocks.index(block)}")
+    for name in ("train.tsv", "devel.tsv", "test.tsv"):
+        ner_file(Path(name), 16)
+    for name in ("train.jsonl", "test.jsonl"):
+        texts_file(Path(name), 16)
+    for name in ("squad.json", "covid.json"):
+        qa_file(Path(name), 4)
+    with gzip.open("text.txt.gz", "wt") as file:
+        file.write("virus in the heart\n")
+    for line in (line for kind, block in FENCES if not kind for line in block.splitlines()):
+        words = shlex.split(line)
+        if words[:1] == ["greenadapt"]:
+            if words[-2:] == ["--out", "adapted"] and Path("adapted").exists():
+                shutil.rmtree("adapted")  # from vectors trained elsewhere, it is written anew
+            arguments = words[1 : words.index(">")] if ">" in words else words[1:]
+            result = CliRunner().invoke(app, arguments)
+            assert result.exit_code == 0, (line, result.stderr, result.exception)
+            if words[1] in ("expand", "adapt"):
+                _run_snippets()
+        elif words[:1] == ["python"]:
+            exec(words[2], {})
+
+
+def _run_snippets() -> None:
+    """The Python of the text, on the folder ``adapted``."""
+    for kind, snippet in FENCES:
+        if kind == "python":
+            names: dict[str, Any] = {}
+            exec(snippet, names)
+            assert names["vectors"].shape[-1] == 32
+            assert "tachycardia" in names["tokenizer"].tokenize("tachycardia after myocarditis")
 
 
 def _keys(row: str) -> set[str]:
@@ -133,3 +148,9 @@ def test_the_json_keys_are_those_of_the_table(
     assert costs[:4] == [_keys("`cost`, a line a stage")] * 4
     assert costs[4:] == [_keys("`cost`, a line of the paper")] * 4
     assert keys("export", str(tmp_path / "v.bin"), *corpus) == [_keys("`export`")]
+    labelled = ner_file(tmp_path / "train.tsv", 16)
+    tuned = ["--task", "ner", "--model", str(tiny_model()), "--train", str(labelled), "--test", str(labelled)]
+    out = str(tmp_path / "tuned")
+    assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
+    predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
+    assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from greenadapt.errors import GreenadaptError
 
-_ORDER = ["adapt", "corpus", "w2v", "align", "expand", "neighbours", "export", "cost", "demo"]
+_ORDER = ["adapt", "corpus", "w2v", "align", "expand", "neighbours", "export", "finetune", "predict", "cost", "demo"]
 
 
 class _Group(TyperGroup):
@@ -48,7 +48,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     add_completion=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Adapt a pretrained language model to a domain for a few CPU minutes.",
@@ -81,4 +81,4 @@ def main() -> None:
     app()
 
 
-from greenadapt.cli import adapt, align, corpus, cost, demo, expand, export, neighbours, w2v  # noqa: E402, F401
+from greenadapt.cli import adapt, align, corpus, cost, demo, expand, export, finetune, neighbours, predict, w2v  # noqa: E402, F401

@@ -28,7 +28,7 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
         raise MissingError(
             f"no results for {what} in {workspace.root}", f"there are results for: {', '.join(others) or 'nothing'}"
         )
-    order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3}
+    order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
     return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"].split("@")[0], 9)))
 
 

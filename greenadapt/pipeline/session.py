@@ -15,7 +15,7 @@ from greenadapt.publish import beside
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
 from greenadapt.workspace import Workspace
 
-CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
+CORPUS, W2V, ALIGN, EXPAND, FINETUNE = "corpus", "w2v", "align", "expand", "finetune"
 
 
 @dataclass(frozen=True)

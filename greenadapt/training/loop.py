@@ -238,7 +238,7 @@ class Training:
             self._optimizer.zero_grad(set_to_none=True)
             raise InputError(
                 f"training diverged in step {number:,} (epoch {epoch}): loss {loss:g}, gradient norm {grad_norm:g}",
-                "use a lower --learning-rate, or --precision float32; the state before the step is kept",
+                "use a lower --learning-rate, or --precision float32; the last state on disk is kept",
             )
         rate = learning_rate(self.number, self.n_steps, train.warmup, train.learning_rate)
         for group in self._optimizer.param_groups:

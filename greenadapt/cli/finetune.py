@@ -1,0 +1,268 @@
+"""``greenadapt finetune``."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+from greenadapt.config import PAPER, Keep, LabelKind, Mix, Pool, Precision, TaskName
+from greenadapt.config import RunConfig as Run
+from greenadapt.config import TaskConfig as Task
+from greenadapt.config import TrainConfig as Train
+from greenadapt.errors import UsageError
+
+_DATA, _NER, _TEXT, _QA = "Data", "NER", "Classification", "Question answering"
+_TRAINING, _MACHINE, _COMPARE = "Training", "Machine", "Comparison"
+
+
+class Preset(StrEnum):
+    """Settings by one name."""
+
+    paper = "paper"
+
+
+TaskOption = Annotated[TaskName, typer.Option("--task", help="What is learnt.", show_default=False)]
+TrainFile = Annotated[
+    list[str],
+    typer.Option("--train", help="A labelled file, or a data set of the hub; may be repeated.", show_default=False,
+                 rich_help_panel=_DATA),
+]  # fmt: skip
+Dev = Annotated[
+    str | None,
+    typer.Option("--dev", help="Labelled file scored after every epoch.", show_default=False, rich_help_panel=_DATA),
+]
+Test = Annotated[
+    str | None,
+    typer.Option("--test", help="Labelled file scored at the end.", show_default=False, rich_help_panel=_DATA),
+]
+TextField = Annotated[
+    list[str] | None,
+    typer.Option("--text-field", help="Field or column of the text; twice for a pair [default: text].",
+                 show_default=False, rich_help_panel=_TEXT),
+]  # fmt: skip
+LabelField = Annotated[str, typer.Option("--label-field", help="Field or column of the label.", rich_help_panel=_TEXT)]
+Labels = Annotated[
+    LabelKind,
+    typer.Option("--labels", help="Classes, or numbers to be predicted; auto: numbers where they have fractions.",
+                 rich_help_panel=_TEXT),
+]  # fmt: skip
+Chunk = Annotated[int, typer.Option("--chunk", help="At most this many words are read at once.", rich_help_panel=_NER)]
+WholeSentences = Annotated[
+    bool, typer.Option("--whole-sentences", help="Read whole sentences instead of chunks.", rich_help_panel=_NER)
+]
+GoldChunks = Annotated[
+    bool,
+    typer.Option("--gold-chunks", help="Cut test sentences by their gold tags, too, as the paper did.",
+                 rich_help_panel=_NER),
+]  # fmt: skip
+XClass = Annotated[
+    bool,
+    typer.Option("--x-class", help="Pieces inside a word are a class of their own, as in BioBERT's code.",
+                 rich_help_panel=_NER),
+]  # fmt: skip
+Negatives = Annotated[
+    int,
+    typer.Option("--negatives", help="Windows without the answer that a question trains on.", rich_help_panel=_QA),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option("--max-length", help="Pieces read at once [default: all that the model can].", show_default=False,
+                 rich_help_panel=_TRAINING),
+]  # fmt: skip
+MixOption = Annotated[
+    Mix,
+    typer.Option("--mix", help="Which tokenization an example trains in: a coin for each example and epoch, for each "
+                 "example once, for each batch; both; or always the one.", rich_help_panel=_TRAINING),
+]  # fmt: skip
+PoolOption = Annotated[
+    Pool,
+    typer.Option("--pool", help="Whose logits decide: the mean of both, or one.", rich_help_panel=_TRAINING),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option("--epochs", help=f"Passes over the training set [default: {Train.epochs}].", show_default=False,
+                 rich_help_panel=_TRAINING),
+]  # fmt: skip
+MaxSteps = Annotated[
+    int | None,
+    typer.Option("--max-steps", help="Stop after so many steps.", show_default=False, rich_help_panel=_TRAINING),
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--learning-rate", "--lr", help=f"At its highest [default: {Train.learning_rate}].",
+                 show_default=False, rich_help_panel=_TRAINING),
+]  # fmt: skip
+PresetOption = Annotated[
+    Preset | None,
+    typer.Option("--preset", help=f"paper: {PAPER.epochs} epochs, learning rate {PAPER.learning_rate}.",
+                 show_default=False, rich_help_panel=_TRAINING),
+]  # fmt: skip
+Warmup = Annotated[
+    float, typer.Option("--warmup", help="Share of the steps before the highest rate.", rich_help_panel=_TRAINING)
+]
+BatchSize = Annotated[int, typer.Option("--batch-size", help="Examples a step.", rich_help_panel=_TRAINING)]
+WeightDecay = Annotated[
+    float, typer.Option("--weight-decay", help="Decoupled weight decay.", rich_help_panel=_TRAINING)
+]
+Clip = Annotated[float, typer.Option("--clip", help="Largest norm of the gradient.", rich_help_panel=_TRAINING)]
+KeepOption = Annotated[
+    Keep, typer.Option("--keep", help="The last epoch's model, or the best on --dev.", rich_help_panel=_TRAINING)
+]
+Patience = Annotated[
+    int | None,
+    typer.Option("--patience", help="Stop after so many epochs without a better --dev score.", show_default=False,
+                 rich_help_panel=_TRAINING),
+]  # fmt: skip
+Seeds = Annotated[
+    int, typer.Option("--seeds", help="How many models are trained, each from its seed.", rich_help_panel=_TRAINING)
+]
+FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=_TRAINING)]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option("--precision", help="auto: bfloat16 on a GPU that has it.", rich_help_panel=_MACHINE),
+]
+MaxTokens = Annotated[
+    int,
+    typer.Option("--max-tokens", help="Pieces that go through the model at once; lower it where memory runs out.",
+                 rich_help_panel=_MACHINE),
+]  # fmt: skip
+CheckpointSteps = Annotated[
+    int,
+    typer.Option("--checkpoint-steps", help="Steps between two states on disk, beside one an epoch.",
+                 rich_help_panel=_MACHINE),
+]  # fmt: skip
+Compile = Annotated[bool, typer.Option("--compile", help="Compile the model first.", rich_help_panel=_MACHINE)]
+ReportTo = Annotated[
+    list[str] | None,
+    typer.Option("--report-to", help="A tracker, such as tensorboard or wandb; may be repeated.", show_default=False,
+                 rich_help_panel=_MACHINE),
+]  # fmt: skip
+SaveLogits = Annotated[
+    bool, typer.Option("--save-logits", help="Keep the logits of the test set.", rich_help_panel=_DATA)
+]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder of the fine-tuned model [default: runs/TASK-MODEL].", show_default=False),
+]
+Compare = Annotated[
+    str | None,
+    typer.Option("--compare", help="Train this model alike (the base model) and print the difference.",
+                 show_default=False, rich_help_panel=_COMPARE),
+]  # fmt: skip
+Reference = Annotated[
+    str | None,
+    typer.Option("--reference", help="Train this third model, too (one pre-trained on the domain), and print which "
+                 "share of the gap to it is covered.", show_default=False, rich_help_panel=_COMPARE),
+]  # fmt: skip
+
+
+@app.command()
+def finetune(
+    train: TrainFile,
+    task: TaskOption,
+    corpus: o.Corpus = None,
+    model: o.Model = None,
+    dev: Dev = None,
+    test: Test = None,
+    text_field: TextField = None,
+    label_field: LabelField = Task.label_field,
+    labels: Labels = Task.label_kind,
+    chunk: Chunk = Task.chunk or 0,
+    whole_sentences: WholeSentences = False,
+    gold_chunks: GoldChunks = Task.gold_chunks,
+    x_class: XClass = Task.x_class,
+    negatives: Negatives = Task.negatives,
+    max_length: MaxLength = Task.max_length,
+    mix: MixOption = Train.mix,
+    pool: PoolOption = Train.pool,
+    preset: PresetOption = None,
+    epochs: Epochs = None,
+    learning_rate: LearningRate = None,
+    max_steps: MaxSteps = Train.max_steps,
+    warmup: Warmup = Train.warmup,
+    batch_size: BatchSize = Train.batch_size,
+    weight_decay: WeightDecay = Train.weight_decay,
+    clip: Clip = Train.clip,
+    keep: KeepOption = Train.keep,
+    patience: Patience = Train.patience,
+    seeds: Seeds = 1,
+    seed: FirstSeed = 0,
+    precision: PrecisionOption = Train.precision,
+    max_tokens: MaxTokens = Run.max_tokens,
+    checkpoint_steps: CheckpointSteps = Run.checkpoint_steps,
+    compile: Compile = Run.compile,  # noqa: A002  (the option's name)
+    report_to: ReportTo = None,
+    save_logits: SaveLogits = False,
+    compare: Compare = None,
+    reference: Reference = None,
+    workspace: o.WorkspaceFolder = None,
+    out: OutFolder = None,
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Train NER, classification or question answering on a mixture of both tokenizations, and score it."""
+    if reference is not None and compare is None:
+        raise UsageError("--reference needs --compare", "name the base model with --compare")
+    if seeds < 1:
+        raise UsageError(f"--seeds is {seeds}, must be at least 1")
+    usual = PAPER if preset else Train()
+    training = Train(
+        mix=mix,
+        pool=pool,
+        epochs=usual.epochs if epochs is None else epochs,
+        learning_rate=usual.learning_rate if learning_rate is None else learning_rate,
+        max_steps=max_steps,
+        warmup=warmup,
+        batch_size=batch_size,
+        weight_decay=weight_decay,
+        clip=clip,
+        precision=precision,
+        keep=keep,
+        patience=patience,
+    )
+    examples = Task(
+        task=task,
+        text_fields=tuple(text_field or Task.text_fields),
+        label_field=label_field,
+        label_kind=labels,
+        chunk=None if whole_sentences else chunk,
+        gold_chunks=gold_chunks,
+        x_class=x_class,
+        negatives=negatives,
+        max_length=max_length,
+    )
+    run = Run(max_tokens, checkpoint_steps, compile, tuple(report_to or ()))
+
+    from greenadapt.cli.console import print_json
+    from greenadapt.cli.scores import print_comparison, print_scores
+    from greenadapt.cli.session import describe, make_session, print_results
+    from greenadapt.pipeline.compare import compare as compare_models
+    from greenadapt.pipeline.finetune import FinetuneRequest, adapted_model, read_scores
+    from greenadapt.processes import launched_processes
+
+    session = make_session(workspace, out=out, force=force)
+    request = FinetuneRequest(
+        adapted_model(session, corpus, model),
+        tuple(train),
+        dev,
+        test,
+        examples,
+        training,
+        run,
+        tuple(range(seed, seed + seeds)),
+        save_logits,
+    )
+    compared = compare_models(session, request, [name for name in (compare, reference) if name is not None])
+    if launched_processes()[0] > 0:
+        return  # the first process prints
+    scores = read_scores(compared.results[0])
+    if as_json:
+        print_json({**describe(compared.results[0]), "scores": scores, "comparison": compared.rows})
+        return
+    print_scores(scores)
+    if compared.rows:
+        print_comparison(compared.rows)
+    print_results(compared.results, as_json=False)

@@ -1,0 +1,59 @@
+"""Scores as they are printed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from greenadapt.cli.console import print_lines, print_table
+from greenadapt.report.score_tables import figure, score_tables, signed
+
+Json = dict[str, Any]
+
+
+def print_scores(scores: Json) -> None:
+    """The scores of a fine-tuned model (its ``scores.json``): each seed, their mean and deviation, and by part."""
+    tables = score_tables(scores)
+    if not tables:
+        print_lines(["nothing was scored: give --test or --dev", ""])
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
+
+
+def print_comparison(rows: Sequence[Json]) -> None:
+    """The first model's score, those of the others, the first one's difference to each and how sure it is.
+
+    A row has ``model``, ``score``, ``std`` (``None`` for one seed), all but the first also ``difference``, ``low`` and
+    ``high``; of three, the first has ``gap_covered``.
+    """
+    ours = rows[0]["model"]
+    table = [
+        [row["model"], figure(row["score"]), figure(row["std"]), signed(row.get("difference")), _interval(row)]
+        for row in rows
+    ]
+    columns = ["model", "score", "std", f"{ours} less it", "95 % interval"]
+    print_table("Comparison on the test set, in percent", columns, table)
+    print_lines([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+
+
+def _interval(row: Json) -> str:
+    return f"{signed(row['low'])} to {signed(row['high'])}" if "low" in row else ""
+
+
+def _in_words(model: str, row: Json) -> str:
+    difference, other = row["difference"], row["model"]
+    if row["low"] <= 0 <= row["high"]:
+        return (
+            f"{model} less {other}: {signed(difference)} points, but the interval holds zero: "
+            "these examples and seeds do not show which is better"
+        )
+    better = "better" if difference > 0 else "worse"
+    return f"{model} is {better} than {other} by {figure(abs(difference))} points"
+
+
+def _gap(rows: Sequence[Json]) -> list[str]:
+    if "gap_covered" not in rows[0]:
+        return []
+    ours, base, reference = (row["model"] for row in rows)
+    covered = rows[0]["gap_covered"]
+    if covered is None:
+        return [f"{reference} is not better than {base}: there is no gap to cover"]
+    return [f"{ours} covers {covered:.0%} of the gap from {base} to {reference}"]

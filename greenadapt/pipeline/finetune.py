@@ -1,0 +1,276 @@
+"""The finetune stage: a model and labelled files in, a task's model folder with its scores out."""
+
+import importlib.util
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from greenadapt import __version__
+from greenadapt.added_words import WORDS_FILE
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.features import Encoder
+from greenadapt.model import PretrainedModel, find_model
+from greenadapt.pipeline.expand import FACTS_FILE
+from greenadapt.pipeline.session import EXPAND, FINETUNE, Session, model_facts, model_input
+from greenadapt.processes import launched_processes
+from greenadapt.progress import Silent
+from greenadapt.store import Job, Json, Outcome, Result, hash_file, hash_json, write_json
+from greenadapt.tasks.registry import make_task
+
+if TYPE_CHECKING:
+    from greenadapt.training.machine import Machine
+    from greenadapt.training.seed_run import Setup
+
+SCORES = "scores.json"
+TASK_FILE = "task.json"
+SEEDS = "seeds"
+
+
+@dataclass(frozen=True)
+class FinetuneRequest:
+    """What is to be trained on what."""
+
+    model: str
+    train: tuple[str, ...]
+    """Files or data set ids; several are read one after the other."""
+    dev: str | None = None
+    test: str | None = None
+    task: TaskConfig = field(default_factory=TaskConfig)
+    training: TrainConfig = field(default_factory=TrainConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    seeds: tuple[int, ...] = (0,)
+    save_logits: bool = False
+    """Keep the logits of the test set, of both views."""
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise UsageError("nothing to train on", "give --train FILE")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UsageError("need at least one seed, and each once", "give --seeds 1 or more")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**32:
+                raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
+        if self.dev is None and self.training.keep == "best":
+            raise UsageError("--keep best needs a development set", "give --dev FILE")
+        if self.dev is None and self.training.patience is not None:
+            raise UsageError("--patience needs a development set", "give --dev FILE")
+
+    def sources(self) -> dict[str, str]:
+        """``train 1``, ``dev`` and so on → the file or data set id."""
+        named = {f"train {number + 1}": source for number, source in enumerate(self.train)}
+        return named | {name: source for name, source in (("dev", self.dev), ("test", self.test)) if source is not None}
+
+
+def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
+    """``model`` itself, or the adapted one of ``corpus`` in the workspace; raises ``UsageError`` for neither."""
+    if corpus is not None:
+        name = session.corpus_name(corpus)
+        return str(session.find(name, session.model_name(name, model), EXPAND).path)
+    if model is None:
+        raise UsageError("no model", "give a folder with --model, or the corpus it was adapted to with --corpus")
+    return model
+
+
+def finetune(session: Session, request: FinetuneRequest) -> Result:
+    """Train, score and write a model for each seed; does nothing where that is done, goes on where it was killed."""
+    require_torch("fine-tuning")
+    chosen = starting_model(request.model)
+    session = replace(session, out=session.out or default_out(request, chosen))
+    rank, processes = launched_processes()
+    if processes > 1:
+        return _together(session, request, chosen, is_first=rank == 0)
+    with session.locked(None, chosen.name):
+        return _run(session, request, chosen, lambda work: _build(session, request, chosen, work))
+
+
+def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
+    """Where a model is written whose folder the user did not name."""
+    return Path("runs") / f"{request.task.task}-{chosen.name}"
+
+
+def read_scores(result: Result) -> Json:
+    """``scores.json`` of a fine-tuned model."""
+    scores: Json = json.loads((result.folder / SCORES).read_text("utf-8"))
+    return scores
+
+
+def _run(session: Session, request: FinetuneRequest, chosen: PretrainedModel, build: Any) -> Result:
+    config: Json = {**asdict(request.task), **asdict(request.training)}
+    config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
+    inputs = {"model": _model_input(chosen)}
+    inputs |= {name: _source_input(source) for name, source in request.sources().items()}
+
+    def card(work: Path, outcome: Outcome, cost: Json) -> str:
+        return _card(request, chosen, config, work, outcome.counts, cost)
+
+    job = Job(FINETUNE, config, inputs, build, resumes=True, card=card)
+    return session.run(session.place("", chosen.name, FINETUNE), job)
+
+
+def _card(request: FinetuneRequest, chosen: PretrainedModel, config: Json, work: Path, counts: Json, cost: Json) -> str:
+    from greenadapt.report.task_card import TaskCard
+
+    settings, scores = (json.loads((work / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
+    return TaskCard(
+        model=chosen.name,
+        given=request.model,
+        head=make_task(request.task).head,
+        task=settings,
+        config=config,
+        sources=request.sources(),
+        scores=scores,
+        counts=counts,
+        version=__version__,
+        is_expanded=(work / WORDS_FILE).is_file(),
+        cost=cost,
+    ).text()
+
+
+def _together(session: Session, request: FinetuneRequest, chosen: PretrainedModel, *, is_first: bool) -> Result:
+    """One of several processes that a launcher started: the first one keeps the books, all of them train."""
+    machine = _machine(session, request)
+    if not is_first:
+        work = machine.shared(None)
+        if work is not None:
+            _build(replace(session, progress=Silent()), request, chosen, Path(work), machine)
+            machine.wait()
+        result = session.place("", chosen.name, FINETUNE).current()
+        if result is None:
+            raise InputError("the first process failed", "its message says why")
+        return result
+    told = False
+
+    def build(work: Path) -> Outcome:
+        nonlocal told
+        told = machine.shared(str(work)) is not None
+        return _build(session, request, chosen, work, machine)
+
+    try:
+        with session.locked(None, chosen.name):
+            result = _run(session, request, chosen, build)
+    finally:
+        if not told:
+            machine.shared(None)
+    if told:  # the others read the result once it is there; after an error nobody waits, the launcher ends them
+        machine.wait()
+    return result
+
+
+def _build(
+    session: Session, request: FinetuneRequest, chosen: PretrainedModel, work: Path, machine: "Machine | None" = None
+) -> Outcome:
+    from greenadapt.training.models import copy_tokenizers
+    from greenadapt.training.seed_run import SeedRun, remove_state
+
+    setup = _setup(session, request, chosen, machine or _machine(session, request))
+    task, is_first = setup.task, setup.machine.is_first
+    finished = []
+    counts: Json = {}
+    for position, seed in enumerate(request.seeds):
+        folder = work / SEEDS / str(seed)
+        if not (folder / SCORES).is_file():
+            run = SeedRun(setup, seed, folder)
+            run.train()
+            run.finish(work, is_whole=position == 0)
+            setup.machine.wait()
+        if is_first:
+            remove_state(folder)
+        finished.append(json.loads((folder / SCORES).read_text("utf-8")))
+    counts = finished[0].pop("counts")
+    for other in finished[1:]:
+        other.pop("counts", None)
+    scores = _summary(request, task, finished)
+    if is_first:
+        copy_tokenizers(chosen.folder, work)
+        used = {"pool": request.training.pool, "mix": request.training.mix, "max_length": setup.encoder.max_length}
+        write_json(work / TASK_FILE, {**task.settings(), **used})
+        write_json(work / SCORES, scores)
+    setup.machine.end()
+    facts = {"model": model_facts(chosen), "task": task.name, "scores": {**scores, "seeds": len(finished)}}
+    return Outcome(counts, facts)
+
+
+def _setup(session: Session, request: FinetuneRequest, chosen: PretrainedModel, machine: "Machine") -> "Setup":
+    from greenadapt.training.seed_run import Examples, Setup
+
+    checkpoint = Checkpoint.open(chosen.folder)
+    encoder = Encoder.of(checkpoint, request.task.max_length)
+    task, progress = make_task(request.task), session.progress
+    train = [example for source in request.train for example in task.read(source, progress)]
+    if not train:
+        raise InputError("--train has no examples", "give a file that has some")
+    task = task.fit(train, progress)
+    dev, test = (task.read(source, progress) if source else None for source in (request.dev, request.test))
+    for name, read in (("dev", dev), ("test", test)):
+        if read is not None and not read:
+            raise InputError(f"--{name} has no examples", "give a file that has some")
+    if not encoder.has_words:
+        progress.note(f"{chosen.name} has no added words: both tokenizations are the same")
+    examples = Examples(train, dev, test)
+    save = request.save_logits
+    return Setup(task, checkpoint, encoder, examples, request.training, request.run, machine, progress, save)
+
+
+def _summary(request: FinetuneRequest, task: Any, finished: list[Json]) -> Json:
+    """``scores.json``: every seed's scores, and over the seeds the mean and the deviation (of a sample, n - 1)."""
+    summary: Json = {"task": task.name, "main": task.main, "pool": request.training.pool, "seeds": finished}
+    if request.test is not None:
+        summary |= _over_seeds([seed["test"] for seed in finished])
+    if request.dev is not None:
+        summary["dev"] = _over_seeds([seed["dev"] for seed in finished])
+    return summary
+
+
+def _over_seeds(each: list[Json]) -> Json:
+    """Mean and deviation of every score that is a number under each seed; others have none."""
+    names = [name for name in each[0] if all(isinstance(scores[name], float) for scores in each)]
+    values = {name: [scores[name] for scores in each] for name in names}
+    return {
+        "mean": {name: float(np.mean(numbers)) for name, numbers in values.items()},
+        "std": {name: float(np.std(numbers, ddof=1)) for name, numbers in values.items() if len(numbers) > 1},
+    }
+
+
+def _machine(session: Session, request: FinetuneRequest) -> "Machine":
+    from greenadapt.training.machine import Machine
+
+    out = session.out or Path()
+    return Machine.start(request.training.precision, request.run.report_to, out.with_name(f"{out.name}-logs"))
+
+
+def _model_input(chosen: PretrainedModel) -> Json:
+    entry = model_input(chosen)
+    words = chosen.folder / WORDS_FILE
+    if words.is_file():
+        entry["sha256"] = hash_json([entry["sha256"], hash_file(words)])
+    return entry
+
+
+def _source_input(source: str) -> Json:
+    path = Path(source).expanduser()
+    if path.is_file():
+        return {"sha256": hash_file(path), "path": str(path.absolute())}
+    return {"sha256": hash_json(source), "source": source}
+
+
+def require_torch(what: str) -> None:
+    """Raise ``MissingError`` where the packages that training and its models need are not installed."""
+    needed = ("torch", "transformers", "accelerate", "sklearn")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{what} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[train]"')
+
+
+def starting_model(model: str) -> PretrainedModel:
+    """The model, by a name that says what it was adapted to, and by the path that the user gave; see ``find_model``."""
+    found = find_model(model)
+    facts = found.folder / FACTS_FILE
+    if not facts.is_file():
+        return found
+    made = json.loads(facts.read_text("utf-8"))
+    return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=str(Path(model).absolute()))

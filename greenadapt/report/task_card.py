@@ -1,0 +1,179 @@
+"""The README of a fine-tuned model's folder."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from greenadapt.config import TaskConfig, TrainConfig
+from greenadapt.report.card import Made
+from greenadapt.report.score_tables import VIEWS, Table, score_tables
+from greenadapt.store import plain
+
+Json = dict[str, Any]
+
+_CARD = """---
+base_model: {model}
+library_name: transformers
+pipeline_tag: {pipeline}
+tags:
+- greenadapt
+- domain-adaptation
+---
+
+# {model}, fine-tuned for {what}
+
+{reads}{data}{labels}{scores}
+## Use
+
+```sh
+greenadapt predict --model FOLDER --input {input} > predictions.jsonl
+```
+
+{use}
+
+```python
+from transformers import AutoModelFor{head}, AutoTokenizer
+
+model = AutoModelFor{head}.from_pretrained(FOLDER)
+tokenizer = AutoTokenizer.from_pretrained({tokenizer})
+```
+
+## Made by
+
+```sh
+{command}
+```
+
+greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test set.
+"""
+_PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
+_WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
+_INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
+_OPTIONS = {"--text-fields": "--text-field", "--label-kind": "--labels"}
+_MIX = {
+    "sample": "each example in a tokenization drawn anew every epoch",
+    "fixed": "each example in a tokenization drawn once",
+    "batch": "each batch in a tokenization drawn anew",
+    "both": "each example in both tokenizations",
+    "base": "the base tokenization alone",
+    "expanded": "the expanded tokenization alone",
+}
+
+
+@dataclass(frozen=True)
+class TaskCard:
+    """What the card of a fine-tuned model tells."""
+
+    model: str
+    """The model that was trained, by name or hub id."""
+    given: str
+    """What the user gave as ``--model``; of a path only the last part is told."""
+    head: str
+    """The transformers class is ``AutoModelFor`` and this."""
+    task: Json
+    """The task's ``settings()``."""
+    config: Json
+    """The stage's configuration: the fields of ``TaskConfig`` and ``TrainConfig``, and ``seeds``."""
+    sources: Mapping[str, str]
+    """``train 1``, ``train 2`` …, ``dev``, ``test`` → the file or data set; of a path only the last part is told."""
+    scores: Json
+    """``scores.json``."""
+    counts: Json
+    """How many examples ``train``, ``dev`` and ``test`` have."""
+    version: str
+    is_expanded: bool
+    """Whether the model has added words."""
+    cost: Json | None = None
+    """A ``Cost``, as JSON."""
+
+    def text(self) -> str:
+        """The card, in Markdown."""
+        name = self.task["task"]
+        return _CARD.format(
+            model=self.model,
+            pipeline=_PIPELINES[name],
+            what=_WHAT[name],
+            reads=self._reads(),
+            data=self._data(),
+            labels=self._labels(),
+            scores="".join(_markdown(table) for table in score_tables(self.scores)),
+            input=self._input(),
+            use=self._use(),
+            head=self.head,
+            tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
+            command=self._command(),
+            version=self.version,
+            cost=self._cost(),
+        )
+
+    def _reads(self) -> str:
+        if not self.is_expanded:
+            return f"The model {self.model} has no added words: it was trained with its own tokenizer.\n"
+        return (
+            f"It was trained on {_MIX[self.config['mix']]}, and its logits are those of "
+            f"{VIEWS[self.config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
+            "Language Models* (arXiv 2004.03354).\n`base_tokenizer/` holds the model's own tokenizer, the folder "
+            "itself the expanded one.\n"
+        )
+
+    def _input(self) -> str:
+        is_pair = len(self.task.get("text_fields", ())) == 2
+        return "pairs.jsonl" if is_pair else _INPUTS[self.task["task"]]
+
+    def _use(self) -> str:
+        if not self.is_expanded or self.config["pool"] == "base":
+            return "reads the model's own tokenization, as plain transformers does:"
+        does = "averages both tokenizations" if self.config["pool"] == "mean" else "reads the expanded tokenization"
+        return f"{does}. With plain transformers, by the model's own tokenization:"
+
+    def _data(self) -> str:
+        named: dict[str, list[str]] = {}
+        for name, source in self.sources.items():
+            named.setdefault(name.split()[0], []).append(_short(source))
+        rows = [[name, ", ".join(files), f"{self.counts[name]:,}"] for name, files in named.items()]
+        return _markdown(Table("Data", ["set", "from", "examples"], rows))
+
+    def _labels(self) -> str:
+        labels = self.task.get("labels")
+        return f"\nLabels: {', '.join(f'`{label}`' for label in labels)}\n" if labels else ""
+
+    def _command(self) -> str:
+        """The command line that gives this configuration, with the files' names alone."""
+        config = plain(self.config)
+        options = ["--model", _short(self.given)]
+        for name, source in self.sources.items():
+            options += [f"--{name.split()[0]}", _short(source)]
+        if config["chunk"] is None:
+            options.append("--whole-sentences")
+            config["chunk"] = TaskConfig.chunk
+        stage = Made("finetune", {**config, "task": TaskConfig.task}, TaskConfig())
+        others = [*stage.options(), *Made("finetune", config, TrainConfig()).options()]
+        options += [_OPTIONS.get(option, option) for option in others]
+        seeds = config["seeds"]
+        options += ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
+        options += ["--seed", str(seeds[0])] if seeds[0] else []
+        return shlex.join(["greenadapt", "finetune", "--task", config["task"], *options])
+
+    def _cost(self) -> str:
+        if self.cost is None:
+            return ""
+        seconds, watt_hours = self.cost["seconds"], 1000 * self.cost["energy_kwh"]
+        return f"; {seconds:,.0f} seconds, {watt_hours:.3g} Wh ({self.cost['energy_source']})"
+
+
+def _short(source: str) -> str:
+    """A file by its name alone, a data set's id as it is."""
+    return Path(source).name if "://" in source or Path(source).expanduser().exists() else source
+
+
+def _markdown(table: Table) -> str:
+    """A heading and a table."""
+    lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
+    drawn = "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+    return f"\n## {table.title[:1].upper()}{table.title[1:]}\n\n{drawn}\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

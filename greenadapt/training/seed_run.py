@@ -1,0 +1,231 @@
+"""One seed of a fine-tuning run: train, measure on the way, go on after a kill, leave model, scores and predictions."""
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from greenadapt.arrays import write_arrays
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.errors import InputError
+from greenadapt.features import Encoder, Views
+from greenadapt.progress import Progress
+from greenadapt.store import write_json
+from greenadapt.tasks import Json, Task
+from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
+from greenadapt.training.inference import Inference, outputs
+from greenadapt.training.loop import Plan, Step, Training
+from greenadapt.training.machine import Machine
+from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
+from greenadapt.training.rows import Rows
+from greenadapt.training.state import RECORD
+from greenadapt.training.stopping import stoppable
+
+SCORES = "scores.json"
+PREDICTIONS = "predictions.jsonl"
+HISTORY = "history.jsonl"
+LOGITS = "logits.safetensors"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The labelled examples of one task, by what they are for."""
+
+    train: Sequence[Any]
+    dev: Sequence[Any] | None = None
+    test: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all seeds of a run share."""
+
+    task: Task[Any]
+    checkpoint: Checkpoint
+    encoder: Encoder
+    examples: Examples
+    train: TrainConfig
+    run: RunConfig
+    machine: Machine
+    progress: Progress
+    save_logits: bool = False
+
+
+@dataclass
+class _Record:
+    """What a run knows beyond its model: the epochs so far and the best of them; kept beside the training state."""
+
+    epochs: list[Json] = field(default_factory=list)
+    loss: float = 0.0
+    """Sum over the steps of the epoch that is under way."""
+    best: float | None = None
+    best_epoch: int = 0
+    seconds: float = 0.0
+    stopped: bool = False
+
+
+class SeedRun:
+    """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state."""
+
+    def __init__(self, setup: Setup, seed: int, folder: Path) -> None:
+        self.setup = setup
+        self.seed = seed
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.state = folder / ".state"
+        self.best = folder / ".best.safetensors"
+        self.record = _Record()
+        task, encoder, progress = setup.task, setup.encoder, setup.progress
+        items = task.training(setup.examples.train, encoder, seed, progress)
+        special = encoder.special
+        self.rows = Rows.of(chain(items, self._seen()), special.pad, (special.cls, special.sep, special.unk))
+        self.model = open_model(setup.checkpoint, task.head, task.head_config(), self.rows, seed)
+        plan = Plan(setup.train, setup.run, seed, special.pad)
+        self.training = Training(self.model, task.head, items, self.rows, plan, setup.machine)
+
+    def _seen(self) -> Iterator[Views]:
+        """What is read but not trained on."""
+        for name, examples in (("dev", self.setup.examples.dev), ("test", self.setup.examples.test)):
+            counts = Counter[str]()
+            yield from self.setup.task.inference(examples or (), self.setup.encoder, counts)
+            if counts["cut"]:
+                self.setup.progress.warn(f"--{name}: {counts['cut']:,} examples are too long and were cut")
+
+    def train(self) -> None:
+        """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
+        machine = self.setup.machine
+        if self.training.restore(self.state):
+            self.record = _Record(**json.loads((self.state / RECORD).read_text("utf-8")))
+            self.setup.progress.note(f"seed {self.seed}: going on from step {self.training.number:,}")
+        started = time.monotonic() - self.record.seconds
+        with self.setup.progress.bar(f"seed {self.seed}", self.training.n_steps, "steps") as bar, stoppable() as stop:
+            bar.advance(self.training.number)
+            for step in self._steps():
+                self.record.seconds = time.monotonic() - started
+                self.record.loss += step.loss
+                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
+                machine.log(asdict(step), step.number)
+                ended = step.number % self.training.steps_an_epoch == 0 or step.number == self.training.n_steps
+                if ended:
+                    self._end_epoch(step)
+                stop.agree(machine.largest)
+                if stop.wanted or ended or step.number % self.setup.run.checkpoint_steps == 0:
+                    self.training.save(self.state, asdict(self.record))
+                stop.leave()
+
+    def _steps(self) -> Iterator[Step]:
+        """The steps that are left, until there is no better score for too long."""
+        steps = self.training.steps()
+        while not self.record.stopped and (step := next(steps, None)) is not None:
+            yield step
+
+    def _end_epoch(self, step: Step) -> None:
+        record, train = self.record, self.setup.train
+        began = record.epochs[-1]["step"] if record.epochs else 0
+        row: Json = {"seed": self.seed, "epoch": step.epoch, "step": step.number, "seconds": round(record.seconds, 2)}
+        row |= {"loss": record.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}
+        record.loss = 0.0
+        if self.setup.examples.dev is not None:
+            row["dev"] = self.setup.machine.first(lambda: self._evaluate(self.setup.examples.dev, "dev").scores)
+            score = row["dev"][self.setup.task.main]
+            numbers = {name: value for name, value in row["dev"].items() if isinstance(value, float)}
+            self.setup.machine.log({f"dev_{name}": value for name, value in numbers.items()}, step.number)
+            if score is not None and (record.best is None or score > record.best):
+                record.best, record.best_epoch = score, step.epoch
+                if train.keep == "best":
+                    self._write_best()
+            record.stopped = train.patience is not None and step.epoch - record.best_epoch >= train.patience
+        record.epochs.append(row)
+
+    def _write_best(self) -> None:
+        """Keep the weights of the best epoch so far; the state, saved next, says which that is."""
+        if self.setup.machine.is_first:
+            weights = {name: weight.detach().contiguous() for name, weight in self.model.state_dict().items()}
+            part = self.best.with_name(self.best.name + ".part")
+            save_file(weights, part, {"shrink": repr(self.training.shrink)})
+            part.replace(self.best)
+
+    def _read_best(self) -> float:
+        """Put the best epoch's weights into the model; returns what decay had done by then to rows not held."""
+        with safe_open(self.best, "pt") as file:
+            self.model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  (it is no dict)
+            return float(file.metadata()["shrink"])
+
+    def finish(self, whole: Path, *, is_whole: bool) -> None:
+        """Measure on the test set and write everything: the model into ``whole``, or what sets it apart from that one.
+
+        Only the first process does so; raises ``InputError`` where no epoch had a score.
+        """
+        setup, record, shrink = self.setup, self.record, self.training.shrink
+        if not setup.machine.is_first:
+            return
+        scores: Json = {"seed": self.seed, "steps": self.training.number, "epochs": len(record.epochs)}
+        if setup.train.keep == "best":
+            if record.best is None:
+                raise InputError("no epoch has a score on the development set", "give another --dev, or --keep last")
+            shrink = self._read_best()
+        if setup.examples.dev is not None:
+            epoch = record.best_epoch if setup.train.keep == "best" else len(record.epochs)
+            scores |= {"dev": record.epochs[epoch - 1]["dev"], "epoch": epoch}
+        if setup.examples.test is not None:
+            scores["test"] = self._test()
+        _write_lines(self.folder / HISTORY, record.epochs)
+        trained = TrainedRows(self.rows, shrink)
+        if is_whole:
+            write_model(self.model, trained, setup.checkpoint, whole)
+        else:
+            write_rows(self.model, trained, setup.checkpoint, Checkpoint.open(whole), self.folder)
+        # The scores come last and whole: they say that the seed is finished.
+        part = self.folder / f".{SCORES}"
+        write_json(part, scores | {"counts": self._counts()})
+        part.replace(self.folder / SCORES)
+
+    def _test(self) -> Json:
+        evaluation = self._evaluate(self.setup.examples.test, "test")
+        _write_lines(self.folder / PREDICTIONS, evaluation.predictions)
+        if self.setup.save_logits:
+            write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
+        return evaluation.as_dict()
+
+    def _counts(self) -> Json:
+        examples = self.setup.examples
+        return {
+            "train": len(examples.train),
+            "inputs": self.training.n_items,
+            "dev": len(examples.dev or ()),
+            "test": len(examples.test or ()),
+            "rows": self.setup.checkpoint.n_rows,
+            "rows_used": len(self.rows),
+        }
+
+    def _evaluate(self, examples: Sequence[Any] | None, label: str) -> Evaluation:
+        setup = self.setup
+        evaluator = Evaluator(setup.task, setup.encoder, examples or (), setup.train.pool)
+        inference = Inference(setup.run.max_tokens, setup.encoder.special.pad, setup.machine.autocast)
+        run = partial(outputs, self.model, self.rows, run=inference)
+        with setup.progress.bar(f"seed {self.seed}, {label}", len(examples or ()), "examples") as bar:
+            return evaluator.evaluate(run, bar, keep_logits=setup.save_logits and label == "test")
+
+
+def remove_state(folder: Path) -> None:
+    """Remove what only an unfinished seed's folder needs: all that is hidden."""
+    for path in folder.glob(".*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _write_lines(path: Path, rows: Sequence[Json]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

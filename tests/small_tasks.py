@@ -1,0 +1,140 @@
+"""Small labelled files and expanded models on which fine-tuning takes a moment and learns something."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.align import Alignment
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import ExpandConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.pipeline import Session
+from greenadapt.pipeline.expand import Expansion
+from greenadapt.pipeline.finetune import FinetuneRequest
+from greenadapt.progress import Silent
+from greenadapt.vectors import WordVectors
+from greenadapt.workspace import Workspace
+from tests.conftest import WORDS
+
+TinyModel = Callable[..., Path]
+Json = dict[str, Any]
+NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
+VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
+DISEASES = {"tachycardia", "coronavirus", "virus"}
+TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
+
+
+class Notes(Silent):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def expand(source: Path, target: Path) -> Path:
+    """The model of ``source`` with a row of its own for each of ``NEW``."""
+    dim = Checkpoint.open(source).dim
+    matrix = np.random.default_rng(0).normal(size=(len(NEW), dim)).astype(np.float32)
+    vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
+    alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
+    Expansion(source, vectors, alignment, ExpandConfig()).write(target)
+    return target
+
+
+def adapted(tiny_model: TinyModel, **config: Any) -> Path:
+    """An expanded tiny model, beside the one it was made from."""
+    base = tiny_model(name="base", initializer_range=0.1, **config)
+    return expand(base, base.parent / "adapted")
+
+
+def sentences(n: int, seed: int) -> list[list[str]]:
+    draw = np.random.default_rng(seed)
+    return [draw.choice(VOCABULARY, draw.integers(3, 12)).tolist() for _ in range(n)]
+
+
+def tags_of(words: list[str]) -> list[str]:
+    """Diseases are entities, with the word "heart" or "patient" behind them; cells and proteins are genes."""
+    tags: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if word in DISEASES:
+            tags.append("B-Disease")
+        elif word in ("heart", "patient") and before in DISEASES:
+            tags.append("I-Disease")
+        else:
+            tags.append("B-Gene" if word in ("cell", "protein") else "O")
+    return tags
+
+
+def ner_file(path: Path, n: int = 40, seed: int = 0) -> Path:
+    rows = [list(zip(words, tags_of(words), strict=True)) for words in sentences(n, seed)]
+    path.write_text("\n".join("".join(f"{word}\t{tag}\n" for word, tag in row) for row in rows), "utf-8")
+    return path
+
+
+def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False, pair: bool = False) -> Path:
+    """JSON lines; the class is "ill" where there is a disease, the number how many words have an a."""
+    rows: list[Json] = []
+    for words in sentences(n, seed):
+        label: Any = "ill" if DISEASES & {*words} else "well"
+        if numbers:
+            label = sum("a" in word for word in words) / 2
+        rows.append({"text": " ".join(words), "label": label})
+        if pair:
+            rows[-1]["second"] = " ".join(words[:2])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False) -> Path:
+    """SQuAD's JSON: what disease is there? With ``impossible``, every third question has no answer."""
+    paragraphs = []
+    for i, words in enumerate(sentences(n, seed)):
+        words.insert(i % 3, "tachycardia")
+        context = " ".join(words)
+        answers = [{"text": "tachycardia", "answer_start": context.index("tachycardia")}]
+        qa: Json = {"id": i, "question": "what heart", "answers": answers}
+        if impossible:
+            none = i % 3 == 0
+            qa |= {"is_impossible": none, "answers": [] if none else answers}
+        paragraphs.append({"context": context, "qas": [qa]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
+    return path
+
+
+def session(tmp_path: Path, out: str = "run", **options: Any) -> Session:
+    return Session(Workspace(tmp_path / "ws"), Notes(), out=tmp_path / out, **options)
+
+
+def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
+    """NER on ``train.tsv``, ``dev.tsv`` and ``test.tsv``, which are written where they are not there."""
+    files = {name: tmp_path / f"{name}.tsv" for name in ("train", "dev", "test")}
+    for seed, file in enumerate(files.values()):
+        if not file.exists():
+            ner_file(file, 40 if seed == 0 else 15, seed)
+    made: Json = {
+        "model": str(model),
+        "train": (str(files["train"]),),
+        "test": str(files["test"]),
+        "task": TaskConfig(max_length=64),
+        "training": TRAIN,
+        "run": RunConfig(checkpoint_steps=2),
+    }
+    return FinetuneRequest(**{**made, **changes})
+
+
+def lines(path: Path) -> list[Json]:
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))

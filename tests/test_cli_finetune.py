@@ -1,0 +1,297 @@
+"""``greenadapt finetune`` as people and launchers start it: output, exit codes, interrupts, and several processes."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from greenadapt.cli import app
+from greenadapt.store import hash_file
+from tests.small_tasks import VOCABULARY, TinyModel, adapted, lines, ner_file, read_json, sentences, texts_file
+
+Run = Callable[..., Result]
+QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a workspace and a folder of its own; exit code 1 or 2 comes with one line on stderr."""
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+        if code:
+            assert result.stdout == ""
+            assert "Traceback" not in result.stderr
+            assert len([line for line in result.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[object, ...]:
+    """NER, as options."""
+    made = [
+        (f"--{name}", ner_file(tmp_path / f"{name}.tsv", 24, seed).name) for seed, name in enumerate(("train", "test"))
+    ]
+    return ("--task", "ner", *(part for pair in made for part in pair))
+
+
+def last_line(result: Result) -> str:
+    return result.stderr.strip().splitlines()[-1]
+
+
+def test_a_run_and_what_it_prints(run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    command = ("finetune", "-m", model, *files, *QUICK, "-o", tmp_path / "run")
+    done = json.loads(run(*command, "--json").stdout)
+    assert (done["stage"], done["status"], done["folder"]) == ("finetune", "done", str(tmp_path / "run"))
+    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
+    assert (done["comparison"], done["counts"]["train"], done["counts"]["test"]) == ([], 24, 24)
+    assert (done["config"]["learning_rate"], done["config"]["seeds"]) == (7e-3, [0])
+    shown = run(*command).stdout
+    assert "finetune: up to date; train 24" in shown
+    (seed,) = done["scores"]["seeds"]
+    assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", shown)
+    refused = last_line(run(*command, "--mix", "both", code=1))
+    assert "exists with another configuration (mix: sample → both)" in refused
+    assert json.loads(run(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
+    # The other commands know nothing of it, and work on.
+    assert "finetune" not in run("cost").stdout
+    assert run("corpus", "list").stdout
+    assert not (tmp_path / "ws").exists()
+
+
+def test_the_cards_command_gives_the_same(
+    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    options = (*QUICK, "--seed", 3, "--seeds", 2, "--whole-sentences", "--weight-decay", 0.1, "--dev", "test.tsv")
+    run("finetune", "-m", tiny_model(), *files, *options, "--keep", "best", "-o", "run")
+    card = (tmp_path / "run" / "README.md").read_text("utf-8")
+    (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)
+    words = shlex.split(command)
+    words[words.index("--model") + 1] = str(tmp_path / "bertmodel")
+    assert "finetune: up to date" in run(*words, "-o", "run").stdout
+
+
+def test_by_the_corpus_it_was_adapted_to(
+    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    (tmp_path / "text.txt").write_text("".join(" ".join(words) + "\n" for words in sentences(200, 9)))
+    run("adapt", "-c", "text.txt", "-m", model, "--workers", 1, "--epochs", 1, "--min-count", 1)
+    result = json.loads(
+        run("finetune", "-c", "text.txt", "-m", model, *files, *QUICK, "--compare", model, "--json").stdout
+    )
+    folder = Path(result["folder"])
+    assert folder.parent == tmp_path / "runs"
+    assert re.fullmatch(r"ner-bertmodel-\w{8}-text-\w{8}", folder.name)
+    assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, f"ner-{folder.name[4:22]}"]
+    (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
+    assert len(run("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
+    costs = [json.loads(line) for line in run("cost", "--json").stdout.splitlines()]
+    assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
+    assert "text" in run("corpus", "list").stdout
+
+
+def test_a_comparison(run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    base = model.parent / "base"
+    command = (
+        "finetune",
+        "-m",
+        model,
+        *files,
+        *QUICK,
+        "--seeds",
+        2,
+        "--compare",
+        base,
+        "--reference",
+        base,
+        "-o",
+        "run",
+    )
+    done = json.loads(run(*command, "--json").stdout)
+    ours, one, other = done["comparison"]
+    assert ours["gap_covered"] is None  # the reference is the base model, which does not lead itself
+    for name in ("score", "difference", "low", "high"):
+        assert one[name] == other[name]
+    assert ours["score"] - one["score"] == pytest.approx(one["difference"])
+    shown = run(*command).stdout
+    assert shown.count("up to date") == 3
+    assert "Comparison on the test set" in shown
+    assert "there is no gap to cover" in shown
+
+
+def test_settings_by_name(run: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
+    command = (
+        "finetune",
+        "-m",
+        tiny_model(),
+        *files,
+        "--max-length",
+        64,
+        "--preset",
+        "paper",
+        "--max-steps",
+        1,
+        "--json",
+    )
+    config = json.loads(run(*command, "-o", "a").stdout)["config"]
+    assert (config["epochs"], config["learning_rate"]) == (100, 1e-5)
+    config = json.loads(run(*command, "-o", "b", "--epochs", 3).stdout)["config"]
+    assert (config["epochs"], config["learning_rate"]) == (3, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seeds", 0), "--seeds is 0, must be at least 1"),
+        (("--seed", -1), "--seed is -1, must be from 0 to 4294967295"),
+        (("--reference", "x"), "--reference needs --compare"),
+        (("--keep", "best"), "--keep best needs a development set"),
+        (("--patience", 1), "--patience needs a development set"),
+        (("--epochs", 0), "--epochs is 0, must be at least 1"),
+        (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
+        (("--lr", "nan"), "--learning-rate is nan"),
+        (("--chunk", 0), "--chunk is 0, must be at least 1"),
+        (("--max-length", 200), "--max-length is 200, but"),
+        (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
+        (("--report-to", "nothing"), "--report-to nothing is no tracker"),
+    ],
+)
+def test_wrong_usage(
+    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, options: Any, message: str
+) -> None:
+    result = run("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
+    assert message in last_line(result)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_model(run: Run, files: tuple[object, ...]) -> None:
+    assert "give a folder with --model" in last_line(run("finetune", *files, code=2))
+    assert "no model folder" in last_line(run("finetune", *files, "-m", "ws/none/here", code=1))
+
+
+def test_what_fails_says_so_in_a_line(
+    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    start = ("finetune", "-m", model, *QUICK, "-o", "run")
+    diverged = last_line(run(*start, *files, "--lr", 1e30, "--clip", 1e30, code=1))
+    assert re.search(r"training diverged in step \d+ \(epoch 1\): loss .* use a lower --learning-rate", diverged)
+    assert "--train has no examples" in last_line(run(*start, "--task", "ner", "--train", os.devnull, code=1))
+    assert "none.tsv" in last_line(run(*start, "--task", "ner", "--train", "none.tsv", code=1))
+    texts = texts_file(tmp_path / "texts.jsonl")
+    wrong = ("--task", "classification", "--train", texts, "--label-field", "class")
+    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run(*start, *wrong, code=1))
+    assert not (tmp_path / "run").exists()
+    done = json.loads(run(*start, *files, "--json").stdout)
+    assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of all that does not tell the time."""
+    timed = {"README.md", "manifest.json", "history.jsonl"}
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
+    return {path.relative_to(folder).as_posix(): hash_file(path) for path in found}
+
+
+@pytest.mark.parametrize(
+    ("number", "seed", "codes"),
+    [
+        (signal.SIGINT, 0, (130, -signal.SIGINT)),
+        (signal.SIGTERM, 0, (143,)),
+        (signal.SIGKILL, 1, (-signal.SIGKILL,)),
+    ],
+)
+def test_interrupted_in_the_middle(
+    run: Run,
+    files: tuple[object, ...],
+    tiny_model: TinyModel,
+    tmp_path: Path,
+    number: int,
+    seed: int,
+    codes: tuple[int, ...],
+) -> None:
+    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", 2)
+    command = ["finetune", "-m", adapted(tiny_model), *files, "--max-length", 64, *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenadapt", *map(str, command), "--checkpoint-steps", "1", "-o", "run"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    run(*command, "-o", "whole")  # meanwhile
+    state = tmp_path / ".run.work" / "seeds" / str(seed) / ".state" / "state.json"
+    deadline = time.monotonic() + 100
+    while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode in codes, error
+    assert out == ""
+    assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()
+    assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
+    if number == signal.SIGINT:
+        assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
+    resumed = run(*command, "-o", "run")
+    assert re.search(rf"seed {seed}: going on from step \d+", resumed.stderr)
+    assert "seed 0: going on" not in resumed.stderr or seed == 0
+    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
+    assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 8
+
+
+def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
+    command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["--main_process_port", "0", "-m", "greenadapt", *map(str, arguments)]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
+
+
+def test_two_processes_of_a_launcher(
+    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    command = ("finetune", "-m", model, *files, *QUICK, "--epochs", 5, "--dev", "test.tsv", "--keep", "best", "--json")
+    done = launch(*command, "-o", "run")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)  # printed once
+    assert result["status"] == "done"
+    assert "Traceback" not in done.stderr
+    alone = json.loads(run(*command, "-o", "alone").stdout)
+    ours, theirs = (each["scores"]["seeds"][0] for each in (result, alone))
+    assert ours["test"]["f1"] > 0
+    for name in ("precision", "recall", "f1"):
+        assert ours["test"][name] == pytest.approx(theirs["test"][name], abs=1e-3)
+    histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
+    assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
+    assert [path.name for path in tmp_path.glob(".run*")] == []

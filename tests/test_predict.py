@@ -1,0 +1,323 @@
+"""Prediction from task folders, against plain transformers; what is streamed, averaged and refused."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from typer.testing import CliRunner, Result
+
+from greenadapt.align import Alignment
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.cli import app
+from greenadapt.config import ExpandConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.pipeline.expand import Expansion
+from greenadapt.pipeline.predict import PredictRequest, predict
+from greenadapt.progress import Silent
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.squad import QuestionTask
+from greenadapt.training.models import TrainedRows, copy_tokenizers, open_model, write_model, write_rows
+from greenadapt.training.rows import Rows
+from greenadapt.vectors import WordVectors
+
+TinyModel = Callable[..., Path]
+Json = dict[str, Any]
+NER = NerTask(("O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"))
+TEXTS = ClassificationTask(label_kind="classes", labels=("negative", "neutral", "positive"))
+QA = QuestionTask()
+NEW = ["tachycardia", "coronavirus", "dtypes"]
+SENTENCES = [
+    "the patient with tachycardia was isolated",
+    "coronavirus",
+    "a heart rate of 72 in the cell sample , and the protein is not isolated from the virus",
+    "dtypes of array ( x )",
+]
+
+
+def expand(source: Path, target: Path) -> Path:
+    """The model of ``source`` with a row of its own for each of ``NEW``."""
+    dim = Checkpoint.open(source).dim
+    matrix = np.random.default_rng(0).normal(size=(len(NEW), dim)).astype(np.float32)
+    vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
+    alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
+    Expansion(source, vectors, alignment, ExpandConfig()).write(target)
+    return target
+
+
+def write_task(folder: Path, task: Any, **settings: Any) -> Path:
+    (folder / "task.json").write_text(json.dumps({**task.settings(), "pool": "mean", "mix": "sample", **settings}))
+    return folder
+
+
+@pytest.fixture
+def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
+    """``make(NER)`` → a task folder of an expanded tiny model with random weights, large enough to tell apart."""
+
+    def build(task: Any, name: str = "task", *, is_expanded: bool = True, seed: int = 0, **settings: Any) -> Path:
+        sizes = {"initializer_range": 0.5 + 0.1 * seed, **task.head_config()}
+        if is_expanded:
+            plain = tiny_model(f"BertFor{task.head}", name=f"{name}-base", **sizes)
+            return write_task(expand(plain, tmp_path / name), task, **settings)
+        return write_task(tiny_model(f"BertFor{task.head}", name=name, **sizes), task, **settings)
+
+    return build
+
+
+def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
+    request = PredictRequest(tuple(map(str, folders)), str(source), **options)
+    return [prediction.as_dict() for prediction in predict(request, Silent())]
+
+
+def text_file(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
+
+
+def plain_model(folder: Path, head: str, tokenizer: str = "base_tokenizer") -> Callable[..., torch.Tensor]:
+    """Logits by plain transformers, (n, k) or (k,)."""
+    model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
+    encode = transformers.AutoTokenizer.from_pretrained(folder / tokenizer)
+
+    def run(*parts: Any, **options: Any) -> tuple[Any, Any]:
+        inputs = encode(*parts, return_tensors="pt", padding=False, truncation=False, **options)
+        with torch.no_grad():
+            return inputs, model(**inputs)
+
+    return run
+
+
+def plain_words(folder: Path, sentence: str, tokenizer: str = "base_tokenizer") -> np.ndarray:
+    """(n_words, k): the logits of each word's first piece."""
+    inputs, output = plain_model(folder, "TokenClassification", tokenizer)(sentence.split(), is_split_into_words=True)
+    words = inputs.word_ids()
+    first = [i for i, word in enumerate(words) if word is not None and word not in words[:i]]
+    return output.logits[0, first].numpy()
+
+
+@pytest.mark.parametrize("pool", ["base", "expanded", "mean"])
+def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, source = make(NER), text_file(tmp_path / "text.txt", SENTENCES)
+    found = results(folder, source=source, pool=pool)
+    assert [row["line"] for row in found] == [1, 2, 3, 4]
+    assert any(row["entities"] for row in found)
+    for row, sentence in zip(found, SENTENCES, strict=True):
+        views = [plain_words(folder, sentence, name) for name in ("base_tokenizer", "")]
+        logits = {"base": views[0], "expanded": views[1], "mean": (views[0] + views[1]) / 2}[pool]
+        shares = torch.softmax(torch.from_numpy(logits), -1).numpy()
+        labels = [NER.labels[i] for i in logits.argmax(-1)]
+        assert [tag[2:] for tag in row["tags"]] == [label[2:] for label in labels]
+        for entity in row["entities"]:
+            assert sentence[entity["start"] : entity["end"]] == entity["text"]
+            assert entity["text"].split() == sentence.split()[entity["first"] : entity["last"] + 1]
+            score = shares[entity["first"] : entity["last"] + 1].max(-1).mean()
+            assert entity["score"] == pytest.approx(score, abs=1e-5)
+
+
+def test_the_two_views_differ_and_the_folder_says_which_is_read(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, source = make(NER, pool="expanded"), text_file(tmp_path / "text.txt", SENTENCES)
+    assert results(folder, source=source) == results(folder, source=source, pool="expanded")
+    assert results(folder, source=source) != results(folder, source=source, pool="base")
+
+
+def test_classes_and_the_mean_of_several_models(make: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make(TEXTS, "one"), make(TEXTS, "two", seed=1)]
+    source = text_file(tmp_path / "text.txt", SENTENCES)
+    logits = []
+    for folder in folders:
+        run = plain_model(folder, "SequenceClassification")
+        logits.append(np.stack([run(sentence)[1].logits[0].numpy() for sentence in SENTENCES]))
+    for used in ([0], [0, 1]):
+        found = results(*(folders[i] for i in used), source=source, pool="base")
+        shares = torch.softmax(torch.from_numpy(np.mean([logits[i] for i in used], axis=0)), -1).numpy()
+        for row, expected in zip(found, shares, strict=True):
+            assert list(row["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+            assert row["label"] == TEXTS.labels[expected.argmax()]
+    assert np.abs(logits[0] - logits[1]).max() > 0.1
+
+
+def test_answers(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, context = make(QA), "the heart rate of a patient with virus"  # each word is one piece
+    rows = [{"id": 9, "question": "what rate", "context": context}, {"question": "of a", "context": context}]
+    source = tmp_path / "questions.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    found = results(folder, source=source, pool="base")
+    run = plain_model(folder, "QuestionAnswering")
+    for row, given in zip(found, rows, strict=True):
+        inputs, output = run(given["question"], context)
+        begin = int(inputs["token_type_ids"][0].argmax())
+        start, end = (output[name][0, begin:-1] for name in ("start_logits", "end_logits"))
+        sums = torch.triu(start[:, None] + end) + torch.tril(torch.full((len(start),) * 2, -torch.inf), -1)
+        assert row["logit"] == pytest.approx(float(sums.max()), abs=1e-4)
+        first, last = divmod(int(sums.argmax()), len(start))
+        assert row["answer"] == " ".join(context.split()[first : last + 1]) == context[row["start"] : row["end"]]
+    assert [(row["line"], row.get("id")) for row in found] == [(1, 9), (2, None)]
+
+
+def test_several_models_answer_together(make: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make(QA, "one"), make(QA, "two", is_expanded=False, seed=1)]
+    row = {"question": "what rate", "context": "the heart rate of a patient with tachycardia"}
+    source = text_file(tmp_path / "q.jsonl", [json.dumps(row)])
+    ((one,), (two,), (both,)) = (results(*used, source=source) for used in (folders[:1], folders[1:], folders))
+    assert both["logit"] not in (one["logit"], two["logit"])
+    assert row["context"][both["start"] : both["end"]] == both["answer"]
+    other = make(replace(QA, has_null=True), "other")
+    with pytest.raises(InputError, match="was trained on questions without answer, the other not"):
+        results(folders[0], other, source=source)
+
+
+def test_what_was_cut_is_said_once(make: Callable[..., Path], tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart", *["cell " * 600] * 1030])
+    folder = make(TEXTS, is_expanded=False, max_length=16)
+    errors = run("-m", folder, "-m", folder, "-i", source).stderr
+    assert errors.count("were cut") == 1
+    assert "warning: 1,031 of the examples are longer than the model reads at once, and were cut" in errors
+
+
+def test_another_seed_of_the_folder(make: Callable[..., Path], tmp_path: Path) -> None:
+    source = Checkpoint.open(make(NER, is_expanded=False))
+    rows = Rows.all(source.n_rows)
+    model = open_model(source, NER.head, NER.head_config(), rows, seed=0)
+    folder, other = tmp_path / "several", tmp_path / "other"
+    write_model(model, TrainedRows(rows), source, folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    write_rows(model, TrainedRows(rows), source, Checkpoint.open(folder), folder / "seeds" / "5")
+    write_model(model, TrainedRows(rows), source, other)
+    for target in (folder, other):
+        copy_tokenizers(source.folder, target)
+        write_task(target, NER)
+    (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": 4}, {"seed": 5}]}))
+    text = text_file(tmp_path / "text.txt", SENTENCES)
+    assert results(folder, source=text) == results(folder, source=text, seed=4)
+    assert results(folder, source=text, seed=5) == results(other, source=text) != results(folder, source=text)
+    with pytest.raises(MissingError, match="has no seed 6: it has 4, 5"):
+        results(folder, source=text, seed=6)
+
+
+def test_the_order_and_every_line_are_kept(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, draw = make(NER, is_expanded=False), np.random.default_rng(0)
+    words = ["heart", "virus", "patient", "", "\u200b", "Ünïcode\u200b", "x" * 300, "\u00a0"]
+    lines = [" ".join(draw.choice(words, draw.integers(0, 70))) for _ in range(40)]
+    lines[3], lines[7], lines[9] = "", "\u200b \u200b", "   "
+    together = results(folder, source=text_file(tmp_path / "all.txt", lines))
+    assert [len(row["tags"]) for row in together] == [len(line.split()) for line in lines]
+    assert [row["line"] for row in together] == list(range(1, 41))
+    for number in (0, 3, 7, 20):
+        (alone,) = results(folder, source=text_file(tmp_path / "one.txt", [lines[number]]), max_tokens=64)
+        assert alone["tags"] == together[number]["tags"]
+    assert results(folder, folder, source=tmp_path / "all.txt")[3]["tags"] == []
+
+
+def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    class Endless(io.RawIOBase):
+        def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
+            nonlocal taken
+            while True:
+                taken += 1
+                yield f"heart {taken}\n".encode()
+
+    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Endless()}))
+    rows = predict(PredictRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
+    assert next(rows).as_dict()["line"] == 1
+    assert taken <= 1024
+
+
+def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_path: Path) -> None:
+    ner, texts, text = make(NER), make(TEXTS, "texts"), text_file(tmp_path / "text.txt", SENTENCES)
+    with pytest.raises(InputError, match=r"task is for ner, .*texts for classification: give models of one task"):
+        results(ner, texts, source=text)
+    other = make(replace(TEXTS, labels=("bad", "good")), "other")
+    with pytest.raises(InputError, match=r"has the labels negative, neutral, positive, .*other has bad, good"):
+        results(texts, other, source=text)
+    with pytest.raises(InputError, match=r"labels O, B-.*I-Gene, .*has O, B-.*I-Gene, X"):
+        results(ner, make(replace(NER, x_class=True), "x"), source=text)
+    with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task\.json"):
+        results(tiny_model(), source=text)
+    (ner / "manifest.json").write_text(
+        json.dumps({"stage": "expand", "config": {}, "inputs": {}, "greenadapt": "0", "format": 1})
+    )
+    with pytest.raises(InputError, match="is a result of expand, need one of finetune"):
+        results(ner, source=text)
+    for content, message in (("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "is broken")):
+        (texts / "task.json").write_text(content)
+        with pytest.raises(InputError, match=message):
+            results(texts, source=text)
+    with pytest.raises(UsageError, match="--max-tokens is 0"):
+        PredictRequest(("x",), max_tokens=0)
+
+
+def test_one_process_only(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="one process"):
+        results(make(NER), source=Path("text.txt"))
+
+
+def run(*arguments: object, code: int = 0, stdin: bytes | None = None) -> Result:
+    result = CliRunner().invoke(app, ["predict", *map(str, arguments)], input=stdin)
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    return result
+
+
+def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, packed = make(NER), tmp_path / "text.txt.gz"
+    content = "\n".join([*SENTENCES, "", "é\t\u200b x"]).encode()
+    packed.write_bytes(gzip.compress(content))
+    out = run("--model", folder, "--input", packed, "--json").stdout
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["line"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(row.keys() == {"line", "entities"} for row in rows)
+    assert run("-m", folder, stdin=content).stdout == out
+    assert run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl").stdout == ""
+    assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
+    run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl.gz")
+    assert gzip.decompress((tmp_path / "rows.jsonl.gz").read_bytes()).decode() == out
+    tagged = [json.loads(line) for line in run("-m", folder, "-i", packed, "--tags").stdout.splitlines()]
+    assert tagged[1]["words"] == ["coronavirus"]
+    bio = run("-m", folder, "-i", packed, "--bio").stdout.split("\n\n")
+    assert [line.split("\t") for line in bio[0].split("\n")] == [
+        list(pair) for pair in zip(tagged[0]["words"], tagged[0]["tags"], strict=True)
+    ]
+    assert run("-m", folder, "--bio", "--format", "jsonl", stdin=b'{"tokens": ["a\\tb", "c"]}').stdout.startswith(
+        "a b\t"
+    )
+
+
+def test_bio_comes_back_as_it_went_out(make: Callable[..., Path], tmp_path: Path) -> None:
+    text = text_file(tmp_path / "text.txt", [*SENTENCES, "", "é x"])
+    (tmp_path / "a.tsv").write_text(run("-m", make(NER), "-i", text, "--bio").stdout, "utf-8")
+    again = NER.read(str(tmp_path / "a.tsv"), Silent())
+    assert [" ".join(sentence.words) for sentence in again] == [*SENTENCES, "é x"]
+
+
+def test_a_broken_line_ends_it_after_the_rows_before(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make(TEXTS, is_expanded=False), tmp_path / "rows.jsonl"
+    lines = b'{"text": "a", "id": "x"}\n{"text": "b"}\n{"text" "c"}\n'
+    failed = run("-m", folder, "--format", "jsonl", stdin=lines, code=1)
+    assert [json.loads(line)["line"] for line in failed.stdout.splitlines()] == [1, 2]
+    assert "greenadapt: standard input, line 3, column 9 is not JSON" in failed.stderr
+    run("-m", folder, "--format", "jsonl", "-o", out, stdin=lines, code=1)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, text = make(TEXTS, is_expanded=False), text_file(tmp_path / "text.txt", SENTENCES)
+    for option in ("--bio", "--tags"):
+        error = run("-m", folder, "-i", text, option, code=2).stderr
+        assert f"{option} is for NER, the model is for classification" in error
+    assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
+    (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded
+    assert "none.txt does not exist" in run("-m", folder, "-i", tmp_path / "none.txt", code=1).stderr
+    assert "there is no folder" in run("-m", folder, "-i", text, "-o", tmp_path / "no" / "x", code=1).stderr
+    run("-i", text, code=2)

@@ -1,0 +1,235 @@
+"""One seed: what is kept, when it stops, and that a stopped run goes on to the same bits."""
+
+import json
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from greenadapt.arrays import ArrayFile
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import RunConfig
+from greenadapt.errors import InputError
+from greenadapt.features import Encoder
+from greenadapt.progress import Bar, Silent
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.training.loop import learning_rate
+from greenadapt.training.machine import Machine
+from greenadapt.training.rows import Rows
+from greenadapt.training.seed_run import Examples, SeedRun, Setup, remove_state
+from tests.small_tasks import TRAIN, Json, Notes, TinyModel, adapted, lines, read_json, texts_file
+
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: Any) -> Setup:
+    """Two classes of texts; a ``contrary`` development set has the labels the other way round."""
+    task, read = ClassificationTask(), []
+    for seed in range(3):
+        file = texts_file(folder / f"{seed}.jsonl", 24, seed)
+        if contrary and seed == 1:
+            other = {"ill": "well", "well": "ill"}
+            file.write_text("".join(json.dumps({**row, "label": other[row["label"]]}) + "\n" for row in lines(file)))
+        read.append(task.read(str(file), Silent()))
+    checkpoint = Checkpoint.open(model)
+    return Setup(
+        task.fit(read[0], Silent()),
+        checkpoint,
+        Encoder.of(checkpoint, 64),
+        Examples(read[0], read[1], read[2]),
+        replace(TRAIN, **train),
+        RunConfig(checkpoint_steps=2),
+        Machine.start("float32"),
+        Notes(),
+    )
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model)
+
+
+def train_and_finish(run: SeedRun, whole: Path) -> tuple[Weights, Json]:
+    run.train()
+    run.finish(whole, is_whole=True)
+    return load_file(whole / "model.safetensors"), read_json(run.folder / "scores.json")
+
+
+def assert_equal(one: Weights, other: Weights) -> None:
+    assert one.keys() == other.keys()
+    assert [name for name, weight in one.items() if not torch.equal(weight, other[name])] == []
+
+
+class Recorded(SeedRun):
+    """Remembers the weights after every epoch."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.after: list[Weights] = []
+
+    def _end_epoch(self, step: Any) -> None:
+        super()._end_epoch(step)
+        self.after.append({name: weight.detach().clone() for name, weight in self.model.state_dict().items()})
+
+
+@pytest.mark.parametrize(("patience", "n_epochs"), [(None, 6), (2, None)])
+def test_the_best_epoch_is_kept(model: Path, tmp_path: Path, patience: int | None, n_epochs: int | None) -> None:
+    setup = make_setup(
+        model, tmp_path, contrary=True, keep="best", patience=patience, epochs=6, learning_rate=3e-3, weight_decay=0.1
+    )
+    run = Recorded(setup, 0, tmp_path / "seed")
+    weights, scores = train_and_finish(run, tmp_path / "whole")
+    history = lines(tmp_path / "seed" / "history.jsonl")
+    dev = [row["dev"]["macro_f1"] for row in history]
+    best = int(np.argmax(dev))  # the first of equals
+    assert best < len(dev) - 1
+    assert len(history) == (n_epochs or best + 1 + 2)
+    assert (scores["epoch"], scores["epochs"]) == (best + 1, len(history))
+    assert scores["dev"] == history[best]["dev"]
+    name = "bert.embeddings.word_embeddings.weight"
+    for other, expected in run.after[best].items():
+        if other != name:
+            assert torch.equal(weights[other], expected), other
+    assert not torch.equal(weights["classifier.weight"], run.after[-1]["classifier.weight"])
+    assert torch.equal(weights[name][run.rows.ids], run.after[best][name])
+    # Rows that do not occur have shrunk as far as decay had come in that epoch.
+    peak, n = setup.train.learning_rate, run.training.n_steps
+    shrink = math.prod(1 - 0.1 * learning_rate(k, n, 0.1, peak) for k in range(history[best]["step"]))
+    table = setup.checkpoint.embedding()
+    unused = np.setdiff1d(np.arange(len(table)), run.rows.ids)
+    assert len(unused) > 50
+    np.testing.assert_allclose(weights[name][unused].numpy(), table[unused] * np.float32(shrink), rtol=1e-6)
+
+
+def test_the_last_epoch_is_kept_unless_asked_otherwise(model: Path, tmp_path: Path) -> None:
+    run = Recorded(make_setup(model, tmp_path, contrary=True), 0, tmp_path / "seed")
+    weights, scores = train_and_finish(run, tmp_path / "whole")
+    assert torch.equal(weights["classifier.weight"], run.after[-1]["classifier.weight"])
+    assert (scores["epoch"], scores["epochs"]) == (3, 3)
+    assert scores["dev"] == lines(tmp_path / "seed" / "history.jsonl")[-1]["dev"]
+    assert scores["counts"] == {
+        "train": 24,
+        "inputs": 24,
+        "dev": 24,
+        "test": 24,
+        "rows": Checkpoint.open(model).n_rows,
+        "rows_used": len(run.rows),
+    }
+
+
+def test_the_model_holds_the_rows_that_are_trained_or_read(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model, tmp_path)
+    run = SeedRun(setup, 0, tmp_path / "seed")
+    seen = [*run.setup.task.training(setup.examples.train, setup.encoder, 0, Silent()), *run._seen()]
+    special = setup.encoder.special
+    expected = Rows.of(seen, special.pad, (special.cls, special.sep, special.unk))
+    assert run.rows.ids.tolist() == expected.ids.tolist()
+    assert run.model.get_input_embeddings().weight.shape[0] == len(expected) < setup.checkpoint.n_rows
+
+
+def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
+    losses = []
+
+    class Logged(SeedRun):
+        def _steps(self) -> Iterator[Any]:
+            for step in super()._steps():
+                losses.append((step.epoch, step.loss))
+                yield step
+
+    run = Logged(make_setup(model, tmp_path, max_steps=7), 0, tmp_path / "seed")
+    train_and_finish(run, tmp_path / "whole")
+    history = lines(tmp_path / "seed" / "history.jsonl")
+    assert [(row["epoch"], row["step"]) for row in history] == [(1, 3), (2, 6), (3, 7)]
+    for row in history:
+        expected = np.mean([loss for epoch, loss in losses if epoch == row["epoch"]])
+        assert row["loss"] == pytest.approx(expected)
+
+
+class Signalling(Notes):
+    """Sends a signal to this process when a step is reported."""
+
+    def __init__(self, number: int, at: int) -> None:
+        super().__init__()
+        self.number, self.at = number, at
+
+    @contextmanager
+    def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
+        done = 0
+        with super().bar(label, total, unit) as bar:
+
+            class Counting:
+                def advance(_, n: int = 1, **shown: Any) -> None:  # noqa: N805
+                    nonlocal done
+                    done += n
+                    if done == self.at and unit == "steps":
+                        signal.raise_signal(self.number)
+                    bar.advance(n, **shown)
+
+            yield Counting()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("number", "at"), [(signal.SIGINT, 1), (signal.SIGTERM, 3), (signal.SIGINT, 4), (signal.SIGTERM, 9)]
+)
+def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path, number: int, at: int) -> None:
+    setup = make_setup(model, tmp_path, keep="best", weight_decay=0.1)
+    expected, scores = train_and_finish(SeedRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
+    stopped = SeedRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
+    before = signal.getsignal(number)
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as raised:
+        stopped.train()
+    assert isinstance(raised.value, KeyboardInterrupt) == (number == signal.SIGINT)
+    assert number == signal.SIGINT or raised.value.code == 143  # type: ignore[union-attr]
+    assert signal.getsignal(number) == before
+    assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
+    resumed = replace(setup, progress=Notes())
+    weights, others = train_and_finish(SeedRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
+    assert isinstance(resumed.progress, Notes)
+    assert resumed.progress.notes == [f"seed 3: going on from step {at}"]
+    assert_equal(weights, expected)
+    assert others == scores
+    for name in ("predictions.jsonl", "scores.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "seed" / name).read_bytes()
+    histories = [lines(tmp_path / name / "history.jsonl") for name in ("seed", "again")]
+    for row in (*histories[0], *histories[1]):
+        del row["seconds"]
+    assert histories[0] == histories[1]
+
+
+def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path) -> None:
+    setup = replace(make_setup(model, tmp_path, learning_rate=1e30, clip=1e30), run=RunConfig(checkpoint_steps=1))
+    run = SeedRun(setup, 0, tmp_path / "seed")
+    with pytest.raises(InputError, match=r"training diverged in step (\d) \(epoch 1\)") as raised:
+        run.train()
+    number = int(str(raised.value).split("step ")[1][0])
+    assert number > 1
+    assert read_json(tmp_path / "seed" / ".state" / "state.json")["number"] == number - 1
+    state = ArrayFile(tmp_path / "seed" / ".state" / "state.safetensors")
+    assert all(np.isfinite(state[name]).all() for name in state.names if name.startswith("weights/"))
+    assert not (tmp_path / "seed" / "scores.json").exists()
+
+
+def test_only_hidden_files_are_removed_in_the_end(tmp_path: Path) -> None:
+    for name in (".state", "..state.new", "shown"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    for name in (".best.safetensors", ".scores.json", "scores.json"):
+        (tmp_path / name).write_text("x")
+    remove_state(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "shown"]
