@@ -26,6 +26,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/corpus.py $(DATA)
 	$(BIN)/python benchmarks/w2v.py --corpus $(DATA)
 	$(BIN)/python benchmarks/expand.py
+	$(BIN)/python benchmarks/rows.py --work build/rows
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,8 +11,12 @@ def demo(
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Adapt the offline model to the docstrings of the installed packages, and show what that gained and cost."""
+    """Adapt the offline model to the docstrings of the installed packages, and show what that gained and cost.
+
+    With the train extra it ends with a task: code identifiers in docstrings, found by the base and the adapted model.
+    """
     from greenadapt.cli.console import print_json, print_lines, print_table
+    from greenadapt.cli.scores import print_comparison
     from greenadapt.cli.session import make_session
     from greenadapt.cli.tables import print_costs, print_heldout, print_neighbours
     from greenadapt.pipeline.demo import demo as run
@@ -33,7 +37,13 @@ def demo(
         ],
     )
     print_heldout(shown.heldout)
-    costs = [{"stage": result.manifest.stage, **result.manifest.cost} for result in shown.stages]
+    if shown.task is not None:
+        task = shown.task.as_dict()
+        train, test = (f"{task['sentences'][part]:,}" for part in ("train", "test"))
+        seeds = len(task["seeds"])
+        print_lines([f"A task, code identifiers in docstrings: F1, {seeds} seeds, {train} sentences, tested on {test}"])
+        print_comparison(shown.task.rows)
+    costs = [{"stage": result.path.name, **result.manifest.cost} for result in shown.results]
     print_costs(costs)
     counts = shown.adapted.manifest.counts
     print_lines(

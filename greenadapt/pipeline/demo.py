@@ -1,4 +1,4 @@
-"""The whole CPU half on what every machine has: the docstrings of its Python packages and the offline model."""
+"""All of it on what every machine has: the docstrings of its Python packages and the offline model."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -6,12 +6,15 @@ from pathlib import Path
 from greenadapt.added_words import AddedWords
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
 from greenadapt.corpus.heldout import HELDOUT
+from greenadapt.errors import MissingError
 from greenadapt.fertility import Fertility, fertility
 from greenadapt.model import OFFLINE_MODEL
 from greenadapt.neighbours import Neighbours
 from greenadapt.pipeline.adapt import Plan, adapt
+from greenadapt.pipeline.demo_task import DemoTask, TaskPlan, demo_task
+from greenadapt.pipeline.finetune import require_torch
 from greenadapt.pipeline.neighbours import neighbours
-from greenadapt.pipeline.prepare import TextOptions
+from greenadapt.pipeline.prepare import TextOptions, choose_corpus
 from greenadapt.pipeline.session import Session
 from greenadapt.store import Json, Result
 from greenadapt.tokenizer import DualTokenizer
@@ -51,6 +54,8 @@ class Demo:
     stages: list[Result]
     fertility: Fertility
     neighbours: list[Neighbours]
+    task: DemoTask | None
+    """``None`` where torch is not installed."""
 
     @property
     def adapted(self) -> Result:
@@ -58,32 +63,47 @@ class Demo:
         return self.stages[-1]
 
     @property
+    def results(self) -> list[Result]:
+        """Everything that was made."""
+        return [*self.stages, *(self.task.stages if self.task else [])]
+
+    @property
     def heldout(self) -> Json:
         """The map's figures on held-out words; see ``diagnostics.HeldOut``."""
         return dict(self.stages[2].manifest.facts["heldout"]["figures"] or {})
 
     def as_dict(self) -> Json:
-        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours`` and the ``cost`` of each stage."""
+        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours``, ``task``, and each stage's ``cost``."""
         return {
             "folder": str(self.adapted.path),
             "counts": self.adapted.manifest.counts,
             "fertility": {**asdict(self.fertility), "before": self.fertility.before, "after": self.fertility.after},
             "alignment": self.heldout,
             "neighbours": [asdict(row) for row in self.neighbours],
-            "cost": {result.manifest.stage: result.manifest.cost for result in self.stages},
+            "task": self.task.as_dict() if self.task else None,
+            "cost": {result.path.name: result.manifest.cost for result in self.results},
         }
 
 
-def demo(session: Session, corpus: str = CORPUS) -> Demo:
-    """Adapt the offline model to the offline corpus, or to ``corpus``, and look at the result."""
+def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -> Demo:
+    """Adapt the offline model to the docstrings of ``corpus``, look at the result, and fine-tune it on a task.
+
+    Without torch the task is left out, and a warning says so.
+    """
     text = TextOptions(heldout=HELDOUT_SHARE)
+    packages = choose_corpus(session, corpus, text).packages
     plan = Plan(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
     stages = adapt(replace(session, out=None), corpus, OFFLINE_MODEL, plan)
     prepared, adapted = stages[0].folder, stages[-1].folder
     with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
         counted = fertility(DualTokenizer.load(adapted), file)
     near = neighbours(session, corpus, OFFLINE_MODEL, _probes(adapted), 4)
-    return Demo(stages, counted, near)
+    try:
+        require_torch("the task at the demo's end")
+    except MissingError as error:
+        session.progress.warn(str(error))
+        return Demo(stages, counted, near, None)
+    return Demo(stages, counted, near, demo_task(session, stages[-1], packages, task or TaskPlan()))
 
 
 def _probes(adapted: Path) -> list[str]:

@@ -1,0 +1,334 @@
+"""The table of arXiv 2004.03354, section 4: entity recognition with the base model and with the adapted one.
+
+    python benchmarks/green_ner.py --data ner --corpus biomedical.txt.gz --work DIR \\
+        [--sets NCBI-disease BC2GM] [--train-sentences 600] [--epochs 15] [--seeds 3] [--arms base control map norm]
+
+``--data`` holds a folder a set, each with ``train.tsv``, ``devel.tsv`` and ``test.tsv``. The adapted models are made
+first, from ``--corpus``; then every arm is fine-tuned, all arms under one seed before the next seed, so that a run that
+was stopped has a balanced table. Whatever was finished is kept in ``--work``, and a later call goes on from there. Of a
+fine-tuned model only its scores, predictions and logits are kept.
+
+Averaging two passes helps by itself. ``control`` is therefore the base model at the same cost: the mean of the logits
+of two models fine-tuned under different seeds.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.arrays import Array
+from greenadapt.bootstrap import Difference, paired
+from greenadapt.config import (
+    AlignConfig,
+    AlignMethod,
+    ExpandConfig,
+    RowRecipe,
+    RunConfig,
+    TaskConfig,
+    TrainConfig,
+    W2VConfig,
+)
+from greenadapt.errors import GreenadaptError
+from greenadapt.pipeline import Session, TextOptions, align, expand, w2v
+from greenadapt.pipeline.control import averaged_over_seeds
+from greenadapt.pipeline.finetune import FinetuneRequest, finetune
+from greenadapt.progress import Silent
+from greenadapt.store import Json, hash_file, hash_json, plain, write_json
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.sentences import Sentence
+from greenadapt.workspace import Workspace
+
+BASE, CONTROL = "base", "control"
+# Arm → how the map is fitted, and what a new row is.
+ADAPTED: dict[str, tuple[AlignMethod, RowRecipe]] = {
+    "map": ("lstsq", "map"),
+    "norm": ("lstsq", "norm"),
+    "pieces": ("lstsq", "pieces"),
+    "blend": ("lstsq", "blend"),
+    "identity": ("identity", "map"),
+    "random": ("random", "map"),
+}
+VIEWS = ("mean", "base", "expanded")
+REQUEST, SCORES, TASK, PREDICTIONS = "request.json", "scores.json", "task.json", "predictions.jsonl"
+LOGITS = "logits.safetensors"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of one fine-tuned model: ``folder`` has its scores, predictions, task and, for the base, logits."""
+
+    folder: Path
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all of it is there."""
+        return (self.folder / REQUEST).is_file()
+
+    @cached_property
+    def task(self) -> NerTask:
+        """With the labels it was trained on."""
+        return NerTask.of_settings(json.loads((self.folder / TASK).read_text("utf-8")))
+
+    @cached_property
+    def f1(self) -> dict[str, float]:
+        """Of the mean and, where they differ, of each tokenization alone."""
+        (scores,) = json.loads((self.folder / SCORES).read_text("utf-8"))["seeds"]
+        return {view: values["f1"] for view, values in scores["test"]["views"].items()}
+
+    def predictions(self) -> list[Json]:
+        """On the test set, in its order."""
+        with open(self.folder / PREDICTIONS, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one arm: F1 by tokenization (n_seeds,), and additive statistics (n_seeds, n_sentences, 3)."""
+
+    seeds: tuple[int, ...]
+    f1: dict[str, Array]
+    statistics: Array
+
+    def under(self, seeds: Sequence[int]) -> Array:
+        """The statistics of these seeds."""
+        return self.statistics[[self.seeds.index(seed) for seed in seeds]]
+
+
+def main() -> None:
+    """Make the models, run what is missing, and print the table after each seed."""
+    options = _options()
+    if options.threads:
+        import torch
+
+        torch.set_num_threads(options.threads)
+    from greenadapt.cli.console import make_progress
+
+    session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
+    models = adapted_models(session, options)
+    arms = trained_arms(options.arms)
+    done: dict[str, dict[str, dict[int, Record]]] = {}
+    for name in options.sets:
+        done[name] = {arm: {} for arm in arms}
+        for seed in range(options.seeds):
+            for arm in arms:
+                done[name][arm][seed] = run(session, options, models[arm], (name, arm, seed))
+            print_report(options, done)
+
+
+def adapted_models(session: Session, options: argparse.Namespace) -> dict[str, str]:
+    """The model of each arm that is trained; one that is made already is left as it is."""
+    models = {BASE: options.model}
+    corpus = str(options.corpus)
+    for arm in trained_arms(options.arms):
+        if arm != BASE:
+            method, rows = ADAPTED[arm]
+            w2v(session, corpus, options.model, W2VConfig(workers=options.workers), TextOptions())
+            fitted = replace(session, variant=method)
+            aligned = align(fitted, corpus, options.model, AlignConfig(method=method))
+            made = replace(session, variant=arm)
+            models[arm] = str(expand(made, corpus, options.model, ExpandConfig(rows=rows), aligned.path).path)
+    return models
+
+
+def trained_arms(arms: Iterable[str]) -> list[str]:
+    """Those that are fine-tuned; the control needs the base model's runs, and so does every difference."""
+    return [BASE, *(arm for arm in arms if arm not in (BASE, CONTROL))]
+
+
+def run(session: Session, options: argparse.Namespace, model: str, which: tuple[str, str, int]) -> Record:
+    """Fine-tune one arm on one set under one seed, unless that is done already."""
+    name, arm, seed = which
+    request = _request(options, model, which)
+    asked = _describe(request)
+    # Other settings are other runs, and stand beside each other.
+    place = Path(name) / f"{arm}-{seed}-{hash_json(asked)[:8]}"
+    record = Record(options.work / "records" / place)
+    if not record.is_finished:
+        session.progress.note(f"{name}, {arm}, seed {seed}")
+        result = finetune(replace(session, out=options.work / "runs" / place), request)
+        keep(result.folder, seed, record.folder, asked)
+        shutil.rmtree(result.folder)
+    return record
+
+
+def keep(result: Path, seed: int, folder: Path, asked: Json) -> None:
+    """Copy what the table is made of; ``request.json`` comes last and says that the rest is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    own = result / "seeds" / str(seed)
+    for file in (result / SCORES, result / TASK, own / PREDICTIONS, own / LOGITS):
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    write_json(folder / REQUEST, asked)
+
+
+def _request(options: argparse.Namespace, model: str, which: tuple[str, str, int]) -> FinetuneRequest:
+    name, arm, seed = which
+    folder = options.data / name
+    train = [folder / "train.tsv", folder / "devel.tsv"]
+    if options.train_sentences:
+        train = [options.work / "sets" / name / f"train-{options.train_sentences}.tsv"]
+        train[0].parent.mkdir(parents=True, exist_ok=True)
+        text = (folder / "train.tsv").read_text("utf-8")
+        train[0].write_text(first_sentences(text, options.train_sentences), "utf-8")
+    return FinetuneRequest(
+        model=model,
+        train=tuple(map(str, train)),
+        test=str(folder / "test.tsv"),
+        task=TaskConfig(),
+        training=TrainConfig(epochs=options.epochs, learning_rate=options.learning_rate, precision=options.precision),
+        run=RunConfig(max_tokens=options.max_tokens),
+        seeds=(seed,),
+        save_logits=arm == BASE,
+    )
+
+
+def _describe(request: FinetuneRequest) -> Json:
+    """All that decides a run, the files by their content."""
+    files = [hash_file(Path(source)) for source in request.sources().values()]
+    model = Path(request.model) / "manifest.json"
+    named = hash_file(model) if model.is_file() else request.model
+    settings = {"task": asdict(request.task), "training": asdict(request.training), "seeds": list(request.seeds)}
+    return dict(plain({"model": named, "files": files, **settings}))
+
+
+def first_sentences(text: str, n: int) -> str:
+    """The first ``n`` sentences of a CoNLL file."""
+    groups = (list(lines) for some, lines in groupby(text.splitlines(), key=lambda line: bool(line.strip())) if some)
+    return "".join("\n".join(lines) + "\n\n" for lines, _ in zip(groups, range(n), strict=False))
+
+
+def arm_runs(records: dict[int, Record], test: list[Sentence]) -> Runs:
+    """The runs of one arm, by seed."""
+    f1 = {view: np.array([one.f1.get(view, one.f1["base"]) for one in records.values()]) for view in VIEWS}
+    statistics = np.stack([one.task.statistics(test, one.predictions()) for one in records.values()])
+    return Runs(tuple(records), f1, statistics)
+
+
+def control_runs(base: dict[int, Record], test: list[Sentence]) -> Runs:
+    """The base model at the cost of two passes, under as many seeds."""
+    task = next(iter(base.values())).task
+    averages = averaged_over_seeds(task, test, [record.folder / LOGITS for record in base.values()])
+    f1 = [task.score(test, predictions)["f1"] for predictions in averages]
+    statistics = np.stack([task.statistics(test, predictions) for predictions in averages])
+    return Runs(tuple(base), {"mean": np.array(f1)}, statistics)
+
+
+def set_rows(runs: dict[str, Runs]) -> list[Json]:
+    """A row an arm: mean F1 of each tokenization, deviation of the pooled one, difference to base and to control."""
+    rows = []
+    for arm, one in runs.items():
+        row: Json = {"arm": arm, "seeds": len(one.seeds)}
+        row |= {view: float(values.mean()) for view, values in one.f1.items()}
+        row["std"] = float(one.f1["mean"].std(ddof=1)) if len(one.seeds) > 1 else None
+        for other in (BASE, CONTROL):
+            if other in runs and other != arm and arm != BASE:
+                row[f"to_{other}"] = asdict(difference(one, runs[other]))
+        rows.append(row)
+    return rows
+
+
+def difference(ours: Runs, theirs: Runs) -> Difference:
+    """Under the seeds that both have."""
+    seeds = [seed for seed in ours.seeds if seed in theirs.seeds]
+    return paired(ours.under(seeds), theirs.under(seeds), NerTask().main_score)
+
+
+def mean_rows(by_set: dict[str, list[Json]]) -> list[Json]:
+    """The mean over sets of those arms that all of them have; differences without interval."""
+    rows = []
+    for arm in [row["arm"] for row in next(iter(by_set.values()))]:
+        each = [row for rows_of_set in by_set.values() for row in rows_of_set if row["arm"] == arm]
+        if len(each) == len(by_set):
+            row: Json = {"arm": arm, "seeds": min(one["seeds"] for one in each), "std": None}
+            row |= {view: float(np.mean([one[view] for one in each])) for view in VIEWS if view in each[0]}
+            for name in ("to_base", "to_control"):
+                if all(name in one for one in each):
+                    row[name] = {"difference": float(np.mean([one[name]["difference"] for one in each]))}
+            rows.append(row)
+    return rows
+
+
+def table(title: str, rows: list[Json]) -> str:
+    """Markdown; F1 and differences in points."""
+    lines = [
+        f"### {title}",
+        "",
+        "| rows | seeds | F1 pooled | base view | expanded view | to base | to control |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        deviation = f" ± {100 * row['std']:.2f}" if row["std"] is not None else ""
+        views = [f"{100 * row[view]:.2f}" if view in row and row["arm"] != BASE else "" for view in VIEWS[1:]]
+        differences = [_points(row.get(f"to_{other}")) for other in (BASE, CONTROL)]
+        cells = [row["arm"], str(row["seeds"]), f"{100 * row['mean']:.2f}{deviation}", *views, *differences]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _points(found: Json | None) -> str:
+    if found is None:
+        return ""
+    interval = f" ({100 * found['low']:+.2f} to {100 * found['high']:+.2f})" if "low" in found else ""
+    return f"{100 * found['difference']:+.2f}{interval}"
+
+
+def print_report(options: argparse.Namespace, done: dict[str, dict[str, dict[int, Record]]]) -> None:
+    """Print the tables of what is finished, and write them to ``--table`` and beside it as JSON."""
+    by_set = {}
+    for name, records in done.items():
+        test = NerTask().read(str(options.data / name / "test.tsv"), Silent())
+        runs = {arm: arm_runs(of_arm, test) for arm, of_arm in records.items()}
+        if CONTROL in options.arms and len(records[BASE]) > 1:
+            runs = {BASE: runs.pop(BASE), CONTROL: control_runs(records[BASE], test), **runs}
+        by_set[name] = set_rows(runs)
+    mean = mean_rows(by_set)
+    tables = [table(name, rows) for name, rows in by_set.items()]
+    if len(by_set) > 1:
+        tables.append(table(f"Mean of {len(by_set)} sets", mean))
+    text = "\n".join(tables)
+    print(text, flush=True)
+    file = options.table or options.work / "table.md"
+    file.write_text(text, "utf-8")
+    settings = {name: str(value) for name, value in vars(options).items()}
+    write_json(file.with_suffix(".json"), {"settings": settings, "sets": by_set, "mean": mean})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of NER sets")
+    parser.add_argument("--corpus", type=Path, required=True, help="unlabelled text of the domain")
+    parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
+    parser.add_argument("--sets", nargs="+", help="names of folders in --data; all of them by default")
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--arms", nargs="+", default=[BASE, CONTROL, *ADAPTED], choices=[BASE, CONTROL, *ADAPTED])
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--train-sentences", type=int, help="train on the first so many; train and devel by default")
+    parser.add_argument("--epochs", type=int, default=TrainConfig.epochs)
+    parser.add_argument("--learning-rate", type=float, default=TrainConfig.learning_rate)
+    parser.add_argument("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--max-tokens", type=int, default=RunConfig.max_tokens)
+    parser.add_argument("--workers", type=int, default=2, help="processes for corpus and vectors")
+    parser.add_argument("--table", type=Path, help="file for the table; table.md in --work by default")
+    parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    options.sets = options.sets or sorted(path.parent.name for path in options.data.glob("*/test.tsv"))
+    return options
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from here")
+    except GreenadaptError as error:
+        sys.exit(str(error))
