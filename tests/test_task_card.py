@@ -34,6 +34,7 @@ def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) ->
     scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": [{"seed": seed, "test": TEST} for seed in seeds]}
     entries: Json = {
         "model": "minilm-biomedical",
+        "base": "minilm",
         "given": "/home/me/minilm-adapted",
         "head": "TokenClassification",
         "task": changes.pop("task_settings", NER.settings()),
@@ -65,7 +66,7 @@ def command(text: str) -> list[str]:
 
 def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
     front = yaml.safe_load(card().text().split("---\n")[1])
-    assert front["base_model"] == "minilm-biomedical"
+    assert front["base_model"] == "minilm"
     assert (front["library_name"], front["pipeline_tag"]) == ("transformers", "token-classification")
     assert "greenadapt" in front["tags"]
 

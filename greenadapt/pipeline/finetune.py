@@ -116,8 +116,10 @@ def _card(request: FinetuneRequest, chosen: PretrainedModel, config: Json, work:
     from greenadapt.report.task_card import TaskCard
 
     settings, scores = (json.loads((work / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
+    made = _adaptation(chosen)
     return TaskCard(
         model=chosen.name,
+        base=made["model"]["name"] if made else chosen.name,
         given=request.model,
         head=make_task(request.task).head,
         task=settings,
@@ -269,8 +271,13 @@ def require_torch(what: str) -> None:
 def starting_model(model: str) -> PretrainedModel:
     """The model, by a name that says what it was adapted to, and by the path that the user gave; see ``find_model``."""
     found = find_model(model)
-    facts = found.folder / FACTS_FILE
-    if not facts.is_file():
+    made = _adaptation(found)
+    if made is None:
         return found
-    made = json.loads(facts.read_text("utf-8"))
     return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=str(Path(model).absolute()))
+
+
+def _adaptation(model: PretrainedModel) -> Json | None:
+    """What an adapted folder says of how it was made."""
+    facts = model.folder / FACTS_FILE
+    return dict(json.loads(facts.read_text("utf-8"))) if facts.is_file() else None

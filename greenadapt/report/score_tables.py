@@ -67,7 +67,7 @@ def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
         return []
     of_view = {view: {seed: scores["views"][view] for seed, scores in seeds.items()} for view in views}
     rows = [[VIEWS[view], *_over_seeds(main, each)] for view, each in of_view.items()]
-    return [Table(f"{main} by tokenization", ["logits of", *_columns(seeds)], rows)]
+    return [Table(f"Scores by tokenization: {main}", ["logits of", *_columns(seeds)], rows)]
 
 
 def _by_part(seeds: Sequence[Json]) -> list[Table]:

@@ -14,7 +14,7 @@ from greenadapt.store import plain
 Json = dict[str, Any]
 
 _CARD = """---
-base_model: {model}
+base_model: {base}
 library_name: transformers
 pipeline_tag: {pipeline}
 tags:
@@ -68,6 +68,8 @@ class TaskCard:
 
     model: str
     """The model that was trained, by name or hub id."""
+    base: str
+    """The pretrained model that it was adapted from, or itself."""
     given: str
     """What the user gave as ``--model``; of a path only the last part is told."""
     head: str
@@ -93,6 +95,7 @@ class TaskCard:
         name = self.task["task"]
         return _CARD.format(
             model=self.model,
+            base=self.base,
             pipeline=_PIPELINES[name],
             what=_WHAT[name],
             reads=self._reads(),
