@@ -57,6 +57,10 @@ ADAPTED: dict[str, tuple[AlignMethod, RowRecipe]] = {
     "random": ("random", "map"),
 }
 VIEWS = ("mean", "base", "expanded")
+NOTE = """
+Differences are in points, with their 95 % interval (paired bootstrap over sentences and seeds). The control is the base
+model averaged over two seeds; its averages share models, so its intervals are narrower than they should be.
+"""
 REQUEST, SCORES, TASK, PREDICTIONS = "request.json", "scores.json", "task.json", "predictions.jsonl"
 LOGITS = "logits.safetensors"
 
@@ -202,7 +206,7 @@ def _describe(request: FinetuneRequest) -> Json:
 
 def first_sentences(text: str, n: int) -> str:
     """The first ``n`` sentences of a CoNLL file."""
-    groups = (list(lines) for some, lines in groupby(text.splitlines(), key=lambda line: bool(line.strip())) if some)
+    groups = (list(lines) for some, lines in groupby(text.split("\n"), key=lambda line: bool(line.strip())) if some)
     return "".join("\n".join(lines) + "\n\n" for lines, _ in zip(groups, range(n), strict=False))
 
 
@@ -228,7 +232,8 @@ def set_rows(runs: dict[str, Runs]) -> list[Json]:
     for arm, one in runs.items():
         row: Json = {"arm": arm, "seeds": len(one.seeds)}
         row |= {view: float(values.mean()) for view, values in one.f1.items()}
-        row["std"] = float(one.f1["mean"].std(ddof=1)) if len(one.seeds) > 1 else None
+        # The averages of the control share models, so they say nothing of how runs vary.
+        row["std"] = float(one.f1["mean"].std(ddof=1)) if len(one.seeds) > 1 and arm != CONTROL else None
         for other in (BASE, CONTROL):
             if other in runs and other != arm and arm != BASE:
                 row[f"to_{other}"] = asdict(difference(one, runs[other]))
@@ -294,11 +299,11 @@ def print_report(options: argparse.Namespace, done: dict[str, dict[str, dict[int
     tables = [table(name, rows) for name, rows in by_set.items()]
     if len(by_set) > 1:
         tables.append(table(f"Mean of {len(by_set)} sets", mean))
-    text = "\n".join(tables)
+    text = "\n".join(tables) + NOTE
     print(text, flush=True)
     file = options.table or options.work / "table.md"
     file.write_text(text, "utf-8")
-    settings = {name: str(value) for name, value in vars(options).items()}
+    settings = {name: Path(value).name if isinstance(value, Path) else value for name, value in vars(options).items()}
     write_json(file.with_suffix(".json"), {"settings": settings, "sets": by_set, "mean": mean})
 
 

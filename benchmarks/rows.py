@@ -107,10 +107,15 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
 
 
 def memory() -> dict[str, float]:
-    """Bytes of this process: the peak of its resident pages, and the pages of its own that it has now."""
+    """Bytes of this process: the peak of its resident pages, or of the GPU's memory that it has, and the pages of its
+    own that it has now.
+    """
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     kilobytes = {name: float(status[name].split()[0]) for name in ("VmHWM", "RssAnon")}
-    return {"peak": kilobytes["VmHWM"] * 1024, "own": kilobytes["RssAnon"] * 1024}
+    import torch
+
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else kilobytes["VmHWM"] * 1024
+    return {"peak": peak, "own": kilobytes["RssAnon"] * 1024}
 
 
 def measure(arguments: argparse.Namespace, case: str, size: int) -> dict[str, float]:

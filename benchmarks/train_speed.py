@@ -145,6 +145,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
     parser.add_argument("--compile", action="store_true", help="torch.compile, in every way")
     arguments = parser.parse_args()
+    if torch.cuda.device_count() > 1:
+        parser.error("the Trainer would take every GPU: set CUDA_VISIBLE_DEVICES to one of them")
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     import transformers

@@ -126,9 +126,21 @@ class ExpandConfig:
         )
 
 
+_OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
+    "text_fields": ("classification", "--text-field"),
+    "label_field": ("classification", "--label-field"),
+    "label_kind": ("classification", "--labels"),
+    "chunk": ("ner", "--chunk"),
+    "gold_chunks": ("ner", "--gold-chunks"),
+    "x_class": ("ner", "--x-class"),
+    "negatives": ("qa", "--negatives"),
+}
+"""Fields of ``TaskConfig`` that only one task reads."""
+
+
 @dataclass(frozen=True)
 class TaskConfig:
-    """What the examples of a task are, and how its model reads them."""
+    """What the examples of a task are, and how its model reads them; a setting of another task is refused."""
 
     task: TaskName = "ner"
     text_fields: tuple[str, ...] = ("text",)
@@ -142,7 +154,8 @@ class TaskConfig:
     gold_chunks: bool = False
     """NER: cut by the gold tags when predicting, too, as the paper's experiments did."""
     x_class: bool = False
-    """NER: pieces that begin no word are a class of their own in the loss, as in BioBERT's code."""
+    """NER: pieces that begin no word, [CLS] and [SEP] among them, are a class of their own in the loss, as in BioBERT's
+    code."""
     negatives: int = 2
     """QA: windows without the answer that each question trains on, beside all windows that hold it."""
     max_length: int | None = None
@@ -153,6 +166,10 @@ class TaskConfig:
         _check(self.chunk is None or self.chunk >= 1, f"--chunk is {self.chunk}, must be at least 1")
         _check(self.negatives >= 0, f"--negatives is {self.negatives}, must not be negative")
         _check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
+        for name, (task, option) in _OPTIONS_OF_A_TASK.items():
+            is_given = getattr(self, name) != getattr(TaskConfig, name)
+            option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
+            _check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
 
 @dataclass(frozen=True)
@@ -199,7 +216,11 @@ PAPER = TrainConfig(epochs=100, learning_rate=1e-5)
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a training run goes on its machine; none of it decides what is learnt, but for rounding."""
+    """How a training run goes on its machine.
+
+    None of it decides what is learnt, but for rounding, and for ``max_tokens``: dropout draws by the shape of the parts
+    that go through the model, as it does by the device.
+    """
 
     max_tokens: int = 4096
     """Pieces, padding included, that go through the model at once; a batch is cut into as many parts as that needs."""

@@ -70,7 +70,8 @@ class Encoder:
         kind, config = checkpoint.model_type, checkpoint.config
         places = int(config.get("max_position_embeddings", 512))
         if kind in _TWO_SEPARATORS:
-            places -= int(config.get("pad_token_id", tokenizer.special.pad)) + 1
+            pad = config.get("pad_token_id")
+            places -= (tokenizer.special.pad if pad is None else int(pad)) + 1
         if max_length is not None and max_length > places:
             raise UsageError(f"--max-length is {max_length}, but {checkpoint.folder} reads at most {places} pieces")
         return cls(tokenizer, kind, max_length or places)

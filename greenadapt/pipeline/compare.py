@@ -9,20 +9,14 @@ import numpy as np
 
 from greenadapt.arrays import Array
 from greenadapt.bootstrap import gap_covered, paired
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.model import find_model
-from greenadapt.pipeline.finetune import (
-    SEEDS,
-    TASK_FILE,
-    FinetuneRequest,
-    default_out,
-    finetune,
-    starting_model,
-)
+from greenadapt.pipeline.finetune import FinetuneRequest, default_out, finetune, source_input, starting_model
 from greenadapt.pipeline.session import Session
 from greenadapt.progress import Silent
 from greenadapt.store import Json, Result
 from greenadapt.tasks.registry import load_task
+from greenadapt.training.layout import PREDICTIONS, SEEDS, TASK_FILE
 
 
 @dataclass(frozen=True)
@@ -64,6 +58,7 @@ def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
 
 def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
     task = load_task(json.loads((results[0].folder / TASK_FILE).read_text("utf-8")))
+    _check_test(request, results)
     examples = task.read(request.test or "", Silent())
     rows: list[Json] = []
     statistics = []
@@ -81,10 +76,15 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
     return rows
 
 
+def _check_test(request: FinetuneRequest, results: list[Result]) -> None:
+    """The predictions are of the test set as it was when the models were trained."""
+    now = source_input(request.test or "")["sha256"]
+    if any(result.manifest.inputs["test"]["sha256"] != now for result in results):
+        raise InputError(f"{request.test} changed while the models were trained", "run the command again")
+
+
 def _statistics(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
     """(n_seeds, n_examples, m), from the predictions that the runs left."""
-    from greenadapt.training.seed_run import PREDICTIONS
-
     files = [result.folder / SEEDS / str(seed) / PREDICTIONS for seed in seeds]
     return np.stack([task.statistics(examples, read_predictions(file)) for file in files])
 

@@ -21,14 +21,11 @@ from greenadapt.processes import launched_processes
 from greenadapt.progress import Silent
 from greenadapt.store import Job, Json, Outcome, Result, hash_file, hash_json, write_json
 from greenadapt.tasks.registry import make_task
+from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
     from greenadapt.training.seed_run import Setup
-
-SCORES = "scores.json"
-TASK_FILE = "task.json"
-SEEDS = "seeds"
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def _run(session: Session, request: FinetuneRequest, chosen: PretrainedModel, bu
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
     inputs = {"model": _model_input(chosen)}
-    inputs |= {name: _source_input(source) for name, source in request.sources().items()}
+    inputs |= {name: source_input(source) for name, source in request.sources().items()}
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         return _card(request, chosen, config, work, outcome.counts, cost)
@@ -167,25 +164,19 @@ def _build(
     session: Session, request: FinetuneRequest, chosen: PretrainedModel, work: Path, machine: "Machine | None" = None
 ) -> Outcome:
     from greenadapt.training.models import copy_tokenizers
-    from greenadapt.training.seed_run import SeedRun, remove_state
+    from greenadapt.training.seed_run import remove_state
 
     setup = _setup(session, request, chosen, machine or _machine(session, request))
     task, is_first = setup.task, setup.machine.is_first
-    finished = []
-    counts: Json = {}
-    for position, seed in enumerate(request.seeds):
+    finished: list[Json] = []
+    for seed in request.seeds:
         folder = work / SEEDS / str(seed)
         if not (folder / SCORES).is_file():
-            run = SeedRun(setup, seed, folder)
-            run.train()
-            run.finish(work, is_whole=position == 0)
-            setup.machine.wait()
+            _run_seed(setup, seed, work, finished)
         if is_first:
             remove_state(folder)
         finished.append(json.loads((folder / SCORES).read_text("utf-8")))
-    counts = finished[0].pop("counts")
-    for other in finished[1:]:
-        other.pop("counts", None)
+    counts, *_ = [one.pop("counts") for one in finished]
     scores = _summary(request, task, finished)
     if is_first:
         copy_tokenizers(chosen.folder, work)
@@ -195,6 +186,16 @@ def _build(
     setup.machine.end()
     facts = {"model": model_facts(chosen), "task": task.name, "scores": {**scores, "seeds": len(finished)}}
     return Outcome(counts, facts)
+
+
+def _run_seed(setup: "Setup", seed: int, work: Path, finished: list[Json]) -> None:
+    """Train and write one seed's model; with the end of this function its memory is free for the next one."""
+    from greenadapt.training.seed_run import SeedRun
+
+    run = SeedRun(setup, seed, work / SEEDS / str(seed), steps_before=sum(one["steps"] for one in finished))
+    run.train()
+    run.finish(work, is_whole=not finished)
+    setup.machine.wait()
 
 
 def _setup(session: Session, request: FinetuneRequest, chosen: PretrainedModel, machine: "Machine") -> "Setup":
@@ -242,7 +243,9 @@ def _machine(session: Session, request: FinetuneRequest) -> "Machine":
     from greenadapt.training.machine import Machine
 
     out = session.out or Path()
-    return Machine.start(request.training.precision, request.run.report_to, out.with_name(f"{out.name}-logs"))
+    settings = {**asdict(request.task), **asdict(request.training)}
+    folder = out.with_name(f"{out.name}-logs")
+    return Machine.start(request.training.precision, request.run.report_to, folder, settings)
 
 
 def _model_input(chosen: PretrainedModel) -> Json:
@@ -253,7 +256,8 @@ def _model_input(chosen: PretrainedModel) -> Json:
     return entry
 
 
-def _source_input(source: str) -> Json:
+def source_input(source: str) -> Json:
+    """A file or data set as an input in a manifest: of a file its content, of a data set its id."""
     path = Path(source).expanduser()
     if path.is_file():
         return {"sha256": hash_file(path), "path": str(path.absolute())}

@@ -15,7 +15,7 @@ from greenadapt.config import Pool, Precision, RunConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.features import Encoder
 from greenadapt.model import find_model
-from greenadapt.pipeline.finetune import SCORES, SEEDS, TASK_FILE, require_torch
+from greenadapt.pipeline.finetune import require_torch
 from greenadapt.pipeline.session import FINETUNE
 from greenadapt.processes import launched_processes
 from greenadapt.progress import Progress
@@ -23,6 +23,7 @@ from greenadapt.store import MANIFEST, Json, open_result
 from greenadapt.tasks import Task
 from greenadapt.tasks.entries import STDIN, Entry, EntryFormat, blocks, read_entries
 from greenadapt.tasks.registry import load_task
+from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
 
 if TYPE_CHECKING:
     from greenadapt.training.inference import Inference

@@ -10,9 +10,9 @@ import torch
 
 from greenadapt.arrays import Array
 from greenadapt.config import Pool
-from greenadapt.errors import ResourceError
 from greenadapt.features import Feature, Views
 from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
+from greenadapt.training.machine import too_large
 from greenadapt.training.models import takes_segments
 from greenadapt.training.rows import RowMap
 
@@ -148,10 +148,7 @@ def _logits(model: Any, row_map: RowMap, inputs: Sequence[Feature], run: Inferen
         try:
             rows = _forward(model, row_map, features, run)
         except torch.cuda.OutOfMemoryError:
-            raise ResourceError(
-                f"{len(batch)} inputs of {len(features[0])} pieces do not fit into the GPU's memory",
-                f"use a --max-tokens below {run.max_tokens}",
-            ) from None
+            raise too_large(len(features), len(features[0]), run.max_tokens) from None
         for i, feature, row in zip(batch, features, rows, strict=True):
             logits[i] = row[: len(feature)]
     return logits

@@ -14,11 +14,11 @@ import torch
 
 from greenadapt.checkpoint import Json
 from greenadapt.config import RunConfig, TrainConfig
-from greenadapt.errors import ConflictError, InputError, ResourceError
+from greenadapt.errors import ConflictError, InputError
 from greenadapt.features import Views
 from greenadapt.training.batches import Batch, Cut, FeatureTable, Order, longest, share
 from greenadapt.training.losses import loss_sum
-from greenadapt.training.machine import Machine
+from greenadapt.training.machine import Machine, too_large
 from greenadapt.training.mixture import Purpose, random_bits
 from greenadapt.training.models import takes_segments
 from greenadapt.training.rows import RowMap
@@ -139,7 +139,8 @@ class Training:
                     ahead = self._work(self.number + 1)  # made ready while a GPU still computes
                 step = self._update(work, loss)
             except torch.cuda.OutOfMemoryError:
-                raise _too_large(longest(work.batches), self._plan.run.max_tokens) from None
+                n_inputs, n_pieces = longest(work.batches).ids.shape
+                raise too_large(n_inputs, n_pieces, self._plan.run.max_tokens) from None
             yield step
 
     def save(self, folder: Path, record: Json | None = None) -> None:
@@ -163,6 +164,9 @@ class Training:
         where it is broken. Call it before ``steps``.
         """
         state = load_state(folder)
+        found = 0 if state is None else state.position["number"]
+        if self._machine.largest(found) != -self._machine.largest(-found):
+            raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
             return False
         if state.position["plan"] != self._fingerprint:
@@ -225,7 +229,7 @@ class Training:
                 with machine.autocast():
                     output = self._called(**batch.inputs(self._has_segments))
                 loss = loss_sum(self._head, output, batch.targets, batch.mask) * work.weight
-                machine.accelerator.backward(loss)
+                torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes
 
@@ -247,11 +251,3 @@ class Training:
         self.number = number
         self.shrink *= 1 - rate * train.weight_decay
         return Step(number, epoch, loss, rate, grad_norm, work.examples, work.pieces)
-
-
-def _too_large(batch: Batch, max_tokens: int) -> ResourceError:
-    b, n = batch.ids.shape
-    return ResourceError(
-        f"a batch of {b} inputs of {n} pieces does not fit into the GPU's memory",
-        f"use a --max-tokens below {min(b * n, max_tokens):,}",
-    )

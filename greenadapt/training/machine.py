@@ -6,18 +6,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from greenadapt.config import Precision
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import MissingError, ResourceError, UsageError
 
 Value = TypeVar("Value")
 
 # What a part of a step costs by itself (starting kernels, adding gradients), in pieces that go through the model.
 _OVERHEAD_CPU, _OVERHEAD_GPU = 64, 2048
+# The first process alone measures and writes, and the others wait for it.
+_PATIENCE = timedelta(days=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,20 +32,32 @@ class Machine:
     is_bfloat16: bool
 
     @classmethod
-    def start(cls, precision: Precision, report_to: Sequence[str] = (), folder: Path | None = None) -> "Machine":
-        """Take the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder``.
+    def start(
+        cls,
+        precision: Precision,
+        report_to: Sequence[str] = (),
+        folder: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> "Machine":
+        """Take the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder``
+        and are told the ``settings``.
 
         Raises ``UsageError`` for a tracker that accelerate does not know and for a precision that the device does
         not have, ``MissingError`` for a tracker that is not installed.
         """
         with _silence():
-            from accelerate import Accelerator
+            from accelerate import Accelerator, InitProcessGroupKwargs
 
             _check_trackers(report_to)
             place = folder or Path("runs")  # tensorboard's own choice
-            accelerator = Accelerator(mixed_precision="no", log_with=list(report_to) or None, project_dir=place)
+            accelerator = Accelerator(
+                mixed_precision="no",
+                log_with=list(report_to) or None,
+                project_dir=place,
+                kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
+            )
             if report_to:
-                accelerator.init_trackers("greenadapt")
+                accelerator.init_trackers("greenadapt", config=_plain(settings or {}))
         if accelerator.num_processes > 1:
             atexit.register(_part)
         is_gpu = accelerator.device.type == "cuda"
@@ -52,7 +67,7 @@ class Machine:
                 f"--precision bfloat16: {torch.cuda.get_device_name()} has none", "use --precision float32"
             )
         if is_gpu:
-            torch.set_float32_matmul_precision("high")
+            torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
         return cls(accelerator, precision == "bfloat16" or (precision == "auto" and is_gpu and has_bfloat16))
 
     @property
@@ -84,6 +99,7 @@ class Machine:
     def prepare(self, model: Any, *, compiled: bool = False) -> Any:
         """``model``, moved to the device, as it is called in training: gradients are the mean over all processes."""
         with _silence():
+            self.accelerator.free_memory()  # it holds on to each model that it prepared; one is trained at a time
             prepared = self.accelerator.prepare_model(model)
         return torch.compile(prepared, dynamic=True) if compiled else prepared
 
@@ -138,6 +154,22 @@ class Machine:
 def _part() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def too_large(n_inputs: int, n_pieces: int, max_tokens: int) -> ResourceError:
+    """What to say where ``n_inputs`` of ``n_pieces`` each do not fit into the memory of the GPU."""
+    if n_inputs == 1:
+        return ResourceError(f"one input of {n_pieces} pieces does not fit into the GPU's memory", "use --max-length")
+    below = min(n_inputs * n_pieces, max_tokens)
+    return ResourceError(
+        f"a batch of {n_inputs} inputs of {n_pieces} pieces does not fit into the GPU's memory",
+        f"use a --max-tokens below {below:,}",
+    )
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As every tracker takes them: numbers, truth values and texts."""
+    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
 
 
 def _check_trackers(names: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     MIXTURE = 0
     ORDER = 1
     DROPOUT = 2
+    FIXED_MIXTURE = 3
 
 
 def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
@@ -40,6 +41,6 @@ def choose(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
         return np.asarray(indices % 2 == 1)
     if not len(indices):
         return np.zeros(0, bool)
-    key = (seed, Purpose.MIXTURE) if mix == "fixed" else (seed, Purpose.MIXTURE, epoch)
+    key = (seed, Purpose.FIXED_MIXTURE) if mix == "fixed" else (seed, Purpose.MIXTURE, epoch)
     heads: BoolArray = (random_bits(int(indices.max()) + 1, *key) >= 1 << 63)[indices]
     return heads

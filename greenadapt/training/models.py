@@ -14,7 +14,7 @@ import torch
 
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.arrays import Array, ArrayFile, Streamed, write_arrays
-from greenadapt.checkpoint import Checkpoint, Json
+from greenadapt.checkpoint import MODEL_TYPES, Checkpoint, Json
 from greenadapt.errors import InputError, MissingError
 from greenadapt.store import write_json
 from greenadapt.surgery import write_weights
@@ -66,10 +66,16 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
     """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
 
     It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
-    with the same head where that is new, and with the other rows left out; the table is never read whole. Runs none
-    of the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    with the same head where that is new, and with the other rows left out; the table is never read whole. A head that
+    the checkpoint has for other labels is made anew. Runs none of the folder's code.
+
+    Raises ``InputError`` where the checkpoint lacks weights of the encoder.
     """
     weights = _weights(checkpoint)
+    if _labels(checkpoint.config) != _labels(head_config):
+        prefix = MODEL_TYPES[checkpoint.model_type].prefix
+        if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
+            weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
     weights[checkpoint.embedding_name] = _tensor(checkpoint.embedding()[rows.ids])
     model, new = _load(checkpoint, head, {**head_config, "vocab_size": len(rows)}, weights, seed)
     lost = [name for name in new if name.startswith(f"{model.base_model_prefix}.") and "pooler" not in name]
@@ -177,7 +183,24 @@ def _load(
             ignore_mismatched_sizes=True,  # of a head for other labels, which is made anew
             output_loading_info=True,
         )
+    _keep_exact(model)
     return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
+
+
+def _keep_exact(model: "PreTrainedModel") -> None:
+    """Leave the last layer in float32 under autocast: in bfloat16 the logits of a long context would have many ties."""
+    layer: Any = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1]
+
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(inputs.device.type, enabled=False):
+            return torch.nn.functional.linear(inputs.float(), layer.weight, layer.bias)
+
+    layer.forward = forward
+
+
+def _labels(config: Json) -> Json:
+    """Number → label, as a configuration in JSON has it."""
+    return {str(number): label for number, label in (config.get("id2label") or {}).items()}
 
 
 @contextmanager

@@ -24,17 +24,13 @@ from greenadapt.store import write_json
 from greenadapt.tasks import Json, Task
 from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
 from greenadapt.training.inference import Inference, outputs
+from greenadapt.training.layout import HISTORY, LOGITS, PREDICTIONS, SCORES
 from greenadapt.training.loop import Plan, Step, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
 from greenadapt.training.rows import Rows
 from greenadapt.training.state import RECORD
 from greenadapt.training.stopping import stoppable
-
-SCORES = "scores.json"
-PREDICTIONS = "predictions.jsonl"
-HISTORY = "history.jsonl"
-LOGITS = "logits.safetensors"
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,9 @@ class _Record:
 class SeedRun:
     """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state."""
 
-    def __init__(self, setup: Setup, seed: int, folder: Path) -> None:
+    def __init__(self, setup: Setup, seed: int, folder: Path, steps_before: int = 0) -> None:
         self.setup = setup
+        self._steps_before = steps_before  # of other seeds: trackers take no step twice
         self.seed = seed
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +111,7 @@ class SeedRun:
                 self.record.seconds = time.monotonic() - started
                 self.record.loss += step.loss
                 bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
-                machine.log(asdict(step), step.number)
+                self._log(asdict(step), step)
                 ended = step.number % self.training.steps_an_epoch == 0 or step.number == self.training.n_steps
                 if ended:
                     self._end_epoch(step)
@@ -122,6 +119,10 @@ class SeedRun:
                 if stop.wanted or ended or step.number % self.setup.run.checkpoint_steps == 0:
                     self.training.save(self.state, asdict(self.record))
                 stop.leave()
+
+    def _log(self, numbers: Json, step: Step) -> None:
+        named = {f"seed_{self.seed}/{name}": value for name, value in numbers.items()}
+        self.setup.machine.log(named, self._steps_before + step.number)
 
     def _steps(self) -> Iterator[Step]:
         """The steps that are left, until there is no better score for too long."""
@@ -139,7 +140,7 @@ class SeedRun:
             row["dev"] = self.setup.machine.first(lambda: self._evaluate(self.setup.examples.dev, "dev").scores)
             score = row["dev"][self.setup.task.main]
             numbers = {name: value for name, value in row["dev"].items() if isinstance(value, float)}
-            self.setup.machine.log({f"dev_{name}": value for name, value in numbers.items()}, step.number)
+            self._log({f"dev_{name}": value for name, value in numbers.items()}, step)
             if score is not None and (record.best is None or score > record.best):
                 record.best, record.best_epoch = score, step.epoch
                 if train.keep == "best":

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def load_state(folder: Path) -> State | None:
 
     old = beside(folder, "old")
     if not folder.exists() and old.exists():  # killed between two renames, where folders cannot be exchanged
-        old.rename(folder)
+        with suppress(FileNotFoundError):  # another process of the run did it
+            old.rename(folder)
     if not (folder / POSITION).is_file():
         return None
     try:
