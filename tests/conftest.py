@@ -1,6 +1,6 @@
 """Real two-layer models with real tokenizers, built in milliseconds, and the offline model where installed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,17 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return build
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch computes in one thread, which is faster for tiny models than several that share few cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

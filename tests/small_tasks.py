@@ -14,6 +14,7 @@ from greenadapt.pipeline import Session
 from greenadapt.pipeline.expand import Expansion
 from greenadapt.pipeline.finetune import FinetuneRequest
 from greenadapt.progress import Silent
+from greenadapt.surgery import write_expanded
 from greenadapt.vectors import WordVectors
 from greenadapt.workspace import Workspace
 from tests.conftest import WORDS
@@ -54,6 +55,14 @@ def adapted(tiny_model: TinyModel, **config: Any) -> Path:
     """An expanded tiny model, beside the one it was made from."""
     base = tiny_model(name="base", initializer_range=0.1, **config)
     return expand(base, base.parent / "adapted")
+
+
+def expanded(tiny_model: TinyModel, tmp_path: Path, architecture: str, n: int = 300, **config: Any) -> Checkpoint:
+    """A tiny model of any architecture with ``n`` random rows below its own, and no words for them."""
+    source = Checkpoint.open(tiny_model(f"{architecture}Model", **config))
+    rows = np.random.default_rng(0).normal(scale=0.1, size=(n, source.dim)).astype(np.float32)
+    write_expanded(source, rows, tmp_path / "expanded")
+    return Checkpoint.open(tmp_path / "expanded")
 
 
 def sentences(n: int, seed: int) -> list[list[str]]:

@@ -8,28 +8,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 from greenadapt.cli import app
+from greenadapt.config import RunConfig, TaskConfig, TaskName, TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.pipeline.finetune import FinetuneRequest
 from greenadapt.store import hash_file
-from tests.small_tasks import VOCABULARY, TinyModel, adapted, lines, ner_file, read_json, sentences, texts_file
+from tests.small_tasks import VOCABULARY, TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences, texts_file
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 Run = Callable[..., Result]
 QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -167,6 +164,66 @@ def test_settings_by_name(run: Run, files: tuple[object, ...], tiny_model: TinyM
     assert (config["epochs"], config["learning_rate"]) == (3, 1e-5)
 
 
+def as_options(settings: dict[str, Any]) -> list[object]:
+    """Each as an option of its name: a flag for true, several for a list."""
+    made: list[object] = []
+    for name, value in settings.items():
+        option = f"--{name.replace('_', '-')}"
+        made += [option] if value is True else [part for one in np.atleast_1d(value) for part in (option, one)]
+    return made
+
+
+def test_every_setting_of_training_and_ner(run: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
+    given = {
+        "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
+        "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3, "warmup": 0.2,
+        "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2, "precision": "bfloat16",
+        "save_logits": True,
+    }  # fmt: skip
+    assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
+    start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--json")
+    config = json.loads(run(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
+    assert config == {**asdict(TaskConfig(task="ner")), "text_fields": ["text"], **given, "seeds": [3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("task", "given"),
+    [
+        ("classification", {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers"}),
+        ("qa", {"negatives": 5}),
+    ],
+)
+def test_every_setting_of_the_other_tasks(
+    run: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, given: dict[str, Any]
+) -> None:
+    qa_file(tmp_path / "qa.json")
+    rows = [{"one": "heart rate", "two": "virus", "gold": i} for i in range(8)]
+    (tmp_path / "classification.json").write_text(json.dumps(rows))
+    start = ("finetune", "-m", tiny_model(), "--task", task, "--train", f"{task}.json", *QUICK, "--epochs", 1, "--json")
+    config = json.loads(run(*start, *as_options(given), "-o", "run").stdout)["config"]
+    fields = {{"text_field": "text_fields", "labels": "label_kind"}.get(name, name): given[name] for name in given}
+    expected = {**asdict(TaskConfig(task=task)), "text_fields": ["text"], "max_length": 64, **fields}
+    assert {name: config[name] for name in expected} == expected
+    assert all(expected[name] != getattr(TaskConfig, name) for name in fields)
+
+
+def test_every_setting_of_a_run(run: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[FinetuneRequest] = []
+
+    def stop(session: object, request: FinetuneRequest, others: list[str]) -> None:
+        seen.append(request)
+        raise UsageError("seen")
+
+    monkeypatch.setattr("greenadapt.pipeline.compare.compare", stop)
+    given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
+    run("finetune", "-m", "any", *files, *as_options(given), "--whole-sentences", code=2)
+    assert asdict(seen[0].run) == {**given, "report_to": ("tensorboard", "wandb")}
+    assert seen[0].task == TaskConfig(chunk=None)
+    assert seen[0].training == TrainConfig()
+    run("finetune", "-m", "any", *files, code=2)
+    assert (seen[1].run, seen[1].task) == (RunConfig(), TaskConfig())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -179,6 +236,8 @@ def test_settings_by_name(run: Run, files: tuple[object, ...], tiny_model: TinyM
         (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
         (("--lr", "nan"), "--learning-rate is nan"),
         (("--chunk", 0), "--chunk is 0, must be at least 1"),
+        (("--chunk", 30, "--whole-sentences"), "--chunk and --whole-sentences exclude each other"),
+        (("--negatives", 9), "--negatives belongs to --task qa, this is ner"),
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is no tracker"),
@@ -240,6 +299,7 @@ def test_interrupted_in_the_middle(
 ) -> None:
     options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", 2)
     command = ["finetune", "-m", adapted(tiny_model), *files, "--max-length", 64, *options]
+    run(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
     process = subprocess.Popen(
         [sys.executable, "-m", "greenadapt", *map(str, command), "--checkpoint-steps", "1", "-o", "run"],
         stdout=subprocess.PIPE,
@@ -247,7 +307,6 @@ def test_interrupted_in_the_middle(
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    run(*command, "-o", "whole")  # meanwhile
     state = tmp_path / ".run.work" / "seeds" / str(seed) / ".state" / "state.json"
     deadline = time.monotonic() + 100
     while not state.is_file() and process.poll() is None and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 import pytest
 
-from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, W2VConfig
+from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, TaskConfig, W2VConfig
 from greenadapt.errors import UsageError
 
 
@@ -35,6 +35,15 @@ def test_the_defaults_are_gensims() -> None:
             "--restrict-to changes other words under --oov greedy",
         ),
         (lambda: CorpusConfig(heldout=1), "--heldout is 1"),
+        (lambda: TaskConfig(negatives=9), "^--negatives belongs to --task qa, this is ner$"),
+        (lambda: TaskConfig(text_fields=("body",)), "^--text-field belongs to --task classification, this is ner$"),
+        (lambda: TaskConfig("qa", label_field="class"), "^--label-field belongs to --task classification, this is qa$"),
+        (lambda: TaskConfig("qa", label_kind="classes"), "^--labels belongs to --task classification, this is qa$"),
+        (lambda: TaskConfig("qa", chunk=3), "^--chunk belongs to --task ner, this is qa$"),
+        (lambda: TaskConfig("qa", chunk=None), "^--whole-sentences belongs to --task ner, this is qa$"),
+        (lambda: TaskConfig("classification", gold_chunks=True), "^--gold-chunks belongs to --task ner, this is class"),
+        (lambda: TaskConfig("classification", x_class=True), "^--x-class belongs to --task ner, this is class"),
+        (lambda: TaskConfig("classification", negatives=0), "^--negatives belongs to --task qa, this is class"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_number(build: object, message: str) -> None:

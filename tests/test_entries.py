@@ -17,7 +17,7 @@ NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classifi
 
 
 def write(path: Path, content: str) -> str:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         path.write_bytes(gzip.compress(content.encode()))
     else:
         path.write_text(content, "utf-8")
@@ -36,7 +36,7 @@ def test_every_line_of_text_is_an_entry(name: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.NDJSON", "a.jsonl.gz"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.NDJSON", "a.jsonl.gz", "a.JSONL.GZ"])
 def test_objects_keep_their_ids_and_lines(name: str, tmp_path: Path) -> None:
     rows = [{"id": 7, "tokens": ["a", "b"]}, {"id": "x", "text": "heart rate"}, {"text": "\ud800"}]
     entries = read(NER, write(tmp_path / name, "\n\n".join(map(json.dumps, rows)) + "\n"))

@@ -36,15 +36,8 @@ from tests.small_tasks import (
     texts_file,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SHORT = TaskConfig(max_length=64)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:

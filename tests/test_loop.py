@@ -1,7 +1,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,11 @@ from greenadapt.training.loop import Plan, Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 NER, TEXTS, QA = "TokenClassification", "SequenceClassification", "QuestionAnswering"
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 PLAN = Plan(TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3), RunConfig(), seed=5, pad_id=0)
 Build = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _feature(draw: np.random.Generator, n: int, head: str) -> Feature:

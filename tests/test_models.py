@@ -1,7 +1,6 @@
 """Only the rows that occur are trained: the same as training the whole table, and transformers loads the result."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from greenadapt.arrays import ArrayFile
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, MissingError
-from greenadapt.surgery import write_expanded
 from greenadapt.training.models import (
     ROWS_FILE,
     WEIGHTS_FILE,
@@ -30,21 +28,13 @@ from greenadapt.training.models import (
     write_rows,
 )
 from greenadapt.training.rows import Rows
+from tests.small_tasks import TinyModel, expanded
 
-TinyModel = Callable[..., Path]
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 ARCHITECTURES = ["Bert", "Roberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
 STEPS = 30
-
-
-def expanded(tiny_model: TinyModel, tmp_path: Path, architecture: str, n: int = 300, **config: Any) -> Checkpoint:
-    """A tiny model with ``n`` random rows below its own."""
-    source = Checkpoint.open(tiny_model(f"{architecture}Model", **config))
-    rows = np.random.default_rng(0).normal(scale=0.1, size=(n, source.dim)).astype(np.float32)
-    write_expanded(source, rows, tmp_path / "expanded")
-    return Checkpoint.open(tmp_path / "expanded")
 
 
 def plain(folder: Path, head: str, seed: int = 0, **config: Any) -> transformers.PreTrainedModel:

@@ -124,8 +124,9 @@ def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
     for name in ("train.json", "train.JSONL"):
         assert task.read(write(tmp_path / name, lines), told) == expected
         assert told.notes.pop() == f"{tmp_path / name}: left out 1 sentences without words"
-    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    assert task.read(str(tmp_path / "train.jsonl.gz"), told) == expected
+    for name in ("train.jsonl.gz", "packed.JSONL.GZ"):
+        (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
+        assert task.read(str(tmp_path / name), told) == expected
 
 
 def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +139,12 @@ def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingError, match=r"none.conll does not exist"):
         task.read(str(tmp_path / "none.conll"), Silent())
     monkeypatch.setitem(sys.modules, "datasets", None)  # as where it is not installed
-    with pytest.raises(MissingError, match="data set of the hub"):
-        task.read("owner/ncbi_disease", Silent())
+    for source in ("owner/ncbi_disease", "owner/name.v2:train", "owner/name.v2"):
+        with pytest.raises(MissingError, match=rf"{source} does not exist, and to read it as a data set of the hub"):
+            task.read(source, Silent())
+    for source in ("nowhere/train.conll", "nowhere/train.TSV.gz", "train"):
+        with pytest.raises(MissingError, match=rf"{source} does not exist: check the path"):
+            task.read(source, Silent())
 
 
 def test_broken_bytes_are_told(tmp_path: Path) -> None:
@@ -334,14 +339,17 @@ def test_decode_gives_entities_with_characters_and_probabilities() -> None:
     json.dumps(prediction)
 
 
-def test_decode_without_text_has_no_characters_and_ignores_x() -> None:
+def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:
     task = NerTask(LABELS, x_class=True)
-    sentence = task.example({"tokens": ["heart", "rate"]}, "line 1")
-    prediction = task.decode(sentence, np.array([[0, 3, 0, 99], [1, 0, 0, 99]], np.float32))
-    assert prediction["tags"] == ["B-Disease", "O"]
+    sentence = task.example({"tokens": ["a", "", "heart", "rate"]}, "line 1")
+    logits = np.array([[1, 0, 0, 99], [1, 0, 0, 99], [0, 3, 0, 99], [0, 0, 3, 99]], np.float32)
+    prediction = task.decode(sentence, logits)
+    assert prediction["tags"] == ["O", "O", "B-Disease", "I-Disease"]
     (entity,) = prediction["entities"]
-    assert sorted(entity) == ["first", "last", "score", "type"]
     assert entity["score"] == pytest.approx(np.exp(3) / (np.exp(3) + 2))
+    assert (entity["start"], entity["end"], entity["text"]) == (3, 13, "heart rate")  # of "a  heart rate"
+    (entity,) = task.decode(Sentence(sentence.words, ("O",) * 4), logits)["entities"]
+    assert sorted(entity) == ["first", "last", "score", "type"]
 
 
 def test_unlabelled_records() -> None:

@@ -14,12 +14,9 @@ import torch
 import transformers
 from typer.testing import CliRunner, Result
 
-from greenadapt.align import Alignment
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.cli import app
-from greenadapt.config import ExpandConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.pipeline.expand import Expansion
 from greenadapt.pipeline.predict import PredictRequest, predict
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
@@ -27,30 +24,17 @@ from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.training.models import TrainedRows, copy_tokenizers, open_model, write_model, write_rows
 from greenadapt.training.rows import Rows
-from greenadapt.vectors import WordVectors
+from tests.small_tasks import Json, TinyModel, expand
 
-TinyModel = Callable[..., Path]
-Json = dict[str, Any]
 NER = NerTask(("O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"))
 TEXTS = ClassificationTask(label_kind="classes", labels=("negative", "neutral", "positive"))
 QA = QuestionTask()
-NEW = ["tachycardia", "coronavirus", "dtypes"]
 SENTENCES = [
     "the patient with tachycardia was isolated",
     "coronavirus",
     "a heart rate of 72 in the cell sample , and the protein is not isolated from the virus",
     "dtypes of array ( x )",
 ]
-
-
-def expand(source: Path, target: Path) -> Path:
-    """The model of ``source`` with a row of its own for each of ``NEW``."""
-    dim = Checkpoint.open(source).dim
-    matrix = np.random.default_rng(0).normal(size=(len(NEW), dim)).astype(np.float32)
-    vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
-    alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
-    Expansion(source, vectors, alignment, ExpandConfig()).write(target)
-    return target
 
 
 def write_task(folder: Path, task: Any, **settings: Any) -> Path:
@@ -294,6 +278,17 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     )
 
 
+def test_entities_of_tokens_have_characters(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, tokens = make(NER), [sentence.split() for sentence in SENTENCES]
+    source = text_file(tmp_path / "tokens.jsonl", [json.dumps({"tokens": each}) for each in tokens])
+    rows = [json.loads(line) for line in run("-m", folder, "-i", source).stdout.splitlines()]
+    entities = [(sentence, entity) for sentence, row in zip(SENTENCES, rows, strict=True) for entity in row["entities"]]
+    assert entities
+    for sentence, entity in entities:
+        assert sentence[entity["start"] : entity["end"]] == entity["text"]
+        assert entity["text"].split() == sentence.split()[entity["first"] : entity["last"] + 1]
+
+
 def test_bio_comes_back_as_it_went_out(make: Callable[..., Path], tmp_path: Path) -> None:
     text = text_file(tmp_path / "text.txt", [*SENTENCES, "", "é x"])
     (tmp_path / "a.tsv").write_text(run("-m", make(NER), "-i", text, "--bio").stdout, "utf-8")
@@ -316,6 +311,9 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
     for option in ("--bio", "--tags"):
         error = run("-m", folder, "-i", text, option, code=2).stderr
         assert f"{option} is for NER, the model is for classification" in error
+    both = run("-m", folder, "-i", text, "--bio", "--json", code=2)
+    assert both.stdout == ""
+    assert "--bio writes a word a line, no JSON: leave out --bio or --json" in both.stderr
     assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
     (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded
     assert "none.txt does not exist" in run("-m", folder, "-i", tmp_path / "none.txt", code=1).stderr

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.records import field, records
+from greenadapt.tasks.records import field, is_hub_id, records
 
 ROWS = [{"text": "a \u2028 “b”,\tc", "label": "x"}, {"text": 'two\nlines "q"', "label": "y"}]
 
@@ -142,6 +142,28 @@ def test_fields() -> None:
         field({"a": 1, "c": 2}, "b", "x:1", "choose one")
     with pytest.raises(InputError, match=r"f19 and 5 more$"):
         field({f"f{i}": 1 for i in range(25)}, "b", "x:1")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("owner/name", True),
+        ("owner/name.v2:train", True),
+        ("nyu-mll/glue/sst2:train[:10]", True),
+        ("name", False),
+        ("folder/train.jsonl", False),
+        ("folder/train.JSONL.GZ", False),
+        ("folder/train.conll", False),
+        ("/folder/train", False),
+        ("https://host/train", False),
+        ("there/file", False),
+    ],
+)
+def test_ids_of_the_hub(source: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").touch()
+    assert is_hub_id(source) == expected
 
 
 class ClassLabel:

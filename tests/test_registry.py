@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,15 @@ from greenadapt.tasks.squad import QuestionTask
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("ner", NerTask), ("classification", ClassificationTask), ("qa", QuestionTask)]
+    ("name", "kind", "options"),
+    [
+        ("ner", NerTask, {"chunk": 7, "gold_chunks": True, "x_class": True}),
+        ("classification", ClassificationTask, {"text_fields": ("a", "b"), "label_kind": "numbers"}),
+        ("qa", QuestionTask, {"negatives": 5}),
+    ],
 )
-def test_a_task_comes_back_from_its_settings(name: TaskName, kind: type) -> None:
-    task = make_task(TaskConfig(task=name, chunk=7, negatives=5, text_fields=("a", "b"), gold_chunks=True))
+def test_a_task_comes_back_from_its_settings(name: TaskName, kind: type, options: Any) -> None:
+    task = make_task(TaskConfig(task=name, **options))
     assert type(task) is kind
     again = load_task(json.loads(json.dumps(task.settings())))
     assert again == task

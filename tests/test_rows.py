@@ -2,7 +2,7 @@
 
 import sys
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.arrays import ArrayFile, write_arrays
-from greenadapt.checkpoint import Checkpoint
 from greenadapt.features import Feature, Views
-from greenadapt.surgery import write_expanded
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
+from tests.small_tasks import TinyModel, expanded
 
-TinyModel = Callable[..., Path]
 ARCHITECTURES = ["Bert", "Roberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 
 
@@ -28,14 +26,6 @@ def feature(ids: Sequence[int]) -> Feature:
 
 def views(base: Sequence[int], expanded: Sequence[int]) -> Views:
     return Views([feature(base)], [feature(expanded)], 1)
-
-
-def expanded(tiny_model: TinyModel, tmp_path: Path, architecture: str, n: int = 300, **config: object) -> Checkpoint:
-    """A tiny model with ``n`` random rows below its own."""
-    source = Checkpoint.open(tiny_model(f"{architecture}Model", **config))
-    rows = np.random.default_rng(0).normal(scale=0.1, size=(n, source.dim)).astype(np.float32)
-    write_expanded(source, rows, tmp_path / "expanded")
-    return Checkpoint.open(tmp_path / "expanded")
 
 
 @given(

@@ -27,15 +27,8 @@ from greenadapt.training.rows import Rows
 from greenadapt.training.seed_run import Examples, SeedRun, Setup, remove_state
 from tests.small_tasks import TRAIN, Json, Notes, TinyModel, adapted, lines, read_json, texts_file
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 Weights = dict[str, torch.Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: Any) -> Setup:

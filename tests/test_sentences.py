@@ -1,12 +1,13 @@
 """Raw text as words."""
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.tasks.sentences import Split, split_text, usual_split
+from greenadapt.tasks.sentences import Split, joined, split_text, usual_split
 
 TEXT = "  Rash (mild), p<0.05 in\tT\u200bX-1; don't…\u00a0e\u0301té "
 
@@ -31,6 +32,16 @@ def test_spans_are_the_words_and_nothing_is_lost(split: Split, text: str) -> Non
     assert tuple(text[begin:end] for begin, end in sentence.spans) == sentence.words
     assert "".join(sentence.words) == re.sub(r"\s", "", text)
     assert all(sentence.words)
+
+
+@given(words=st.lists(st.text()))
+def test_words_that_are_split_already(words: list[str]) -> None:
+    sentence = joined(words)
+    assert (sentence.words, sentence.tags, sentence.text) == (tuple(words), None, " ".join(words))
+    assert sentence.spans is not None
+    assert sentence.text is not None
+    assert [sentence.text[begin:end] for begin, end in sentence.spans] == words
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(sentence.spans))
 
 
 @pytest.mark.parametrize("text", ["", "  \t "])

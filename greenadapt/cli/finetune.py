@@ -49,7 +49,11 @@ Labels = Annotated[
     typer.Option("--labels", help="Classes, or numbers to be predicted; auto: numbers where they have fractions.",
                  rich_help_panel=_TEXT),
 ]  # fmt: skip
-Chunk = Annotated[int, typer.Option("--chunk", help="At most this many words are read at once.", rich_help_panel=_NER)]
+Chunk = Annotated[
+    int | None,
+    typer.Option("--chunk", help=f"At most this many words are read at once [default: {Task.chunk}].",
+                 show_default=False, rich_help_panel=_NER),
+]  # fmt: skip
 WholeSentences = Annotated[
     bool, typer.Option("--whole-sentences", help="Read whole sentences instead of chunks.", rich_help_panel=_NER)
 ]
@@ -60,7 +64,8 @@ GoldChunks = Annotated[
 ]  # fmt: skip
 XClass = Annotated[
     bool,
-    typer.Option("--x-class", help="Pieces inside a word are a class of their own, as in BioBERT's code.",
+    typer.Option("--x-class", help="Pieces inside a word, [CLS] and [SEP] are a class of their own, as in BioBERT's "
+                 "code.",
                  rich_help_panel=_NER),
 ]  # fmt: skip
 Negatives = Annotated[
@@ -170,7 +175,7 @@ def finetune(
     text_field: TextField = None,
     label_field: LabelField = Task.label_field,
     labels: Labels = Task.label_kind,
-    chunk: Chunk = Task.chunk or 0,
+    chunk: Chunk = None,
     whole_sentences: WholeSentences = False,
     gold_chunks: GoldChunks = Task.gold_chunks,
     x_class: XClass = Task.x_class,
@@ -208,6 +213,10 @@ def finetune(
         raise UsageError("--reference needs --compare", "name the base model with --compare")
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}, must be at least 1")
+    if whole_sentences and chunk is not None:
+        raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
+    if not whole_sentences and chunk is None:
+        chunk = Task.chunk
     usual = PAPER if preset else Train()
     training = Train(
         mix=mix,
@@ -228,7 +237,7 @@ def finetune(
         text_fields=tuple(text_field or Task.text_fields),
         label_field=label_field,
         label_kind=labels,
-        chunk=None if whole_sentences else chunk,
+        chunk=chunk,
         gold_chunks=gold_chunks,
         x_class=x_class,
         negatives=negatives,

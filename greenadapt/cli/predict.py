@@ -95,6 +95,8 @@ def predict(
     from greenadapt.cli.console import make_progress
     from greenadapt.pipeline.predict import Predictor, PredictRequest
 
+    if bio and as_json:
+        raise UsageError("--bio writes a word a line, no JSON", "leave out --bio or --json")
     if out is not None and out.is_dir():
         raise ConflictError(f"--out {out} is a folder", "name a file in it")
     if out is not None and not out.parent.is_dir():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.reading import COMPRESSIONS, Decoder, input_errors, open_binary
+from greenadapt.corpus.reading import Decoder, data_suffix, input_errors, open_binary
 from greenadapt.corpus.splitter import WORD_CATEGORIES, WordSplitter
 from greenadapt.errors import InputError
 
@@ -36,8 +36,7 @@ class _Boundaries(dict[int, int]):
 
 
 def _texts(path: str) -> Iterator[str]:
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSIONS]
-    suffix = suffixes[-1] if suffixes else ""
+    suffix = data_suffix(path)
     with input_errors(path), open_binary(path) as stream:
         decoder = Decoder()
         if suffix == ".json":

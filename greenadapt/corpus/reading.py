@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 from greenadapt.errors import InputError, MissingError
@@ -129,6 +130,16 @@ def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
 def squeeze(text: str) -> str:
     """``text`` with every run of white space as one space, none at the ends."""
     return " ".join(text.split())
+
+
+def data_suffix(path: str) -> str:
+    """The suffix that says what a file holds, such as ``.jsonl`` of ``A.JSONL.GZ``: in lower case, and that of the
+    compression taken off; "" where there is none.
+    """
+    name = Path(path)
+    if name.suffix.lower() in COMPRESSIONS:
+        name = name.with_suffix("")
+    return name.suffix.lower()
 
 
 def is_tar(path: str) -> bool:

@@ -4,20 +4,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any, Literal
 
-from greenadapt.corpus.reading import COMPRESSIONS, Decoder, open_binary
+from greenadapt.corpus.reading import Decoder, data_suffix, open_binary
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.tasks import Task
-from greenadapt.tasks.records import json_rows
+from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, json_rows
 from greenadapt.tasks.squad_files import read_questions
 
 EntryFormat = Literal["text", "jsonl", "squad"]
 STDIN = "-"
-_JSON_LINES = frozenset({".jsonl", ".json", ".ndjson"})
-_TABLES = frozenset({".csv", ".tsv"})
 _BLOCK = 1024
 _BLOCK_CHARACTERS = 1 << 20
 _SQUAD_CHARACTERS = 1 << 14
@@ -90,16 +87,15 @@ def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _kind_of(source: str, task: str) -> EntryFormat:
-    suffixes = [suffix.lower() for suffix in Path(source).suffixes]
-    suffix = next((suffix for suffix in reversed(suffixes) if suffix not in COMPRESSIONS), "")
-    if suffix in _TABLES:
+    suffix = data_suffix(source)
+    if suffix in TABLE_SUFFIXES:
         raise UsageError(
             f"{source} is a table by its name, and predict reads text or JSON lines",
             "give --format text to read each of its lines as one text",
         )
     if suffix == ".json" and task == "qa":
         return "squad"
-    return "jsonl" if suffix in _JSON_LINES else "text"
+    return "jsonl" if suffix in JSON_SUFFIXES else "text"
 
 
 @contextmanager

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
 from greenadapt.arrays import Array
 from greenadapt.config import TaskConfig
-from greenadapt.corpus.reading import COMPRESSIONS, Decoder
+from greenadapt.corpus.reading import Decoder, data_suffix
 from greenadapt.errors import InputError
 from greenadapt.features import IGNORED, Encoder, Feature, Views
 from greenadapt.progress import Progress
@@ -19,13 +18,12 @@ from greenadapt.tasks import Json
 from greenadapt.tasks.chunks import Limits, cut
 from greenadapt.tasks.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.entities import entities, entity_counts, entity_f1, entity_scores, iob2
-from greenadapt.tasks.records import records
-from greenadapt.tasks.sentences import Sentence, Split, split_text, usual_split
+from greenadapt.tasks.records import JSON_SUFFIXES, is_hub_id, records
+from greenadapt.tasks.sentences import Sentence, Split, joined, split_text, usual_split
 from greenadapt.tokenizer import Pieces
 
 X = "X"
 _BLOCK = 1024
-_JSON = frozenset({".json", ".jsonl", ".ndjson"})
 
 
 @dataclass(frozen=True)
@@ -93,11 +91,14 @@ class NerTask:
         return {label[2:] for label in self.labels}
 
     def example(self, record: str | Json, where: str) -> Sentence:
-        """A line of raw text, or an object with ``tokens`` or ``text``, as a sentence; it may have no words."""
+        """A line of raw text, or an object with ``tokens`` or ``text``, as a sentence; it may have no words.
+
+        The text of ``tokens`` is them joined by single spaces.
+        """
         if isinstance(record, str):
             return split_text(record.rstrip("\r\n"), self.split)
         if "tokens" in record:
-            return Sentence(tokens_of(record, where))
+            return joined(tokens_of(record, where))
         if not isinstance(text := record.get("text"), str):
             raise InputError(f"{where} has no text", 'give {"text": "…"} or {"tokens": ["…"]}')
         return split_text(Decoder().without_surrogates(text, where), self.split)
@@ -159,7 +160,8 @@ class NerTask:
         """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.
 
         An entity has its ``first`` and ``last`` word (from 0, inclusive), ``type``, ``score``, the mean probability of
-        its words' labels, and in raw text ``start`` and ``end`` (characters) and ``text``.
+        its words' labels, and, but in labelled files, ``start`` and ``end`` (characters from 0, ``end`` exclusive) and
+        ``text``: offsets in the raw text, or in the ``tokens`` joined by single spaces.
         """
         if not example.words:
             return {"tags": [], "entities": []}
@@ -192,10 +194,7 @@ class NerTask:
 
 
 def _labelled(source: str, decoder: Decoder, progress: Progress) -> list[Sentence]:
-    path = Path(source)
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix not in COMPRESSIONS]
-    is_records = bool(suffixes and suffixes[-1] in _JSON) or not (suffixes or "://" in source or path.exists())
-    if is_records:
+    if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
         return [tagged_record(record, where) for where, record in records(source, progress)]
     return list(read_conll(source, decoder))
 

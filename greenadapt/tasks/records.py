@@ -9,14 +9,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.reading import COMPRESSIONS, Decoder, input_errors, open_binary
+from greenadapt.corpus.reading import COMPRESSIONS, Decoder, data_suffix, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 
 Row = dict[str, Any]
 Lines = Iterator[tuple[int, str]]
 _DIALECTS = {".csv": "excel", ".tsv": "excel-tab"}
-_FILES = frozenset({*_DIALECTS, *COMPRESSIONS, ".json", ".jsonl", ".ndjson", ".txt", ".text"})
+JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
+TABLE_SUFFIXES = frozenset(_DIALECTS)
+_CONLL = frozenset({".conll", ".bio", ".iob", ".iob2"})
+_FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *_CONLL, ".txt", ".text"})
 _PART = r"\w[\w.-]*"
 # Without its owner a name can be that of a format: the hub's library then reads whatever lies in the current folder.
 _HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
@@ -35,11 +38,20 @@ def records(source: str, progress: Progress) -> Iterator[tuple[str, Row]]:
     Raises ``MissingError`` where nothing is there, and ``InputError`` with line and column where it is broken or empty.
     """
     is_empty = True
-    for where, row in _hub_rows(source, progress) if _is_hub_id(source) else _file_rows(source, progress):
+    for where, row in _hub_rows(source, progress) if is_hub_id(source) else _file_rows(source, progress):
         is_empty = False
         yield where, row
     if is_empty:
         raise InputError(f"{source} has no rows", "give a file with examples")
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether ``source`` is a data set of the hub, ``owner/name[/configuration][:split]``, and neither a file that is
+    there nor named as one.
+    """
+    if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
+        return False
+    return _HUB_ID.fullmatch(source) is not None
 
 
 def field(row: Row, name: str, where: str, hint: str = "") -> Any:
@@ -68,8 +80,7 @@ def parse_json(text: str, where: str, first_line: int = 1) -> Any:
 
 
 def _file_rows(path: str, progress: Progress) -> Iterator[tuple[str, Row]]:
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSIONS]
-    dialect = _DIALECTS.get(suffixes[-1].lower() if suffixes else "")
+    dialect = _DIALECTS.get(data_suffix(path))
     decoder = Decoder()
     with input_errors(path), open_binary(path) as stream:
         lines = decoder.lines(stream, path)
@@ -151,12 +162,6 @@ def _table_rows(lines: Lines, path: str, dialect: str) -> Iterator[tuple[str, Ro
             f"{path}, line {rows.line_num} is not {kind} ({error})",
             "double quotation marks within a quoted field, or give JSON lines",
         ) from None
-
-
-def _is_hub_id(source: str) -> bool:
-    if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
-        return False
-    return _HUB_ID.fullmatch(source) is not None
 
 
 def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Row]]:

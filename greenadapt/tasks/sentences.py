@@ -3,8 +3,9 @@
 import re
 import string
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 Split = Literal["whitespace", "punctuation"]
@@ -19,8 +20,8 @@ _CLINGING_SHARE = 0.01
 class Sentence:
     """The words of a sentence, with an IOB2 tag each where it is labelled.
 
-    For a sentence made from raw ``text``, ``spans`` has the first character of each word in it and the one after the
-    word's last.
+    Where its ``text`` is kept, as it is for what has no tags, ``spans`` has the first character of each word in it and
+    the one after the word's last.
     """
 
     words: tuple[str, ...]
@@ -39,6 +40,13 @@ def split_text(text: str, split: Split) -> Sentence:
         else:
             spans += _split_chunk(text, begin, end)
     return Sentence(tuple(text[begin:end] for begin, end in spans), None, tuple(spans), text)
+
+
+def joined(words: Sequence[str]) -> Sentence:
+    """A sentence that is split already, its text the words with a space between them."""
+    ends = [*accumulate(len(word) + 1 for word in words)]
+    spans = tuple((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))
+    return Sentence(tuple(words), None, spans, " ".join(words))
 
 
 def usual_split(words: Iterable[str]) -> Split:

@@ -3,16 +3,14 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.reading import COMPRESSIONS, Decoder, input_errors, open_binary
+from greenadapt.corpus.reading import Decoder, data_suffix, input_errors, open_binary
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
-from greenadapt.tasks.records import parse_json, records
+from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records
 
 Json = dict[str, Any]
-_TABLES = frozenset({".csv", ".tsv"})
 
 
 @dataclass(frozen=True)
@@ -129,10 +127,7 @@ class _Maker:
 
 def _document(source: str, decoder: Decoder) -> Json | None:
     """The content of a SQuAD file; ``None`` where ``source`` is something else."""
-    suffixes = [suffix.lower() for suffix in Path(source).suffixes if suffix not in COMPRESSIONS]
-    if suffixes[-1:] and suffixes[-1] in _TABLES:
-        return None
-    if not ("://" in source or Path(source).is_file()):
+    if data_suffix(source) in TABLE_SUFFIXES or is_hub_id(source):
         return None
     with input_errors(source), open_binary(source) as stream:
         lines = decoder.lines(stream, source)
