@@ -1,7 +1,9 @@
 """Fine-tuning from files to a published folder: against plain transformers and public scorers; resumed and refused."""
 
+import gc
 import json
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +21,7 @@ from greenadapt.pipeline.finetune import FinetuneRequest, finetune, read_scores
 from greenadapt.pipeline.predict import PredictRequest, predict
 from greenadapt.progress import Silent
 from greenadapt.store import Result, verified
+from greenadapt.training.machine import Machine
 from greenadapt.training.seed_run import SeedRun
 from tests.small_tasks import (
     TRAIN,
@@ -257,6 +260,44 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     # A seed of several is what it is alone.
     alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
     assert read_scores(alone)["seeds"] == scores["seeds"][1:2]
+
+
+def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[weakref.ref[SeedRun]] = []
+    models: list[weakref.ref[Any]] = []
+    alive: list[tuple[int, int]] = []  # runs when a seed begins, models when it trains
+    logged: list[tuple[list[str], int]] = []
+
+    def count(references: list[Any]) -> int:
+        gc.collect()
+        return sum(reference() is not None for reference in references)
+
+    class Watched(SeedRun):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.n_runs = count(runs)
+            super().__init__(*arguments, **options)
+            runs.append(weakref.ref(self))
+            models.append(weakref.ref(self.model))
+
+        def train(self) -> None:
+            alive.append((self.n_runs, count(models)))
+            super().train()
+
+    monkeypatch.setattr("greenadapt.training.seed_run.SeedRun", Watched)
+    monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((sorted(values), step)))
+    training = replace(TRAIN, max_steps=2)
+    request = ner_request(
+        tmp_path, adapted(tiny_model), seeds=(7, 3, 5), dev=str(tmp_path / "dev.tsv"), training=training
+    )
+    finetune(session(tmp_path), request)
+    assert alive == [(0, 1)] * 3
+    by_step = [(step, names[0].split("/")[0]) for names, step in logged if names[-1].endswith("/pieces")]
+    assert by_step == [(1, "seed_7"), (2, "seed_7"), (3, "seed_3"), (4, "seed_3"), (5, "seed_5"), (6, "seed_5")]
+    steps = [step for _, step in logged]
+    assert steps == sorted(steps)
+    assert [step for names, step in logged if any(name.endswith("/dev_f1") for name in names)] == [2, 4, 6]
 
 
 def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from greenadapt.features import Feature, Views
 from greenadapt.training.batches import Order
 from greenadapt.training.loop import Plan, Step, Training, learning_rate
 from greenadapt.training.machine import Machine
+from greenadapt.training.models import TrainedRows, open_model, write_model
 from greenadapt.training.rows import Rows
+from tests.small_tasks import expanded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NER, TEXTS, QA = "TokenClassification", "SequenceClassification", "QuestionAnswering"
@@ -130,6 +132,28 @@ def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, 
     _assert_same(learnt, _weights(ours), atol=1e-5)
     rates = [learning_rate(k, 6, 0.1, 1e-3) for k in range(6)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
+
+
+def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: Build, tmp_path: Path) -> None:
+    """With weight decay, dropout, clipping and several parts a step; most rows do not occur."""
+    checkpoint, items = expanded(tiny_model, tmp_path, "Bert"), _items()
+    plan = _with({"weight_decay": 0.1, "clip": 0.5}, max_tokens=60)
+    written = []
+    for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
+        model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
+        training = Training(model, NER, items, rows, plan, Machine.start("float32"))
+        assert [step.number for step in training.steps()] == [1, 2, 3, 4, 5, 6]
+        write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
+        written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
+    whole, compact = written
+    assert whole.keys() == compact.keys()
+    _assert_same(whole, compact, atol=1e-6)
+    before, after = checkpoint.embedding(), compact["bert.embeddings.word_embeddings.weight"].numpy()
+    change = np.abs(after - before).max(axis=1)
+    unused = np.setdiff1d(np.arange(len(before)), rows.ids)
+    assert len(unused) > 200
+    assert change[unused].min() > 1e-6  # decay reaches them too, by more than the tolerance above
+    assert change[rows.ids].max() > 1e-3
 
 
 def test_the_gradient_does_not_depend_on_the_cut(tiny_model: Build) -> None:

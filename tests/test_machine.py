@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.training.machine import Machine
+from greenadapt.training.machine import Machine, too_large
 
 
 def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +41,7 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         Machine.start("auto", ["tensorboard"])
 
 
-def test_a_tracker_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_gets_the_settings_and_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate import tracking
 
     logged: list[Any] = []
@@ -59,7 +59,7 @@ def test_a_tracker_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return None
 
         def store_init_configuration(self, values: dict[str, Any]) -> None:
-            pass
+            logged.append(values)
 
         def log(self, values: dict[str, Any], step: int | None = None, **options: Any) -> None:
             logged.append((values, step))
@@ -69,10 +69,14 @@ def test_a_tracker_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", Tracker)
     monkeypatch.setattr(tracking, "get_available_trackers", lambda: [tracking.LoggerType.TENSORBOARD])
-    machine = Machine.start("auto", ["tensorboard"], tmp_path)
+    settings = {"fields": ("a", "b"), "patience": None, "epochs": 3, "rate": 0.5, "cut": True, "mix": "both"}
+    machine = Machine.start("auto", ["tensorboard"], tmp_path, settings)
     machine.log({"loss": 0.5}, 3)
     machine.end()
-    assert logged == [("greenadapt", tmp_path), ({"loss": 0.5}, 3), "end"]
+    # Tensorboard takes neither tuples nor None.
+    plain = {"fields": "('a', 'b')", "patience": "None", "epochs": 3, "rate": 0.5, "cut": True, "mix": "both"}
+    assert logged == [("greenadapt", tmp_path), plain, ({"loss": 0.5}, 3), "end"]
+    assert logged[1]["cut"] is True
 
 
 def test_preparing_a_model_leaves_its_forward_alone() -> None:
@@ -82,3 +86,21 @@ def test_preparing_a_model_leaves_its_forward_alone() -> None:
         prepared = Machine.start("bfloat16").prepare(model)
     assert prepared is model
     assert "forward" not in vars(model)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((1, 512, 4096), "one input of 512 pieces does not fit into the GPU's memory: use --max-length"),
+        (
+            (8, 512, 8192),
+            "a batch of 8 inputs of 512 pieces does not fit into the GPU's memory: use a --max-tokens below 4,096",
+        ),
+        (
+            (3, 512, 1500),
+            "a batch of 3 inputs of 512 pieces does not fit into the GPU's memory: use a --max-tokens below 1,500",
+        ),
+    ],
+)
+def test_what_is_too_large_for_the_gpu(numbers: tuple[int, int, int], message: str) -> None:
+    assert str(too_large(*numbers)) == message

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from greenadapt.arrays import ArrayFile
+from greenadapt.arrays import ArrayFile, write_arrays
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, MissingError
 from greenadapt.training.models import (
@@ -27,7 +27,7 @@ from greenadapt.training.models import (
     write_model,
     write_rows,
 )
-from greenadapt.training.rows import Rows
+from greenadapt.training.rows import Rows, RowTable
 from tests.small_tasks import TinyModel, expanded
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
@@ -280,6 +280,70 @@ def test_a_model_that_has_a_head_already(tiny_model: TinyModel, tmp_path: Path) 
     expected = plain(source.folder, "TokenClassification", 1, ignore_mismatched_sizes=True, **five)
     assert model.classifier.weight.shape == (5, 32)
     assert_same_weights(model, expected, 0.0)
+
+
+@pytest.mark.parametrize("head", HEADS[:2])
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
+def test_a_head_for_other_labels_is_made_anew(
+    tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str
+) -> None:
+    source = Checkpoint.open(tiny_model(f"{architecture}For{head}", **LABELS))
+    rows = Rows.all(source.n_rows)
+    has_head = plain(source.folder, head)
+    assert_same_weights(open_model(source, head, LABELS, rows, seed=1), has_head, 0.0)
+    has_head.base_model.save_pretrained(tmp_path / "encoder")
+    for labels in (["O", "B-drug", "B-gene"], ["B-drug", "O", "I-drug"]):
+        other = {"id2label": {str(i): label for i, label in enumerate(labels)}}
+        model = open_model(source, head, other, rows, seed=1)
+        assert_same_weights(model, plain(tmp_path / "encoder", head, 1, **other), 0.0)
+        assert list(model.config.id2label.values()) == labels
+        new = [
+            name for name, weight in model.state_dict().items() if not torch.equal(weight, has_head.state_dict()[name])
+        ]
+        assert new
+        assert all(name.startswith("classifier.") for name in new)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_last_layer_is_exact_under_autocast(tiny_model: TinyModel, architecture: str, head: str) -> None:
+    config = {} if head == "QuestionAnswering" else LABELS
+    checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model", initializer_range=0.1))
+    model = open_model(checkpoint, head, config, Rows.all(checkpoint.n_rows), seed=1)
+    expected = plain(checkpoint.folder, head, 1, **config).eval()
+    for some in (model, expected):
+        output_bias = [weight for name, weight in some.named_parameters() if name.endswith("bias")][-1]
+        torch.nn.init.constant_(output_bias, 0.3)  # a new one is 0
+    ids = torch.randint(5, checkpoint.n_rows, (4, 30), generator=torch.Generator().manual_seed(0))
+
+    def logits_of(some: Any) -> torch.Tensor:
+        output = some(ids)
+        return torch.stack([output[name] for name in output if name.endswith("logits")])
+
+    with torch.no_grad():
+        exact = logits_of(model)
+        assert torch.equal(exact, logits_of(expected))
+        with torch.autocast("cpu", torch.bfloat16):
+            half, rounded = logits_of(model), logits_of(expected)
+    assert rounded.dtype == torch.bfloat16  # what autocast does to all layers that are let
+    assert half.dtype == torch.float32
+    assert (half != half.bfloat16().float()).float().mean() > 0.8
+    assert not torch.equal(half, exact)
+    torch.testing.assert_close(half, exact, atol=0.05 * float(exact.abs().max()), rtol=0)
+
+
+def test_many_rows_are_read_in_any_order(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    stored = draw.normal(size=(2000, 8)).astype(np.float16)
+    write_arrays(tmp_path / "table.safetensors", {"table": stored})
+    table, changed = ArrayFile(tmp_path / "table.safetensors")["table"], Rows(np.arange(3, 2000, 5))
+    values = draw.normal(size=(len(changed), 8)).astype(np.float32)
+    expected = stored.astype(np.float32) * np.float32(0.9)
+    expected[changed.ids] = values
+    for n in (0, 255, 256, 257, 1500):
+        ids = draw.integers(0, 2000, n)
+        np.testing.assert_array_equal(RowTable.of(table).read(ids), stored[ids].astype(np.float32))
+        np.testing.assert_array_equal(RowTable(table, changed, values, 0.9).read(ids), expected[ids])
 
 
 def test_broken_models_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:

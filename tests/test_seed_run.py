@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 
 from greenadapt.arrays import ArrayFile
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import RunConfig
+from greenadapt.config import Precision, RunConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Bar, Silent
@@ -152,6 +153,45 @@ def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
     for row in history:
         expected = np.mean([loss for epoch, loss in losses if epoch == row["epoch"]])
         assert row["loss"] == pytest.approx(expected)
+
+
+def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[Json, int]] = []
+    monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
+    run = SeedRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed", steps_before=100)
+    train_and_finish(run, tmp_path / "whole")
+    history = lines(tmp_path / "seed" / "history.jsonl")
+    steps = [(values, step) for values, step in logged if "seed_4/loss" in values]
+    assert [step for _, step in steps] == list(range(101, 108))
+    assert [values["seed_4/number"] for values, _ in steps] == list(range(1, 8))
+    assert [
+        np.mean([values["seed_4/loss"] for values, _ in steps if values["seed_4/epoch"] == k]) for k in (1, 2, 3)
+    ] == pytest.approx([row["loss"] for row in history])
+    assert all({"seed_4/learning_rate", "seed_4/grad_norm"} < values.keys() for values, _ in steps)
+    scores = [entry for entry in logged if entry not in steps]
+    numbers = [{name: value for name, value in row["dev"].items() if isinstance(value, float)} for row in history]
+    assert scores == [
+        ({f"seed_4/dev_{name}": value for name, value in each.items()}, 100 + row["step"])
+        for each, row in zip(numbers, history, strict=True)
+    ]
+    assert "seed_4/dev_macro_f1" in scores[0][0]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Path, precision: Precision) -> None:
+    setup = replace(make_setup(model, tmp_path, max_steps=3), machine=Machine.start(precision))
+    run, seen = SeedRun(setup, 0, tmp_path / "seed"), Counter[tuple[str, bool]]()
+    phase = "train"
+
+    def look(module: torch.nn.Module, *_: Any) -> None:
+        seen["train" if module.training else phase, torch.is_autocast_enabled("cpu")] += 1
+
+    run.model.register_forward_hook(look)
+    phase = "dev"
+    run.train()
+    phase = "test"
+    run.finish(tmp_path / "whole", is_whole=True)
+    assert set(seen) == {(name, precision == "bfloat16") for name in ("train", "dev", "test")}
 
 
 class Signalling(Notes):

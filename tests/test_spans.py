@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.tasks.spans import Span, best_spans, candidates, unit_of_each, word_units
+from greenadapt.tasks.spans import Span, best_spans, candidates, unit_of_each, with_carried_ends, word_units
 
 PUNCTUATION = re.escape(string.punctuation)
 TEXTS = st.text(st.sampled_from("ab é.,-_~`[]\n\t\u00a0\u200b…3")) | st.text(max_size=30)
@@ -103,3 +103,19 @@ def test_candidates_are_verbatim_and_differ_in_text() -> None:
         ("virus", 5, 10, 6),
         ("virus and the  virus", 5, 25, 5),
     ]
+
+
+def test_a_piece_of_two_units_ends_in_the_second() -> None:
+    """``Parkinson's`` in byte-level BPE, whose ``'s`` is one piece: no piece begins in ``s``."""
+    context = "Parkinson's disease"
+    units = word_units(context, "punct")
+    assert [context[begin:end] for begin, end in units.tolist()] == ["Parkinson", "'", "s", "disease"]
+    logits = np.array([[5, 0], [1, 6], [-np.inf, -np.inf], [0, 1]], np.float32)
+    carried = with_carried_ends(units, logits)
+    assert carried[:, 0].tolist() == logits[:, 0].tolist()
+    assert carried[:, 1].tolist() == [0, -np.inf, 6, 1]
+    best = next(best_spans(units, carried))
+    assert context[units[best.first, 0] : units[best.last, 1]] == "Parkinson's"
+    # A word that stands alone and has no piece is never chosen.
+    alone = word_units("heart x rate", "punct")
+    assert with_carried_ends(alone, logits[:3])[:, 1].tolist() == [0, 6, -np.inf]

@@ -177,11 +177,11 @@ class ClassificationTask:
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
             return scores.moments(gold, predicted)
-        return scores.confusions(gold, predicted, self.labels)
+        return scores.class_counts(gold, predicted, self.labels)
 
     def main_score(self, sums: Array) -> Array:
         """(…, m) sums of ``statistics`` → (…) macro F1 or Pearson's correlation (0 where it is not defined)."""
-        return scores.pearson(sums) if self._is_regression else scores.macro_f1(sums, len(self.labels))
+        return scores.pearson(sums) if self._is_regression else scores.macro_f1(sums)
 
     def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
         if self._is_regression:

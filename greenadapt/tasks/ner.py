@@ -60,7 +60,8 @@ class NerTask:
     def head_config(self) -> Json:
         """``id2label`` and ``label2id``; with ``x_class`` the last label is ``X``, of pieces that begin no word."""
         names = (*self.labels, X) if self.x_class else self.labels
-        return {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+        labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+        return {**labels, "problem_type": None}
 
     def read(self, source: str, progress: Progress) -> list[Sentence]:
         """The sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set, that have

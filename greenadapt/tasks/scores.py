@@ -56,29 +56,28 @@ def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Json:
     return scores
 
 
-def confusions(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Array:
-    """Each example's confusion matrix, flattened: (n, rows * k) float64, of which one entry is 1.
+def class_counts(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Array:
+    """Which class each example was rightly given, has, and was given: (n, 3 * classes) float64, three ones at most.
 
-    The k columns are ``labels``, which all of ``predicted`` is among; the rows are these and then the labels that only
-    ``gold`` has.
+    The classes are ``labels``, which all of ``predicted`` is among, and then those that only ``gold`` has.
     """
-    rows = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
-    cells = np.asarray([rows[g] * len(labels) + rows[p] for g, p in zip(gold, predicted, strict=True)], np.int64)
-    matrices = np.zeros((len(cells), len(rows) * len(labels)))
-    matrices[np.arange(len(cells)), cells] = 1
-    return matrices
+    classes = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
+    has, given = (np.asarray([classes[label] for label in each], np.int64) for each in (gold, predicted))
+    counts = np.zeros((len(has), 3, len(classes)))
+    examples = np.arange(len(has))
+    counts[examples, 0, has] = has == given
+    counts[examples, 1, has] = 1
+    counts[examples, 2, given] = 1
+    return counts.reshape(len(has), -1)
 
 
-def macro_f1(sums: Array, n_labels: int) -> Array:
-    """Mean F1 of the classes, (…, rows * n_labels) summed confusion matrices → (…).
+def macro_f1(sums: Array) -> Array:
+    """Mean F1 of the classes, (…, 3 * classes) summed ``class_counts`` → (…).
 
     F1 = 2 TP / (gold + predicted); a class that is in neither is left out, as scikit-learn does.
     """
-    matrices = sums.reshape(*sums.shape[:-1], -1, n_labels)
-    both = matrices.sum(-1)
-    both[..., :n_labels] += matrices.sum(-2)
-    hits = np.zeros_like(both)
-    hits[..., :n_labels] = np.diagonal(matrices, axis1=-2, axis2=-1)
+    hits, has, given = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
+    both = has + given
     f1: Array = np.divide(2 * hits, both, out=np.zeros_like(both), where=both > 0)
     return np.asarray(f1.sum(-1) / np.maximum((both > 0).sum(-1), 1))
 

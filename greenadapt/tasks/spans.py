@@ -43,6 +43,19 @@ def unit_of_each(places: IntArray, units: IntArray) -> IntArray:
     return np.where((at >= 0) & (places < units[at, 1]), at, -1).astype(np.int32)
 
 
+def with_carried_ends(units: IntArray, logits: Array) -> Array:
+    """``logits`` (n, 2) where a unit that no piece begins in ends with the piece of the unit before it.
+
+    Byte-level BPE has pieces such as ``'s``, which begins in one unit and ends in the next: an answer may end behind
+    the second, and none between the two. A unit that stands alone and has no piece stays -inf.
+    """
+    carried = logits.copy()
+    for i in np.flatnonzero(~np.isfinite(logits[:, 1])).tolist():
+        if i and units[i, 0] == units[i - 1, 1]:
+            carried[i, 1], carried[i - 1, 1] = carried[i - 1, 1], -np.inf
+    return carried
+
+
 @dataclass(frozen=True)
 class Span:
     """The words ``first`` to ``last``, both included, and the sum of their start and end logit."""

@@ -14,7 +14,15 @@ from greenadapt.features import Encoder, Feature, Views
 from greenadapt.progress import Progress
 from greenadapt.sequence_table import IntArray
 from greenadapt.tasks import Json
-from greenadapt.tasks.spans import Candidate, WordUnit, best_spans, candidates, unit_of_each, word_units
+from greenadapt.tasks.spans import (
+    Candidate,
+    WordUnit,
+    best_spans,
+    candidates,
+    unit_of_each,
+    with_carried_ends,
+    word_units,
+)
 from greenadapt.tasks.squad_files import Question, read_questions, unlabelled_question
 from greenadapt.tasks.squad_scores import AnswerScores, as_array, normalise, score_answer
 from greenadapt.tasks.windows import Window, longest_question, merged, windows
@@ -71,7 +79,7 @@ class QuestionTask:
 
     def head_config(self) -> Json:
         """Two outputs, whatever the pretrained model's configuration has."""
-        return {"num_labels": 2}
+        return {"num_labels": 2, "problem_type": None}
 
     def read(self, source: str, progress: Progress) -> list[Question]:
         """The questions of a file or data set, see ``read_questions``."""
@@ -138,7 +146,8 @@ class QuestionTask:
         possible answer has the empty one, with ``score`` 0.
         """
         units = word_units(example.context, self.word_unit)
-        spans = best_spans(units, logits[: len(units)], self.max_answer_chars)
+        words = with_carried_ends(units, logits[: len(units)])
+        spans = best_spans(units, words, self.max_answer_chars)
         found = candidates(example.context, units, spans, n_best)
         if self.has_null:
             null = logits[len(units) :].astype(np.float64).sum(axis=1)

@@ -76,7 +76,7 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
         prefix = MODEL_TYPES[checkpoint.model_type].prefix
         if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
             weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
-    weights[checkpoint.embedding_name] = _tensor(checkpoint.embedding()[rows.ids])
+    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
     model, new = _load(checkpoint, head, {**head_config, "vocab_size": len(rows)}, weights, seed)
     lost = [name for name in new if name.startswith(f"{model.base_model_prefix}.") and "pooler" not in name]
     if lost:

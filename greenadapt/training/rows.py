@@ -19,6 +19,8 @@ from greenadapt.sequence_table import BoolArray, IntArray
 
 _CHUNK = 1 << 20  # ids that are looked through at once
 _LEAST_TAIL = 1024  # rows
+# Rows that are read before their pages are given back; the kernel maps many pages around each one.
+_READ_ROWS = 256
 
 
 class RowMap(Protocol):
@@ -89,8 +91,12 @@ class RowTable:
 
     def read(self, ids: IntArray) -> Array:
         """The rows of ``ids`` (n,): (n, dim) float32."""
-        rows = np.asarray(self.embedding[ids], np.float32) * np.float32(self.shrink)
-        _forget(self.embedding)
+        rows = np.empty((len(ids), self.embedding.shape[1]), np.float32)
+        for begin in range(0, len(ids), _READ_ROWS):
+            among = slice(begin, begin + _READ_ROWS)
+            rows[among] = self.embedding[ids[among]]
+            _forget(self.embedding)
+        rows *= np.float32(self.shrink)
         if len(self.changed):
             positions, held = self.changed.find(ids)
             rows[held] = self.values[positions[held]]
