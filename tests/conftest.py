@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from greenadapt.progress import Silent
+
 WORDS = [
     "the",
     "a",
@@ -31,6 +33,20 @@ WORDS = [
 ]
 SUFFIXES = ["##chy", "##card", "##ia", "##s", "##ine", "##in", "##om", "##a", "##1", "##2", "##e", "##x", "##t"]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+class Notes(Silent):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
 
 
 def wordpiece_vocabulary() -> list[str]:

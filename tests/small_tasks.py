@@ -13,11 +13,10 @@ from greenadapt.config import ExpandConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.pipeline import Session
 from greenadapt.pipeline.expand import Expansion
 from greenadapt.pipeline.finetune import FinetuneRequest
-from greenadapt.progress import Silent
 from greenadapt.surgery import write_expanded
 from greenadapt.vectors import WordVectors
 from greenadapt.workspace import Workspace
-from tests.conftest import WORDS
+from tests.conftest import WORDS, Notes
 
 TinyModel = Callable[..., Path]
 Json = dict[str, Any]
@@ -25,20 +24,6 @@ NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
 DISEASES = {"tachycardia", "coronavirus", "virus"}
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
-
-
-class Notes(Silent):
-    """Remembers what was said."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.warnings: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
 
 
 def expand(source: Path, target: Path) -> Path:

@@ -18,20 +18,9 @@ from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.texts import Text
+from tests.conftest import Notes
 
 Json = dict[str, Any]
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.warnings: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
 
 
 def lines(path: Path, rows: list[Json]) -> str:
@@ -68,7 +57,7 @@ def test_reading_single_texts(tmp_path: Path) -> None:
         {"text": " ", "label": 3},
         {"text": "b", "label": 0.5},
     ]
-    heard = Heard()
+    heard = Notes()
     path = lines(tmp_path / "a.jsonl", rows)
     read = task_of().read(path, heard)
     assert read == [Text("a", None, "x"), Text("", None, "true"), Text(" ", None, 3), Text("b", None, 0.5)]
@@ -107,7 +96,7 @@ def test_classes_are_the_labels_texts_in_natural_order() -> None:
     assert fitted("b", "a10", "a9", "b").labels == ("a9", "a10", "b")
     assert fitted(10, 9, "2", 9).labels == ("2", "9", "10")
     assert fitted("true", 1.5, "false").labels == ("1.5", "false", "true")
-    heard = Heard()
+    heard = Notes()
     task_of().fit(texts("b", "a", "b"), heard)
     assert heard.notes == ["2 classes: a (1), b (2)"]
 
@@ -148,7 +137,7 @@ def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, mess
 
 def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": label} for label in ("x", "new", "y", "new", "newer")])
-    heard = Heard()
+    heard = Notes()
     assert len(fitted("x", "y").read(path, heard)) == 5
     assert heard.warnings == [
         f"{path}: 3 of 5 texts have labels that no training example has, and count as wrong: new (2), newer (1)"
@@ -186,7 +175,7 @@ def test_the_heads_configuration_is_transformers_own(tiny_model: Callable[..., P
 
 
 def test_training_has_targets_and_says_what_is_cut(encoder: Encoder) -> None:
-    heard = Heard()
+    heard = Notes()
     examples = [Text("heart " * 20, label="b"), Text("heart", label="a"), Text("", label="b")]
     views = task_of().fit(examples, Silent()).training(examples, encoder, 1, heard)
     targets = [view.base[0].target for view in views]

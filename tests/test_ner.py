@@ -3,8 +3,7 @@
 import gzip
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice, repeat
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from greenadapt.corpus.splitter import load_tokenizer
 from greenadapt.errors import InputError, MissingError
 from greenadapt.features import Encoder, Feature
 from greenadapt.new_entries import addable, new_entries, new_forms
-from greenadapt.progress import Bar, Silent
+from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.sentences import Sentence
 from greenadapt.tokenizer import DualTokenizer
-from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 LABELS = ("O", "B-Disease", "I-Disease")
 FIRST = {
@@ -53,25 +52,6 @@ NASTY = [
     "🦠",
 ]
 WORDS = st.lists(st.sampled_from(NASTY) | st.text(max_size=5), max_size=12)
-
-
-class Told:
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.warnings: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        with Silent().bar(label, total, unit) as bar:
-            yield bar
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +97,7 @@ def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
     scheme = {"tags": ["O", "O", "I-Disease", "I-Disease", "I-Disease", "O", "I-Disease"]}  # IOB1
     rows = [{**FIRST, **scheme}, {"tokens": [], "tags": []}, {**SECOND, "tags": ["O", "B-Disease", "L-Disease", "O"]}]
     lines = "\n".join(map(json.dumps, rows))
-    told = Told()
+    told = Notes()
     expected = task.read(write(tmp_path / "train.tsv", NCBI), told)
     assert [len(sentence.words) for sentence in expected] == [7, 4]
     assert told.notes == []
@@ -148,7 +128,7 @@ def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_broken_bytes_are_told(tmp_path: Path) -> None:
-    told = Told()
+    told = Notes()
     (tmp_path / "train.tsv").write_bytes(b"ras\xff\tB-X\n")
     assert NerTask().read(str(tmp_path / "train.tsv"), told)[0].words == ("ras\ufffd",)
     assert "replaced 1 byte sequences" in told.warnings[0]
@@ -171,7 +151,7 @@ def test_settings_make_the_task_again() -> None:
 
 
 def test_types_unseen_in_training_are_told_and_missed(tmp_path: Path) -> None:
-    told, task = Told(), NerTask(LABELS)
+    told, task = Notes(), NerTask(LABELS)
     examples = task.read(write(tmp_path / "test.tsv", "p53\tB-Gene\nrash\tB-Disease\n"), told)
     assert told.warnings == [
         f"{tmp_path / 'test.tsv'} has types that no training sentence has (Gene): they count as missed"
@@ -255,7 +235,7 @@ def test_chunks_of_the_worked_example(bert: Encoder) -> None:
     """Check 13 of the method's specification; when predicting, tags are looked at only by option."""
     tags = ["O"] * 28 + ["B-Disease"] + ["I-Disease"] * 4 + ["O"] * 32
     sentence = Sentence(("heart",) * 65, tuple(tags))
-    told = Told()
+    told = Notes()
     items = NerTask(LABELS).training([sentence], bert, 0, told)
     assert [views.n_units for views in items] == [28, 30, 7]
     assert [units(views.base) for views in items] == [list(range(n)) for n in (28, 30, 7)]
@@ -268,7 +248,7 @@ def test_chunks_of_the_worked_example(bert: Encoder) -> None:
 
 def test_a_span_longer_than_a_chunk_is_cut_and_told_once(bert: Encoder) -> None:
     long = Sentence(("heart",) * 9, ("B-Disease",) + ("I-Disease",) * 8)
-    told = Told()
+    told = Notes()
     items = NerTask(LABELS, chunk=4).training([long, long], bert, 0, told)
     assert [views.n_units for views in items] == [4, 4, 1] * 2
     assert len(told.warnings) == 1
@@ -281,7 +261,7 @@ def test_a_long_word_is_cut_to_what_fits(encoders: Callable[..., Encoder]) -> No
     encoder = encoders("roberta", 32, [])
     sentence = Sentence(("heart", "zqj" * 100, "rate"), ("B-Disease", "I-Disease", "O"))
     whole = encoder.tokenizer.encode(sentence.words).base
-    told = Told()
+    told = Notes()
     items = NerTask(LABELS).training([sentence], encoder, 0, told)
     assert [views.n_units for views in items] == [1, 1, 1]
     assert [len(views.base[0]) for views in items] == [3, 32, 3]

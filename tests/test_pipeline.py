@@ -15,29 +15,14 @@ from greenadapt.arrays import ArrayFile
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.pipeline import Plan, Session, TextOptions
-from greenadapt.progress import Silent
 from greenadapt.store import Result
 from greenadapt.tokenizer import DualTokenizer
 from greenadapt.vectors import WordVectors
 from greenadapt.workspace import Workspace
-from tests.conftest import WORDS
+from tests.conftest import WORDS, Notes
 
 PLAN = Plan(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(), TextOptions())
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
-
-
-class Notes(Silent):
-    """Remembers what was said."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.warnings: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
 
 
 @pytest.fixture
