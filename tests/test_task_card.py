@@ -135,3 +135,10 @@ def test_a_model_without_added_words() -> None:
     assert "no added words" in text
     assert "base_tokenizer" not in text
     assert "AutoTokenizer.from_pretrained(FOLDER)" in text
+
+
+def test_predictions_are_told_only_where_there_is_a_test_set() -> None:
+    assert "its predictions on the test set." in card().text()
+    text = card(sources={"train 1": "/home/me/data/train.tsv"}).text()
+    assert "predictions on the test set" not in text
+    assert "each seed's history." in text

@@ -46,7 +46,7 @@ tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 {command}
 ```
 
-greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test set.
+greenadapt {version}{cost}; `seeds/` holds each seed's history{predictions}.
 """
 _PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
 _WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
@@ -109,6 +109,7 @@ class TaskCard:
             command=self._command(),
             version=self.version,
             cost=self._cost(),
+            predictions=" and its predictions on the test set" if "test" in self.sources else "",
         )
 
     def _reads(self) -> str:
