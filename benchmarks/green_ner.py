@@ -38,12 +38,14 @@ from greenadapt.config import (
 )
 from greenadapt.errors import GreenadaptError
 from greenadapt.pipeline import Session, TextOptions, align, expand, w2v
+from greenadapt.pipeline.compare import read_predictions
 from greenadapt.pipeline.control import averaged_over_seeds
 from greenadapt.pipeline.finetune import FinetuneRequest, finetune
 from greenadapt.progress import Silent
 from greenadapt.store import Json, hash_file, hash_json, plain, write_json
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.sentences import Sentence
+from greenadapt.training.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.workspace import Workspace
 
 BASE, CONTROL = "base", "control"
@@ -61,8 +63,7 @@ NOTE = """
 Differences are in points, with their 95 % interval (paired bootstrap over sentences and seeds). The control is the base
 model averaged over two seeds; its averages share models, so its intervals are narrower than they should be.
 """
-REQUEST, SCORES, TASK, PREDICTIONS = "request.json", "scores.json", "task.json", "predictions.jsonl"
-LOGITS = "logits.safetensors"
+REQUEST = "request.json"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Record:
     @cached_property
     def task(self) -> NerTask:
         """With the labels it was trained on."""
-        return NerTask.of_settings(json.loads((self.folder / TASK).read_text("utf-8")))
+        return NerTask.of_settings(json.loads((self.folder / TASK_FILE).read_text("utf-8")))
 
     @cached_property
     def f1(self) -> dict[str, float]:
@@ -89,8 +90,7 @@ class Record:
 
     def predictions(self) -> list[Json]:
         """On the test set, in its order."""
-        with open(self.folder / PREDICTIONS, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        return read_predictions(self.folder / PREDICTIONS)
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ def keep(result: Path, seed: int, folder: Path, asked: Json) -> None:
     """Copy what the table is made of; ``request.json`` comes last and says that the rest is there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    own = result / "seeds" / str(seed)
-    for file in (result / SCORES, result / TASK, own / PREDICTIONS, own / LOGITS):
+    own = result / SEEDS / str(seed)
+    for file in (result / SCORES, result / TASK_FILE, own / PREDICTIONS, own / LOGITS):
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
     write_json(folder / REQUEST, asked)

@@ -48,6 +48,11 @@ class Notes(Silent):
     def warn(self, message: str) -> None:
         self.warnings.append(message)
 
+    @property
+    def lines(self) -> list[str]:
+        """The notes, then the warnings."""
+        return [*self.notes, *self.warnings]
+
 
 def wordpiece_vocabulary() -> list[str]:
     """Specials, punctuation, single characters and their continuations, some words and suffixes."""

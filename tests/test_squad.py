@@ -23,23 +23,12 @@ from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_files import Answer, Question
 from greenadapt.tasks.windows import merged, windows
 from greenadapt.tokenizer import DualTokenizer
+from tests.conftest import Notes
 
 TASK = QuestionTask()
 SENTENCE = "The patient with tachycardia-1 (heart rate 212) was in the sample, the virus isolated from a cell. "
 LONG = " ".join(f"{SENTENCE}In {i}, not." for i in range(9))
 ARCHITECTURES = ["BertForQuestionAnswering", "RobertaForQuestionAnswering"]
-
-
-class Notes(Silent):
-    """A ``Progress`` that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.lines.append(message)
-
-    warn = note
 
 
 def expanded(folder: Path, max_length: int | None = None, words: Sequence[str] = ("tachycardia", "212")) -> Encoder:

@@ -12,20 +12,9 @@ from hypothesis import strategies as st
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.squad_files import Answer, Question, locate, read_questions, unlabelled_question
+from tests.conftest import Notes
 
 CONTEXT = "The virus was isolated in 2012, in 2013 and in 2012."
-
-
-class Notes(Silent):
-    """A ``Progress`` that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.lines.append(message)
-
-    warn = note
 
 
 def entry(name: Any = 7, answers: Any = None, **more: Any) -> dict[str, Any]:

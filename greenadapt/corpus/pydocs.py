@@ -6,11 +6,12 @@ import platform
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from greenadapt.corpus.markup import paragraphs
 from greenadapt.corpus.reading import Document
@@ -19,6 +20,8 @@ from greenadapt.processes import worker_pool
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _OWN = "greenadapt"
+Source = TypeVar("Source")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,20 @@ def read_pydocs(
     """
     counts = Counter() if counts is None else counts
     tasks = [(package.name, package.root, file) for package in find_packages(names) for file in package.files]
+    yield from _collect(read_sources(_read_file, tasks, workers), counts)
+
+
+def read_sources(read: Callable[[Source], Found], sources: Iterable[Source], workers: int) -> Iterator[Found]:
+    """What ``read`` gives for each of ``sources``, in order, by ``workers`` processes.
+
+    Raises ``ResourceError`` where one of them was killed.
+    """
     if workers == 1:
-        yield from _collect(map(_read_file, tasks), counts)
+        yield from map(read, sources)
         return
     with worker_pool(workers) as pool:
         try:
-            yield from _collect(pool.map(_read_file, tasks, chunksize=64), counts)
+            yield from pool.map(read, sources, chunksize=64)
         except BrokenProcessPool:
             raise ResourceError(
                 f"one of the {workers} processes that read sources was killed, perhaps for want of memory",

@@ -7,16 +7,14 @@ that are trained on it have seen no mark-up either, since it takes that off its 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from greenadapt.corpus.markup import paragraphs
-from greenadapt.corpus.pydocs import docstrings, find_packages
-from greenadapt.errors import InputError, ResourceError
-from greenadapt.processes import worker_pool
+from greenadapt.corpus.pydocs import docstrings, find_packages, read_sources
+from greenadapt.errors import InputError
 from greenadapt.tasks.sentences import Sentence, split_text
 
 CODE = "CODE"
@@ -138,23 +136,7 @@ def _is_contradictory(sentence: Sentence) -> bool:
 
 def _read(names: Sequence[str], workers: int) -> Iterator[tuple[str, Sentence]]:
     tasks = [(package.name, package.root / file) for package in find_packages(names) for file in package.files]
-    if workers == 1:
-        found: Iterable[list[Sentence]] = map(_read_file, (path for _, path in tasks))
-        yield from _named(tasks, found)
-        return
-    with worker_pool(workers) as pool:
-        try:
-            yield from _named(tasks, pool.map(_read_file, (path for _, path in tasks), chunksize=64))
-        except BrokenProcessPool:
-            raise ResourceError(
-                f"one of the {workers} processes that read sources was killed, perhaps for want of memory",
-                "use fewer --workers",
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _named(tasks: list[tuple[str, Path]], found: Iterable[list[Sentence]]) -> Iterator[tuple[str, Sentence]]:
+    found = read_sources(_read_file, (path for _, path in tasks), workers)
     for (package, _), sentences in zip(tasks, found, strict=True):
         yield from ((package, sentence) for sentence in sentences)
 
