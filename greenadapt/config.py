@@ -16,6 +16,7 @@ Pool = Literal["mean", "base", "expanded"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
 LabelKind = Literal["auto", "classes", "numbers"]
+WordUnit = Literal["whitespace", "punct"]
 
 
 def _check(condition: bool, message: str) -> None:
@@ -233,3 +234,30 @@ class RunConfig:
     def __post_init__(self) -> None:
         _check(self.max_tokens >= 1, f"--max-tokens is {self.max_tokens}, must be at least 1")
         _check(self.checkpoint_steps >= 1, f"--checkpoint-steps is {self.checkpoint_steps}, must be at least 1")
+
+
+@dataclass(frozen=True)
+class QaConfig:
+    """Which answers are told; ``None`` is as the model was trained, or as the paper has it where nothing says."""
+
+    top: int = 1
+    """Answers to each question."""
+    n_best: int = 20
+    """Spans that share the probability."""
+    word_unit: WordUnit | None = None
+    """Where an answer may begin and end: at white space, or also at punctuation."""
+    max_answer_chars: int | None = None
+    no_answer: bool | None = None
+    """Whether that there is no answer is one."""
+    null_threshold: float | None = None
+    """By how much the logit that there is no answer must be higher than the best answer's to be told."""
+
+    def __post_init__(self) -> None:
+        _check(self.n_best >= 1, f"--n-best is {self.n_best}, must be at least 1")
+        _check(1 <= self.top <= self.n_best, f"--top is {self.top}, must be from 1 to --n-best, {self.n_best}")
+        chars = self.max_answer_chars
+        _check(chars is None or chars >= 1, f"--max-answer-chars is {chars}, must be at least 1")
+        _check(
+            self.null_threshold is None or self.no_answer is not False,
+            "--null-threshold has no effect with --always-answer: leave out one of them",
+        )

@@ -19,6 +19,7 @@ from greenadapt.config import RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.pipeline.finetune import FinetuneRequest, finetune, read_scores
 from greenadapt.pipeline.predict import PredictRequest, predict
+from greenadapt.pipeline.task_models import ReadingOptions
 from greenadapt.progress import Silent
 from greenadapt.store import Result, verified
 from greenadapt.training.machine import Machine
@@ -44,7 +45,8 @@ SHORT = TaskConfig(max_length=64)
 
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
-    return [row.as_dict() for row in predict(PredictRequest((str(folder),), str(source), **options), Silent())]
+    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options))
+    return [row.as_dict() for row in predict(request, Silent())]
 
 
 def plain(folder: Path, head: str) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from greenadapt.checkpoint import Checkpoint
 from greenadapt.cli import app
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.pipeline.predict import PredictRequest, predict
+from greenadapt.pipeline.task_models import ReadingOptions
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
@@ -57,7 +58,8 @@ def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 
 def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
-    request = PredictRequest(tuple(map(str, folders)), str(source), **options)
+    kind = options.pop("format", None)
+    request = PredictRequest(tuple(map(str, folders)), str(source), kind, ReadingOptions(**options))
     return [prediction.as_dict() for prediction in predict(request, Silent())]
 
 
@@ -230,16 +232,16 @@ def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_p
     with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task\.json"):
         results(tiny_model(), source=text)
     (ner / "manifest.json").write_text(
-        json.dumps({"stage": "expand", "config": {}, "inputs": {}, "greenadapt": "0", "format": 1})
+        json.dumps({"stage": "finetune", "config": {}, "inputs": {}, "greenadapt": "0", "format": 0})
     )
-    with pytest.raises(InputError, match="is a result of expand, need one of finetune"):
+    with pytest.raises(InputError, match="has format version 0"):
         results(ner, source=text)
     for content, message in (("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "is broken")):
         (texts / "task.json").write_text(content)
         with pytest.raises(InputError, match=message):
             results(texts, source=text)
     with pytest.raises(UsageError, match="--max-tokens is 0"):
-        PredictRequest(("x",), max_tokens=0)
+        PredictRequest(("x",), reading=ReadingOptions(max_tokens=0))
 
 
 def test_one_process_only(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

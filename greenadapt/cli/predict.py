@@ -94,6 +94,7 @@ def predict(
     """
     from greenadapt.cli.console import make_progress
     from greenadapt.pipeline.predict import Predictor, PredictRequest
+    from greenadapt.pipeline.task_models import ReadingOptions
 
     if bio and as_json:
         raise UsageError("--bio writes a word a line, no JSON", "leave out --bio or --json")
@@ -101,7 +102,9 @@ def predict(
         raise ConflictError(f"--out {out} is a folder", "name a file in it")
     if out is not None and not out.parent.is_dir():
         raise MissingError(f"--out {out}: there is no folder {out.parent}", "make it, or check the path")
-    predictor = Predictor(PredictRequest(tuple(model), source, format, pool, seed, precision, max_tokens))
+    predictor = Predictor(
+        PredictRequest(tuple(model), source, format, ReadingOptions(pool, seed, precision, max_tokens))
+    )
     style = _Style(bio, tags, predictor.task.name)
     with _output(out) as (stream, is_ascii):
         for block in predictor.predict(make_progress()):

@@ -1,5 +1,6 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ from greenadapt.store import (
     write_json,
 )
 from greenadapt.surgery import copy_side_files, write_expanded
+from greenadapt.training.layout import TASK_FILE
 from greenadapt.vectors import VECTORS, WordVectors
 
 FACTS_FILE = "greenadapt.json"
@@ -144,6 +146,8 @@ class Expansion:
             replaced = replacements(self.vectors.words, self.vocabulary.whole_words, self._mapped)
         write_expanded(self.checkpoint, self._new_rows().streamed(), work, dtype=self.config.dtype, replaced=replaced)
         copy_side_files(self.folder, work)
+        if (self.folder / TASK_FILE).is_file():  # a fine-tuned model stays one
+            shutil.copyfile(self.folder / TASK_FILE, work / TASK_FILE)
         AddedWords.build(self.entries, self.vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
         return export_tokenizers(self.folder, work, self.entries, first_id, self.config.oov)
 

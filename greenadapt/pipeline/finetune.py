@@ -12,14 +12,15 @@ from greenadapt import __version__
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.corpus.recipes import path_sha256
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.expand import FACTS_FILE
-from greenadapt.pipeline.session import EXPAND, FINETUNE, Session, model_facts, model_input
+from greenadapt.pipeline.session import EXPAND, FINETUNE, Session, adapted_input, model_facts
 from greenadapt.processes import launched_processes
 from greenadapt.progress import Silent
-from greenadapt.store import Job, Json, Outcome, Result, hash_file, hash_json, write_json
+from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
 
@@ -99,7 +100,7 @@ def read_scores(result: Result) -> Json:
 def _run(session: Session, request: FinetuneRequest, chosen: PretrainedModel, build: Any) -> Result:
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
-    inputs = {"model": _model_input(chosen)}
+    inputs = {"model": adapted_input(chosen)}
     inputs |= {name: source_input(source) for name, source in request.sources().items()}
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
@@ -248,19 +249,11 @@ def _machine(session: Session, request: FinetuneRequest) -> "Machine":
     return Machine.start(request.training.precision, request.run.report_to, folder, settings)
 
 
-def _model_input(chosen: PretrainedModel) -> Json:
-    entry = model_input(chosen)
-    words = chosen.folder / WORDS_FILE
-    if words.is_file():
-        entry["sha256"] = hash_json([entry["sha256"], hash_file(words)])
-    return entry
-
-
 def source_input(source: str) -> Json:
-    """A file or data set as an input in a manifest: of a file its content, of a data set its id."""
+    """A file, folder or data set as an input in a manifest: its content, but of a data set its id."""
     path = Path(source).expanduser()
-    if path.is_file():
-        return {"sha256": hash_file(path), "path": str(path.absolute())}
+    if path.exists():
+        return {"sha256": path_sha256(path), "path": str(path.absolute())}
     return {"sha256": hash_json(source), "source": source}
 
 

@@ -1,33 +1,21 @@
 """Predictions of fine-tuned models for input of any size, streamed in order."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from greenadapt.arrays import Array
-from greenadapt.config import Pool, Precision, RunConfig, TrainConfig
-from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.features import Encoder
-from greenadapt.model import find_model
+from greenadapt.errors import InputError, UsageError
 from greenadapt.pipeline.finetune import require_torch
-from greenadapt.pipeline.session import FINETUNE
-from greenadapt.processes import launched_processes
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder, one_process
 from greenadapt.progress import Progress
-from greenadapt.store import MANIFEST, Json, open_result
+from greenadapt.store import Json
 from greenadapt.tasks import Task
 from greenadapt.tasks.entries import STDIN, Entry, EntryFormat, blocks, read_entries
-from greenadapt.tasks.registry import load_task
-from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
-
-if TYPE_CHECKING:
-    from greenadapt.training.inference import Inference
-    from greenadapt.training.models import TaskModel
 
 
 @dataclass(frozen=True)
@@ -39,16 +27,9 @@ class PredictRequest:
     source: str = STDIN
     """See ``read_entries``, also for ``format``."""
     format: EntryFormat | None = None
-    pool: Pool | None = None
-    """``None``: as each model was trained."""
-    seed: int | None = None
-    """Which of the folder's seeds; ``None`` is the first."""
-    precision: Precision = TrainConfig.precision
-    max_tokens: int = RunConfig.max_tokens
-    """Pieces, padding included, that go through the model at once."""
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def __post_init__(self) -> None:
-        RunConfig(max_tokens=self.max_tokens)
         if not self.models:
             raise UsageError("no model", "give the folder that finetune wrote with --model")
 
@@ -78,10 +59,9 @@ class Predictor:
 
     def __init__(self, request: PredictRequest) -> None:
         require_torch("predicting")
-        if launched_processes()[1] > 1:
-            raise UsageError("predict runs in one process", "start it without a launcher, a part of the input each")
+        one_process("predict")
         self._request = request
-        self._folders = [_TaskFolder.open(model, request) for model in request.models]
+        self._folders = [TaskFolder.open(model, request.reading.seed) for model in request.models]
         _check_alike(self._folders)
         self.task: Task[Any] = self._folders[0].task
 
@@ -95,11 +75,11 @@ class Predictor:
         if self._request.source != STDIN:  # that a file is missing is said before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
         cut = [Counter[str]() for _ in self._folders]
-        members = [_Member.open(folder, self._request) for folder in self._folders]
+        members = [OpenedModel.open(folder, self._request.reading) for folder in self._folders]
         with progress.bar("predict", None, "examples") as bar:
             for block in blocks(entries):
                 examples = [entry.example for entry in block]
-                logits = zip(*map(_Member.logits, members, repeat(examples), cut), strict=True)
+                logits = zip(*map(OpenedModel.logits, members, repeat(examples), cut), strict=True)
                 yield [
                     Prediction(entry, self.task.decode(entry.example, _mean(each)))
                     for entry, each in zip(block, logits, strict=True)
@@ -115,63 +95,6 @@ def predict(request: PredictRequest, progress: Progress) -> Iterator[Prediction]
         yield from block
 
 
-@dataclass(frozen=True)
-class _TaskFolder:
-    """A folder that ``finetune`` wrote: what its task is, and where the weights of the wanted seed lie."""
-
-    folder: Path
-    weights: Path
-    settings: Json
-    task: Task[Any]
-
-    @classmethod
-    def open(cls, model: str, request: PredictRequest) -> "_TaskFolder":
-        """Look at everything but the weights."""
-        folder = find_model(model).folder
-        if (folder / MANIFEST).is_file():
-            open_result(folder, FINETUNE)
-        settings = _read_object(folder / TASK_FILE)
-        try:
-            task = load_task(settings)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder / TASK_FILE} is broken ({error!r})", "train the model again") from None
-        return cls(folder, _weights(folder, request.seed), settings, task)
-
-
-@dataclass(frozen=True)
-class _Member:
-    """One model, and how it reads examples."""
-
-    task: Task[Any]
-    encoder: Encoder
-    opened: "TaskModel"
-    run: "Inference"
-
-    @classmethod
-    def open(cls, folder: _TaskFolder, request: PredictRequest) -> "_Member":
-        """Load the model."""
-        from greenadapt.training.inference import Inference
-        from greenadapt.training.machine import Machine
-        from greenadapt.training.models import open_task_model
-
-        machine = Machine.start(request.precision, ())
-        opened = open_task_model(folder.weights)
-        model: Any = opened.model
-        model.to(machine.device)
-        encoder = Encoder.of(opened.checkpoint, folder.settings.get("max_length"))
-        pool = request.pool or folder.settings.get("pool", TrainConfig.pool)
-        run = Inference(request.max_tokens, encoder.special.pad, machine.autocast, pool)
-        return cls(folder.task, encoder, opened, run)
-
-    def logits(self, examples: Iterable[Any], counts: Counter[str]) -> Iterator[Array]:
-        """(n_units, k) float32 for each example."""
-        from greenadapt.training.inference import outputs, pooled
-
-        views = self.task.inference(examples, self.encoder, counts)
-        for output in outputs(self.opened.model, self.opened.rows, views, self.run):
-            yield pooled(output, self.run.pool)
-
-
 def _mean(logits: Sequence[Array]) -> Array:
     """The mean over models, (n_units, k); raises ``InputError`` where they do not read the same units."""
     if len({len(each) for each in logits}) > 1:
@@ -184,17 +107,7 @@ def _mean(logits: Sequence[Array]) -> Array:
     return np.asarray(np.mean(logits, axis=0, dtype=np.float32))
 
 
-def _weights(folder: Path, seed: int | None) -> Path:
-    """Where the weights of ``seed`` lie: the first one's in the folder itself."""
-    if seed is None:
-        return folder
-    seeds = [entry["seed"] for entry in _read_object(folder / SCORES).get("seeds", [])]
-    if seed not in seeds:
-        raise MissingError(f"{folder} has no seed {seed}", f"it has {', '.join(map(str, seeds))}")
-    return folder if seed == seeds[0] else folder / SEEDS / str(seed)
-
-
-def _check_alike(folders: list[_TaskFolder]) -> None:
+def _check_alike(folders: list[TaskFolder]) -> None:
     first = folders[0]
     for other in folders[1:]:
         if other.task.name != first.task.name:
@@ -214,19 +127,5 @@ def _check_alike(folders: list[_TaskFolder]) -> None:
             )
 
 
-def _labels(folder: _TaskFolder) -> str:
+def _labels(folder: TaskFolder) -> str:
     return ", ".join(folder.task.head_config().get("id2label", {}).values()) or "none"
-
-
-def _read_object(path: Path) -> Json:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise MissingError(
-            f"{path.parent} is no fine-tuned model: it has no {path.name}", "give the folder that finetune wrote"
-        ) from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})", "train the model again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object", "train the model again")
-    return content

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.corpus.recipes import corpus_name
 from greenadapt.errors import InputError, UsageError
@@ -15,7 +16,7 @@ from greenadapt.publish import beside
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
 from greenadapt.workspace import Workspace
 
-CORPUS, W2V, ALIGN, EXPAND, FINETUNE = "corpus", "w2v", "align", "expand", "finetune"
+CORPUS, W2V, ALIGN, EXPAND, FINETUNE, QA = "corpus", "w2v", "align", "expand", "finetune", "qa"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,15 @@ def model_input(model: PretrainedModel) -> Json:
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
     files = [*present, *Checkpoint.open(model.folder).files]
     return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
+
+
+def adapted_input(model: PretrainedModel) -> Json:
+    """The same for a model that may have added words."""
+    entry = model_input(model)
+    words = model.folder / WORDS_FILE
+    if words.is_file():
+        entry["sha256"] = hash_json([entry["sha256"], hash_file(words)])
+    return entry
 
 
 def require_same_model(aligned: Result, model: Json) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
 
 import numpy as np
 
 from greenadapt.arrays import Array
+from greenadapt.config import WordUnit
 from greenadapt.sequence_table import IntArray
-
-WordUnit = Literal["whitespace", "punct"]
+from greenadapt.tasks.answers import Candidate
 
 _UNITS = {
     "whitespace": re.compile(r"\S+"),
@@ -90,18 +89,6 @@ def best_spans(units: IntArray, logits: Array, max_chars: int = 500) -> Iterator
                 best = int(highest.within(np.array([a]), np.array([b]))[0])
                 if np.isfinite(highest.values[best]):
                     heapq.heappush(heap, (-(starts[begin] + highest.values[best]).item(), begin, best, a, b))
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A possible answer: ``text`` is the context from character ``start`` to before ``end``; both ``None`` where the
-    answer is that there is none.
-    """
-
-    text: str
-    start: int | None
-    end: int | None
-    logit: float
 
 
 def candidates(context: str, units: IntArray, spans: Iterator[Span], n_best: int = 20) -> list[Candidate]:

@@ -8,21 +8,14 @@ from itertools import groupby
 import numpy as np
 
 from greenadapt.arrays import Array
-from greenadapt.config import TaskConfig
+from greenadapt.config import TaskConfig, WordUnit
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder, Feature, Views
 from greenadapt.progress import Progress
 from greenadapt.sequence_table import IntArray
 from greenadapt.tasks import Json
-from greenadapt.tasks.spans import (
-    Candidate,
-    WordUnit,
-    best_spans,
-    candidates,
-    unit_of_each,
-    with_carried_ends,
-    word_units,
-)
+from greenadapt.tasks.answers import Found, ranked
+from greenadapt.tasks.spans import best_spans, candidates, unit_of_each, with_carried_ends, word_units
 from greenadapt.tasks.squad_files import Question, read_questions, unlabelled_question
 from greenadapt.tasks.squad_scores import AnswerScores, as_array, normalise, score_answer
 from greenadapt.tasks.windows import Window, longest_question, merged, windows
@@ -30,6 +23,7 @@ from greenadapt.tokenizer import Pieces
 
 WORD_UNIT: WordUnit = "punct"
 MAX_ANSWER_CHARS = 500
+N_BEST = 20
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,8 @@ class QuestionTask:
     has_null: bool = False
     word_unit: WordUnit = WORD_UNIT
     max_answer_chars: int = MAX_ANSWER_CHARS
+    null_threshold: float = 0.0
+    """By how much the logit that there is no answer must be higher than the best answer's to be told."""
 
     @property
     def name(self) -> str:
@@ -71,7 +67,7 @@ class QuestionTask:
     @classmethod
     def of_settings(cls, settings: Json) -> "QuestionTask":
         """The task that ``settings`` came from; other entries than its own are left alone."""
-        return cls(**{field.name: settings[field.name] for field in fields(cls)})
+        return cls(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
 
     def settings(self) -> Json:
         """The task's name and fields."""
@@ -98,7 +94,7 @@ class QuestionTask:
         """
         if all(question.impossible for question in examples):
             raise InputError(f"none of {len(examples):,} training questions has an answer", "give some that have one")
-        return replace(self, has_null=any(question.impossible for question in examples))
+        return replace(self, has_null=has_impossible(examples))
 
     def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
         """All windows that hold the first answer that the context has, and ``negatives`` others, drawn by the seed and
@@ -135,33 +131,28 @@ class QuestionTask:
 
     def decode(self, example: Question, logits: Array) -> Json:
         """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` where there is no answer),
-        ``logit``, and ``score``, its probability among the 20 best.
+        ``logit``, and ``score``, its probability among the ``N_BEST`` best.
         """
         return {"id": example.id, **self.answers(example, logits)[0]}
 
-    def answers(self, example: Question, logits: Array, n_best: int = 20) -> list[Json]:
+    def answers(self, example: Question, logits: Array, n_best: int = N_BEST) -> list[Json]:
         """The ``n_best`` answers of different text, best first, each as ``decode`` has it without ``id``.
 
         ``score`` is the softmax over them; with ``has_null`` that there is no answer is one more. A context without any
         possible answer has the empty one, with ``score`` 0.
         """
+        found = ranked(self.found(example, logits, n_best), self.null_threshold)
+        return [one.candidate.as_dict(one.score) for one in found]
+
+    def found(self, example: Question, logits: Array, n_best: int = N_BEST) -> Found:
+        """The ``n_best`` spans of different text by the ``logits`` of a context's units, (n_units, 2)."""
         units = word_units(example.context, self.word_unit)
         words = with_carried_ends(units, logits[: len(units)])
         spans = best_spans(units, words, self.max_answer_chars)
-        found = candidates(example.context, units, spans, n_best)
-        if self.has_null:
-            null = logits[len(units) :].astype(np.float64).sum(axis=1)
-            null = null[np.isfinite(null)]
-            found += [Candidate("", None, None, float(null.min()))] if len(null) else []
-            found.sort(key=lambda candidate: -candidate.logit)
-        if not found:
-            return [{"answer": "", "start": None, "end": None, "score": 0.0, "logit": None}]
-        weights = np.exp(np.array([one.logit for one in found]) - found[0].logit)
-        shares = (weights / weights.sum()).tolist()
-        return [
-            {"answer": one.text, "start": one.start, "end": one.end, "score": share, "logit": one.logit}
-            for one, share in zip(found, shares, strict=True)
-        ]
+        null = logits[len(units) :].astype(np.float64).sum(axis=1)
+        null = null[np.isfinite(null)]
+        best = tuple(candidates(example.context, units, spans, n_best))
+        return Found(best, float(null.min()) if self.has_null and len(null) else None)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:
         """``em``, ``f1`` and ``substr``; where there are questions without answer also those of either kind alone, as
@@ -169,7 +160,7 @@ class QuestionTask:
         """
         scores = _scores(examples, predictions)
         kinds = {"": scores}
-        if any(question.impossible for question in examples):
+        if has_impossible(examples):
             for name, wanted in (("has_answer", False), ("no_answer", True)):
                 pairs = zip(examples, scores, strict=True)
                 kinds[name] = [score for question, score in pairs if question.impossible == wanted]
@@ -281,8 +272,19 @@ class _Reading:
         return -1, -1
 
 
+def gold_texts(question: Question, *, is_second: bool) -> list[str]:
+    """The gold answers that count; those of nothing but articles and punctuation do not in SQuAD 2, ``is_second``, as
+    its scorer has it; that of version 1 does count them.
+    """
+    return [one.text for one in question.answers if not is_second or normalise(one.text)]
+
+
+def has_impossible(questions: Iterable[Question]) -> bool:
+    """Whether questions are as in SQuAD 2: some have no answer."""
+    return any(question.impossible for question in questions)
+
+
 def _scores(examples: Sequence[Question], predictions: Sequence[Json]) -> list[AnswerScores]:
-    # The scorer of SQuAD 2 leaves out gold answers of nothing but articles and punctuation, that of version 1 does not.
-    is_second = any(question.impossible for question in examples)
-    golds = [[one.text for one in q.answers if not is_second or normalise(one.text)] for q in examples]
+    is_second = has_impossible(examples)
+    golds = [gold_texts(question, is_second=is_second) for question in examples]
     return [score_answer(str(one["answer"]), gold) for one, gold in zip(predictions, golds, strict=True)]
