@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.readers import Reading, open_corpus, read_whole
+from greenadapt.corpus.reading import Decoder, Document
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 
@@ -175,6 +176,49 @@ def test_a_folder_and_an_archive_tell_each_file_by_its_suffix(tmp_path: Path) ->
     )
     assert lines(archive) == [("one",), ("two",), ("three",)]
     assert not (tmp_path.parent.parent / "evil.txt").exists()
+
+
+def test_hidden_and_compressed_members(tmp_path: Path) -> None:
+    packed = {"gz": gzip.compress(b"one"), "bz2": bz2.compress(b"two"), "xz": lzma.compress(b"three")}
+    members = {f"d/a.txt.{suffix}": data for suffix, data in packed.items()}
+    archive = write_tar(tmp_path / "x.tar.gz", {"./d/._b.txt": b"\0", ".d/b.txt": b"\0", **members, "./c.txt": "four"})
+    assert lines(archive) == [("one",), ("two",), ("three",), ("four",)]
+    with pytest.raises(InputError, match=r"y\.tar:b\.txt\.gz (is truncated|cannot be read)"):
+        lines(write_tar(tmp_path / "y.tar", {"b.txt.gz": packed["gz"][:-6]}))
+
+
+def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
+    for name in (".git", "sub"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+        write(tmp_path / "x" / name / "a.txt", name)
+    assert lines(tmp_path / "x") == [("sub",)]
+    (tmp_path / ".x").mkdir()  # one that is hidden itself was asked for
+    assert lines(write(tmp_path / ".x" / "a.txt", "x").parent) == [("x",)]
+
+
+# Whole documents
+
+
+def whole(path: Path, kind: str = "auto", fields: tuple[str, ...] = ("text",)) -> list[Document]:
+    return list(read_whole(str(path), kind, fields, Decoder()))
+
+
+def test_whole_text_and_records_keep_their_line_breaks(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "\ufeff one\r\n\ntwo ")
+    assert whole(path) == whole(path, "text") == [Document((" one\r\n\ntwo ",), str(path))]
+    path = write(tmp_path / "a.jsonl", '{"text": " a\\n\\nb", "t": "c", "id": 3}\n\n{"text": "", "t": null}\n')
+    assert whole(path, fields=("t", "text")) == [
+        Document(("c", " a\n\nb"), f"{path}:1", "3"), Document(("",), f"{path}:3")
+    ]  # fmt: skip
+    folder = {Path(document.name).name for document in whole(tmp_path)}
+    assert folder == {"a.jsonl:1", "a.jsonl:3", "a.txt"}
+
+
+def test_other_formats_are_read_whole_as_for_a_corpus(tmp_path: Path) -> None:
+    for name, content in (("a.nxml", JATS), ("a.xml", PUBMED), ("a.csv", "text,id\na,1\n"), ("a.json", parse("B  b."))):
+        path = write(tmp_path / name, content)
+        assert [document for document in whole(path) if document.lines] == list(reading(path).documents())
+    assert [document.id for document in whole(tmp_path / "a.csv")] == ["1"]
 
 
 def test_only_unknown_files(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.squad_files import Answer, Question, locate, read_questions, unlabelled_question
+from greenadapt.tasks.squad_files import (
+    Answer,
+    Question,
+    holds_squad,
+    locate,
+    read_questions,
+    unique_ids,
+    unlabelled_question,
+)
 from tests.conftest import Notes
 
 CONTEXT = "The virus was isolated in 2012, in 2013 and in 2012."
@@ -26,16 +36,17 @@ def squad(*entries: Any, context: Any = CONTEXT) -> dict[str, Any]:
     return {"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": context, "qas": list(entries)}]}]}
 
 
-def read(path: Path, content: Any, notes: Notes | None = None) -> list[Question]:
+def read(path: Path, content: Any, notes: Notes | None = None, labelled: bool | None = True) -> list[Question]:
     text = content if isinstance(content, str) else json.dumps(content)
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(text.encode()))
     else:
         path.write_text(text, "utf-8")
-    return read_questions(str(path), notes or Silent())
+    return read_questions(str(path), notes or Silent(), labelled=labelled)
 
 
-EXPECTED = Question("7", "When?", CONTEXT, (Answer("2012", 26),))
+ROW = Question("7", "When?", CONTEXT, (Answer("2012", 26),))
+EXPECTED = replace(ROW, document="data[0].paragraphs[0]")
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -54,7 +65,7 @@ LAYOUTS: list[Any] = [
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_json_lines_of_either_layout(name: str, answers: Any, tmp_path: Path) -> None:
     line = json.dumps({**entry(answers=answers), "context": CONTEXT})
-    assert read(tmp_path / name, f"{line}\n{line}\n") == [EXPECTED, EXPECTED]
+    assert read(tmp_path / name, f"{line}\n{line}\n") == [ROW, ROW]
 
 
 @pytest.mark.parametrize("answers", ["2012", ["2012"], {"text": ["2012"]}, [{"text": "2012"}]])
@@ -77,6 +88,117 @@ def test_questions_without_answer(tmp_path: Path) -> None:
     # The hub's copy has no flag.
     hub = {"id": "x", "question": "When?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}}
     assert read(tmp_path / "a.jsonl", hub)[0].impossible
+
+
+@pytest.mark.parametrize("empty", [[], {"text": [], "answer_start": []}])
+def test_labels_are_read_where_there_are_some(empty: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    bare = {"question": "Who?"}
+    found = read(path, squad(entry(), bare, entry(2, empty), entry(3, empty, is_impossible=False)), labelled=None)
+    assert [(one.is_labelled, one.impossible, len(one.answers)) for one in found] == [
+        (True, False, 1), (False, False, 0), (True, True, 0), (False, False, 0)
+    ]  # fmt: skip
+    assert found[1].id == f"{path}: data[0].paragraphs[0].qas[1]"
+    # Test sets are given out with empty lists, and these say nothing.
+    assert not any(one.is_labelled for one in read(path, squad(entry(1, empty), bare), labelled=None))
+    flagged = read(path, squad(entry(1, empty), entry(2, empty, is_impossible=True)), labelled=None)
+    assert [one.is_labelled for one in flagged] == [False, True]
+    assert not any(one.is_labelled for one in read(path, squad(entry(), entry(2, empty)), labelled=False))
+
+
+def test_a_table_has_nothing_where_no_answer_is_known(tmp_path: Path) -> None:
+    rows = "question,context,answers\nWhen?,in 2012,2012\nWho?,in 2012,\n"
+    assert [one.is_labelled for one in read(tmp_path / "a.csv", rows, labelled=None)] == [True, False]
+
+
+def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) -> None:
+    answers = [{"text": "2012", "answer_start": 24}, {"text": "2014", "answer_start": 26}]
+    notes = Notes()
+    [question] = read(tmp_path / "a.json", squad(entry(answers=answers)), notes, labelled=None)
+    assert question.answers == (Answer("2012", 26), Answer("2014", -1))
+    assert notes.lines == [f"{tmp_path / 'a.json'}: of 2 answers 1 are not in their context"]
+
+
+def test_what_contexts_are_called(tmp_path: Path) -> None:
+    def paragraph(**more: Any) -> dict[str, Any]:
+        return {"context": CONTEXT, "qas": [entry()], **more}
+
+    articles = [
+        {"paragraphs": [paragraph(document_id=630), paragraph(document_id="x"), paragraph(document_id=None)]},
+        {"title": "Virus\ud800", "paragraphs": [paragraph(), paragraph(), paragraph(document_id=" ")]},
+        {"title": "Virus", "paragraphs": [paragraph(document_id="y")]},
+        {"title": " ", "paragraphs": [paragraph()]},
+    ]
+    assert [one.document for one in read(tmp_path / "a.json", {"data": articles})] == [
+        "630", "x", "data[0].paragraphs[2]", *["Virus\ufffd"] * 3, "y", "data[3].paragraphs[0]"
+    ]  # fmt: skip
+    names = [
+        {"title": "t"},
+        {"document": 4, "title": "t"},
+        {"document": {"id": 4}},
+        {},
+        {"document_id": "d", "document": 4},
+    ]
+    rows = "".join(json.dumps({**entry(), "context": CONTEXT, **name}) + "\n" for name in names)
+    for labelled in (True, None, False):
+        found = read(tmp_path / "a.jsonl", rows, labelled=labelled)
+        assert [one.document for one in found] == ["t", "4", "", "", "d"]
+
+
+@pytest.mark.parametrize("labelled", [True, None, False])
+def test_empty_contexts_and_questions_come_through(labelled: bool | None, tmp_path: Path) -> None:
+    [question] = read(tmp_path / "a.json", squad({**entry(), "question": ""}, context=""), labelled=labelled)
+    assert (question.context, question.question) == ("", "")
+
+
+def test_repeated_ids_name_both_places(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    found = read(path, squad(entry(1), entry(7), entry("7")))
+    with pytest.raises(InputError, match=r"qas\[2\] has the id '7', as .*a\.json: .*qas\[1\] has: give each") as caught:
+        unique_ids(found, str(path))
+    assert str(path) in caught.value.message
+    rows = "".join(json.dumps({**entry(3), "context": CONTEXT}) + "\n\n" for _ in range(2))
+    with pytest.raises(InputError, match=r"a\.jsonl:3 has the id '3', as .*a\.jsonl:1 has"):
+        unique_ids(read(tmp_path / "a.jsonl", rows), "a.jsonl")
+
+
+JSON = st.recursive(
+    st.sampled_from([None, True, 0, "", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["id", "question", "context", "answers", "text", "is_impossible"]), inner)
+        | st.fixed_dictionaries({"data": inner | st.lists(st.fixed_dictionaries({"paragraphs": inner}))})
+    ),
+)
+
+
+@given(JSON, st.sampled_from([True, None, False]))
+def test_whatever_is_in_a_file_the_error_is_ours(
+    tmp_path_factory: pytest.TempPathFactory, content: Any, labelled: bool | None
+) -> None:
+    path = tmp_path_factory.mktemp("squad") / "a.json"
+    with suppress(InputError):
+        assert all(isinstance(one, Question) for one in read(path, json.dumps(content), labelled=labelled))
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_ids_are_unique_or_refused(numbers: list[int]) -> None:
+    questions = [Question(str(number), "", "") for number in numbers]
+    if len(set(numbers)) == len(numbers):
+        unique_ids(questions, "a.json")
+        return
+    second = next(i for i, number in enumerate(numbers) if number in numbers[:i])
+    first = numbers.index(numbers[second])
+    with pytest.raises(InputError, match=f"^a.json, question {second} has .* as a.json, question {first} has"):
+        unique_ids(questions, "a.json")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_whether_a_file_is_of_squad(indent: int | None, tmp_path: Path) -> None:
+    for content, expected in ((squad(entry()), True), (entry(), False), ([squad()], False), ("text", False)):
+        path = tmp_path / "a.json"
+        path.write_text(content if content == "text" else json.dumps(content, indent=indent))
+        assert holds_squad(str(path)) == expected
 
 
 def test_wrong_places_are_corrected_and_counted(tmp_path: Path) -> None:
@@ -145,6 +267,15 @@ BROKEN: list[tuple[Any, str]] = [
     ('{"question": "When?", "context": "x", "answers": []}\n{"question": }\n', "line 2, column 14 is not JSON"),
     ('{"question": "When?", "context": "x"}', "a.json:1: no 'answers'"),
     ("", "has no rows"),
+    (
+        "\n  Some plain text, as in a paper",
+        r"a\.json, line 2 begins with 'Some plain text, as ', .*: give SQuAD's JSON",
+    ),
+    (["When?"], r"line 1 begins a list whose first entry is no object but '\"When\?\"\]': give SQuAD's JSON"),
+    ('[\n\n "When?"\n]', "begins a list whose first entry is no object"),
+    ([], "has no rows"),
+    ({"question": "When?"}, r"a\.json:1: no 'context': it has: question"),
+    ("3", "begins with '3'"),
 ]
 
 
@@ -164,6 +295,7 @@ def test_a_question_to_answer() -> None:
     assert unlabelled_question(record, "in.jsonl:5") == Question("3", "When?", CONTEXT)
     del record["id"]
     assert unlabelled_question(record, "in.jsonl:5").id == "in.jsonl:5"
+    assert unlabelled_question({**record, "document": "d"}, "").document == "d"
     del record["context"]
     with pytest.raises(InputError, match=r"in\.jsonl:5: no 'context'"):
         unlabelled_question(record, "in.jsonl:5")

@@ -3,20 +3,32 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from greenadapt.corpus import articles, cord19, pydocs
 from greenadapt.corpus.download import is_fetched, local_path
-from greenadapt.corpus.reading import Decoder, Document, is_tar, open_binary, tar_members
+from greenadapt.corpus.reading import (
+    STDIN,
+    Decoder,
+    Document,
+    is_tar,
+    open_binary,
+    open_input,
+    open_member,
+    tar_members,
+)
 from greenadapt.corpus.recipes import Recipe, format_of, path_sha256
 from greenadapt.errors import InputError, MissingError
 
 _FIELD_LIMIT = 2**31 - 1
 # An archive of PMC holds file lists beside the articles, and its .txt files are articles with marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
+_IDS = ("id", "document_id", "doc_id", "paper_id")
+Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
 
 class Reading:
@@ -49,7 +61,7 @@ class Reading:
             counts["documents"] += 1
             counts["lines"] += len(document.lines)
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
-            yield Document(tuple(lines), document.name)
+            yield Document(tuple(lines), document.name, document.id)
         if not counts["documents"]:
             raise InputError(f"corpus {self.recipe.name} has no text in {len(self._paths)} sources", self._what_to_do())
 
@@ -74,7 +86,7 @@ class Reading:
             counts = self._decoder.counts
             yield from pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
         for path in self._paths:
-            yield from _read_path(path, self.recipe, self._decoder)
+            yield from _read_path(path, _Manner(self.recipe.format, self.recipe.fields, _READERS), self._decoder)
 
 
 def open_corpus(recipe: Recipe, download_folder: Path, *, strict: bool = False, workers: int = 1) -> Reading:
@@ -88,38 +100,67 @@ def open_corpus(recipe: Recipe, download_folder: Path, *, strict: bool = False, 
     return Reading(recipe, paths, strict=strict, workers=workers)
 
 
-def _read_path(path: str, recipe: Recipe, decoder: Decoder) -> Iterator[Document]:
+def read_whole(source: str, kind: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """The documents of a file, folder or archive of the format ``kind``, or of standard input for ``-``, verbatim where
+    that is possible: a file of plain text is one document, and its text, as that of each field of JSON lines, is one of
+    the ``lines`` with all its line breaks. What the other formats hold is read as for a corpus.
+    """
+    manner = _Manner(kind, fields, _WHOLE_READERS)
+    if source != STDIN:
+        yield from _read_path(source, manner, decoder)
+        return
+    with open_input(source) as (stream, name):
+        yield from _WHOLE_READERS[kind](stream, name, fields, decoder)
+
+
+@dataclass(frozen=True)
+class _Manner:
+    """In which format sources are, which fields hold text, and what reads each format."""
+
+    format: str
+    fields: tuple[str, ...]
+    readers: Mapping[str, Reader]
+
+
+def _read_path(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
     """The documents of a file, a folder's files in order of path, or an archive's members in their order."""
-    if cord19.is_release(path, recipe.format):
+    if cord19.is_release(path, manner.format):
         yield from cord19.read_release(path, decoder)
         return
     if Path(path).is_dir():
         for file in sorted(Path(path).rglob("*")):
-            if file.is_file() and not file.name.startswith("."):
-                yield from _read_file(str(file), recipe, decoder)
+            if file.is_file() and not _is_hidden(file.relative_to(path).as_posix()):
+                yield from _read_file(str(file), manner, decoder)
         return
-    yield from _read_file(path, recipe, decoder)
+    yield from _read_file(path, manner, decoder)
 
 
-def _read_file(path: str, recipe: Recipe, decoder: Decoder) -> Iterator[Document]:
+def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
     if not is_tar(path):
-        yield from _read_stream(path, open_binary(path), recipe, decoder)
+        yield from _read_stream(path, open_binary(path), manner, decoder)
         return
     with open_binary(path) as stream:
         for name, content in tar_members(stream):
-            yield from _read_stream(f"{path}:{name}", content, recipe, decoder)
+            if not _is_hidden(name):
+                member = f"{path}:{name}"
+                yield from _read_stream(member, open_member(content, member), manner, decoder)
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
+    return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
 
 
 def _read_stream(
-    name: str, opening: AbstractContextManager[IO[bytes]], recipe: Recipe, decoder: Decoder
+    name: str, opening: AbstractContextManager[IO[bytes]], manner: _Manner, decoder: Decoder
 ) -> Iterator[Document]:
     told = format_of(name)
-    kind = {"auto": told, "pmc": _PMC_MEMBERS.get(told, "")}.get(recipe.format, recipe.format)
-    if kind not in _READERS:
+    kind = {"auto": told, "pmc": _PMC_MEMBERS.get(told, "")}.get(manner.format, manner.format)
+    if kind not in manner.readers:
         decoder.counts["skipped_files"] += 1
         return
     with opening as stream:
-        yield from _READERS[kind](stream, name, recipe.fields, decoder)
+        yield from manner.readers[kind](stream, name, manner.fields, decoder)
 
 
 def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
@@ -129,22 +170,33 @@ def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: De
             yield Document((text,), f"{name}:{number}")
 
 
+def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Plain text, all of it, as one document of one line that has line breaks."""
+    yield Document(("".join(line for _, line in decoder.lines(stream, name)),), name)
+
+
 def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """JSON lines: the texts in ``fields`` of each object, in that order; a line break inside one ends a paragraph."""
+    for document in _read_whole_records(stream, name, fields, decoder):
+        yield Document(tuple(line for text in document.lines for line in _text_lines(text)), document.name, document.id)
+
+
+def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """JSON lines: the texts in ``fields`` of each object, as they are."""
     for number, line in decoder.lines(stream, name):
         if not line.strip():
             continue
         where = f"{name}, line {number}"
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is not JSON ({error})", "one JSON object a line") from None
         if not isinstance(record, dict):
             raise InputError(f"{where} is a {type(record).__name__}, not an object", 'such as {"text": "..."}')
-        yield Document(tuple(_record_lines(record, fields, where)), f"{name}:{number}")
+        yield Document(tuple(_record_texts(record, fields, where)), f"{name}:{number}", _own_id(record))
 
 
-def _record_lines(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
+def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
     for wanted in fields:
         if wanted not in record:
             raise _no_field(where, "field", wanted, list(record))
@@ -155,7 +207,13 @@ def _record_lines(record: dict[str, Any], fields: tuple[str, ...], where: str) -
             raise InputError(
                 f"{where}: field {wanted} is a {type(value).__name__}, not text", "choose another with --field"
             )
-        yield from _text_lines(value)
+        yield value
+
+
+def _own_id(record: Mapping[str, Any]) -> str:
+    """The first of the usual fields that has one; a number is one too, ``true`` is not."""
+    values = (record.get(name) for name in _IDS)
+    return next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
 
 
 def _text_lines(text: str) -> Iterator[str]:
@@ -191,14 +249,15 @@ def _read_table(
         columns = [header.index(wanted) for wanted in fields]
         for row in rows:
             cells = (row[column] for column in columns if column < len(row))
-            yield Document(tuple(line for cell in cells for line in _text_lines(cell)), f"{name}:{rows.line_num}")
+            lines = tuple(line for cell in cells for line in _text_lines(cell))
+            yield Document(lines, f"{name}:{rows.line_num}", _own_id(dict(zip(header, row, strict=False))))
     except csv.Error as error:
         raise InputError(
             f"{name}, line {rows.line_num} is not {dialect} ({error})", "quote it, or give JSON lines"
         ) from None
 
 
-_READERS: dict[str, Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]] = {
+_READERS: dict[str, Reader] = {
     "text": read_text,
     "jsonl": read_json_lines,
     "csv": read_csv,
@@ -207,3 +266,4 @@ _READERS: dict[str, Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterato
     "xml": articles.read_xml,
     "pmc": articles.read_pmc_text,
 }
+_WHOLE_READERS: dict[str, Reader] = {**_READERS, "text": _read_whole_text, "jsonl": _read_whole_records}

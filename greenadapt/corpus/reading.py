@@ -2,6 +2,7 @@
 
 import lzma
 import re
+import sys
 import tarfile
 import zlib
 from collections import Counter
@@ -18,6 +19,7 @@ _LINES_CHECKED = 100
 """A NUL byte in one of the first lines says that a file is binary; later ones are the text's own dirt."""
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
+STDIN = "-"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -27,6 +29,8 @@ class Document:
 
     lines: tuple[str, ...]
     name: str = ""
+    id: str = ""
+    """Its own, where a record has one."""
 
 
 @dataclass
@@ -115,6 +119,25 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
     compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
     with input_errors(path), smart_open.open(path, "rb", compression=compression) as stream:
         yield stream
+
+
+@contextmanager
+def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
+    """A file's bytes as ``open_binary`` has them, or those of standard input for ``-``, and what messages call it."""
+    if source == STDIN:
+        yield sys.stdin.buffer, "standard input"
+        return
+    with open_binary(source) as stream:
+        yield stream, source
+
+
+@contextmanager
+def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+    """The bytes of an archive's member, decompressed by the suffix of its name."""
+    from smart_open.compression import compression_wrapper
+
+    with input_errors(name), compression_wrapper(stream, "rb", filename=name) as content:
+        yield content
 
 
 def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:

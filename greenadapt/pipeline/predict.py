@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from greenadapt.arrays import Array
+from greenadapt.corpus.reading import STDIN
 from greenadapt.errors import InputError, UsageError
 from greenadapt.pipeline.finetune import require_torch
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder, one_process
 from greenadapt.progress import Progress
 from greenadapt.store import Json
 from greenadapt.tasks import Task
-from greenadapt.tasks.entries import STDIN, Entry, EntryFormat, blocks, read_entries
+from greenadapt.tasks.entries import Entry, EntryFormat, blocks, read_entries
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,10 @@
 """What is predicted on: text, JSON lines or SQuAD's JSON from a file or a pipe, one entry after the other."""
 
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-from greenadapt.corpus.reading import Decoder, data_suffix, open_binary
+from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, open_input
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.tasks import Task
@@ -14,7 +12,6 @@ from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, json_rows
 from greenadapt.tasks.squad_files import read_questions
 
 EntryFormat = Literal["text", "jsonl", "squad"]
-STDIN = "-"
 _BLOCK = 1024
 _BLOCK_CHARACTERS = 1 << 20
 _SQUAD_CHARACTERS = 1 << 14
@@ -51,7 +48,7 @@ def read_entries(task: Task[Any], source: str, kind: EntryFormat | None, progres
             yield Entry(None, question.id, question, _SQUAD_CHARACTERS)
         return
     decoder = Decoder()
-    with _open(source) as (stream, name):
+    with open_input(source) as (stream, name):
         lines = decoder.lines(stream, name)
         if kind == "text":
             for number, line in lines:
@@ -96,12 +93,3 @@ def _kind_of(source: str, task: str) -> EntryFormat:
     if suffix == ".json" and task == "qa":
         return "squad"
     return "jsonl" if suffix in JSON_SUFFIXES else "text"
-
-
-@contextmanager
-def _open(source: str) -> Iterator[tuple[IO[bytes], str]]:
-    if source == STDIN:
-        yield sys.stdin.buffer, "standard input"
-        return
-    with open_binary(source) as stream:
-        yield stream, source

@@ -131,7 +131,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
 
 def _checked(row: Any, where: str, text: str, decoder: Decoder) -> Row:
     if not isinstance(row, dict):
-        raise InputError(f"{where} is a {type(row).__name__}, not an object", 'such as {"text": "…", "label": "…"}')
+        raise InputError(f"{where} is a {type(row).__name__}, not an object", 'need one such as {"text": "…"}')
     if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer takes
         row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
     checked: Row = row

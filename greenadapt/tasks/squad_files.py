@@ -1,8 +1,8 @@
 """Questions on contexts from files: SQuAD's JSON of both versions, JSON lines, CSV, and data sets of the hub."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from greenadapt.corpus.reading import Decoder, data_suffix, input_errors, open_binary
@@ -11,6 +11,8 @@ from greenadapt.progress import Progress
 from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records
 
 Json = dict[str, Any]
+_NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
+_DOCUMENTS = ("document_id", "document", "title")
 
 
 @dataclass(frozen=True)
@@ -30,32 +32,70 @@ class Question:
     context: str
     answers: tuple[Answer, ...] = ()
     impossible: bool = False
+    document: str = ""
+    """What the context is called."""
+    where: str = field(default="", compare=False)
+    """File and place in it, for messages."""
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether it is known what the answer is, or that there is none."""
+        return bool(self.answers) or self.impossible
 
 
-def read_questions(source: str, progress: Progress, *, labelled: bool = True) -> list[Question]:
+def read_questions(source: str, progress: Progress, *, labelled: bool | None = True) -> list[Question]:
     """The questions of a file or data set, with their gold answers; how many of these stood elsewhere is noted.
 
     ``source`` is a file of SQuAD's JSON, or what ``records`` reads, with the fields ``question``, ``context``,
-    ``answers`` and, where there is one, ``id``; answers are left alone where they are not wanted, ``labelled=False``.
+    ``answers`` and, where there is one, ``id``. Answers are left alone where they are not wanted, ``labelled=False``,
+    and need not be there with ``labelled=None``; then an empty list of them says that there is no answer where other
+    questions of the same source have one, and nothing where none has.
+
+    A context is called by the ``document_id`` of its paragraph, else by the ``title`` of its article, which all of the
+    article's paragraphs share, else by its place, such as ``data[3].paragraphs[0]``; that of a row by the row's own
+    ``document_id``, ``document`` or ``title``, if it has one.
+
     Raises ``InputError`` with line and column, or with the path inside the JSON, where it is broken.
     """
     maker = _Maker(labelled)
     document = _document(source, maker.decoder)
     if document is None:
-        questions = [maker.question(row, row, where, needs_id=False) for where, row in records(source, progress)]
+        rows = records(source, progress)
+        questions = [maker.question(row, row, where, _name(row, maker.decoder)) for where, row in rows]
     else:
         questions = list(_squad_questions(document, source, maker))
     if not questions:
         raise InputError(f"{source} has no questions", "give a file with questions")
     maker.report(source, progress)
+    if any(question.answers for question in questions):
+        return [replace(one, impossible=True) if one.where in maker.empty else one for one in questions]
     return questions
 
 
 def unlabelled_question(record: Json, where: str) -> Question:
     """The question of a JSON object with ``question``, ``context`` and perhaps ``id``, which else is ``where``."""
-    maker = _Maker()
-    question, context = (maker.text(record, name, where) for name in ("question", "context"))
-    return Question(_id(record, where, needs_id=False), question, context)
+    maker = _Maker(labelled=False)
+    return maker.question(record, record, where, _name(record, maker.decoder))
+
+
+def unique_ids(questions: Iterable[Question], source: str) -> None:
+    """Raise ``InputError``, with the places of both, where two questions have the same id."""
+    places: dict[str, str] = {}
+    for number, question in enumerate(questions):
+        where = question.where or f"{source}, question {number}"
+        if question.id in places:
+            raise InputError(
+                f"{where} has the id {question.id!r}, as {places[question.id]} has", "give each question its own"
+            )
+        places[question.id] = where
+
+
+def holds_squad(source: str) -> bool:
+    """Whether a file that can be read is one of SQuAD's JSON, sound or not: an object with ``data``."""
+    try:
+        return _document(source, Decoder()) is not None
+    except InputError:
+        return False
 
 
 def locate(text: str, start: int, context: str) -> Answer:
@@ -79,26 +119,39 @@ def locate(text: str, start: int, context: str) -> Answer:
 class _Maker:
     """Makes questions of JSON objects, and counts where their answers were."""
 
-    labelled: bool = True
+    labelled: bool | None = True
     n_answers: int = 0
     n_moved: int = 0
     n_missing: int = 0
     decoder: Decoder = field(default_factory=Decoder)
+    empty: set[str] = field(default_factory=set)
+    """Where the questions are whose answers, which they need not have, are an empty list."""
 
-    def question(self, record: Json, passage: Json, where: str, *, needs_id: bool) -> Question:
+    def question(self, record: Json, passage: Json, where: str, document: str, *, needs_id: bool = False) -> Question:
         """The question of ``record``, on the context of ``passage``."""
         context = self.text(passage, "context", where)
-        if not self.labelled:
-            return Question(_id(record, where, needs_id=False), self.text(record, "question", where), context)
+        answers, impossible = self._gold(record, context, where)
+        name = _id(record, where, needs_id=needs_id)
+        return Question(name, self.text(record, "question", where), context, answers, impossible, document, where)
+
+    def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[Answer, ...], bool]:
+        """The gold answers, and whether it is one that there is none."""
+        if self.labelled is False:
+            return (), False
         impossible = record.get("is_impossible", False)
         if not isinstance(impossible, bool):
             raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false")
-        answers: tuple[Answer, ...] = ()
-        if not impossible:
-            pairs = _answers(_get(record, "answers", where), where)
-            answers = tuple(self._located(text, start, context, where) for text, start in pairs)
-        name = _id(record, where, needs_id=needs_id)
-        return Question(name, self.text(record, "question", where), context, answers, not answers)
+        if impossible:
+            return (), True
+        if self.labelled is None and record.get("answers") in (None, ""):  # a table has "" where nothing is known
+            return (), False
+        pairs = _answers(_get(record, "answers", where), where)
+        answers = tuple(self._located(text, start, context, where) for text, start in pairs)
+        if self.labelled is None and not answers:
+            if "is_impossible" not in record:
+                self.empty.add(where)
+            return (), False
+        return answers, not answers
 
     def text(self, record: Json, name: str, where: str) -> str:
         """A field that is a string, as a tokenizer takes it."""
@@ -115,8 +168,10 @@ class _Maker:
         return answer
 
     def report(self, source: str, progress: Progress) -> None:
-        """Say how many answers stood elsewhere."""
-        if self.n_moved or self.n_missing:
+        """Say how many answers stood elsewhere, or, where it does not matter where, how many are nowhere."""
+        if self.labelled is None and self.n_missing:
+            progress.note(f"{source}: of {self.n_answers:,} answers {self.n_missing:,} are not in their context")
+        if self.labelled and (self.n_moved or self.n_missing):
             progress.note(
                 f"{source}: of {self.n_answers:,} answers {self.n_moved:,} are not where answer_start says and were "
                 f"looked up nearby, {self.n_missing:,} are not in their context and are not trained on"
@@ -133,6 +188,8 @@ def _document(source: str, decoder: Decoder) -> Json | None:
         lines = decoder.lines(stream, source)
         number, first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
         if first.lstrip()[:1] != "{":
+            if first.strip():
+                _check_begin(first.strip(), lines, f"{source}, line {number}")
             return None
         try:
             row = json.loads(first)
@@ -145,11 +202,29 @@ def _document(source: str, decoder: Decoder) -> Json | None:
     return row if "data" in row else None
 
 
+def _check_begin(first: str, lines: Iterator[tuple[int, str]], where: str) -> None:
+    """Raise ``InputError`` where a file that begins with no object begins with no list of them either."""
+    if first[0] != "[":
+        raise InputError(f"{where} begins with {first[:20]!r}, which is no JSON object", _NEED)
+    entry = first[1:].lstrip() or next((line.strip() for _, line in lines if line.strip()), "")
+    if entry[:1] not in ("{", "]", ""):
+        raise InputError(f"{where} begins a list whose first entry is no object but {entry[:20]!r}", _NEED)
+
+
 def _squad_questions(document: Json, source: str, maker: _Maker) -> Iterator[Question]:
     for article, at_article in _items(document, "data", f"{source}: "):
         for passage, at_passage in _items(article, "paragraphs", f"{at_article}."):
+            names = (_name(passage, maker.decoder, "document_id"), _name(article, maker.decoder, "title"))
+            name = next(filter(None, names), at_passage.removeprefix(f"{source}: "))
             for record, where in _items(passage, "qas", f"{at_passage}."):
-                yield maker.question(record, passage, where, needs_id=True)
+                yield maker.question(record, passage, where, name, needs_id=maker.labelled is True)
+
+
+def _name(record: Json, decoder: Decoder, *fields: str) -> str:
+    """What a record calls its document, "" if nothing."""
+    values = (record.get(name) for name in fields or _DOCUMENTS)
+    found = next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
+    return decoder.without_surrogates(found, "")
 
 
 def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
