@@ -229,19 +229,6 @@ def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_p
         results(texts, other, source=text)
     with pytest.raises(InputError, match=r"labels O, B-.*I-Gene, .*has O, B-.*I-Gene, X"):
         results(ner, make(replace(NER, x_class=True), "x"), source=text)
-    with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task\.json"):
-        results(tiny_model(), source=text)
-    (ner / "manifest.json").write_text(
-        json.dumps({"stage": "finetune", "config": {}, "inputs": {}, "greenadapt": "0", "format": 0})
-    )
-    with pytest.raises(InputError, match="has format version 0"):
-        results(ner, source=text)
-    for content, message in (("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "is broken")):
-        (texts / "task.json").write_text(content)
-        with pytest.raises(InputError, match=message):
-            results(texts, source=text)
-    with pytest.raises(UsageError, match="--max-tokens is 0"):
-        PredictRequest(("x",), reading=ReadingOptions(max_tokens=0))
 
 
 def test_one_process_only(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
