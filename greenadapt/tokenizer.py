@@ -1,7 +1,8 @@
 """Both tokenizations of a text, the base model's and the expanded one, from one pass of the base tokenizer."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -17,6 +18,11 @@ from greenadapt.special_tokens import read_settings, special_ids
 
 BASE_FOLDER = "base_tokenizer"
 Text = str | Sequence[str]
+
+# Characters that a tokenizer is given at once: what it makes of them takes 150 times their memory.
+_AT_ONCE = 1 << 17
+# Where a text can be cut and has the same pieces: before a space between two words.
+_SPACE = re.compile(r"(?<=[0-9A-Za-z]) (?=[0-9A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -100,10 +106,9 @@ class DualTokenizer:
         zero-width character, an empty string) gets one ``[UNK]``, so that both views have all given words.
         """
         batch = _Batch([text if isinstance(text, str) else " ".join(text) for text in texts], texts)
-        base = batch.complete(_flatten(self.base.encode_batch(batch.texts, add_special_tokens=False)), self.special.unk)
+        base = batch.complete(_encode(self.base, batch.texts), self.special.unk)
         if self._greedy is not None:
-            encodings = self._greedy.encode_batch(batch.texts, add_special_tokens=False)
-            expanded = batch.complete(_flatten(encodings), self.special.unk)
+            expanded = batch.complete(_encode(self._greedy, batch.texts), self.special.unk)
         else:
             expanded = self._merge(base, batch)
         return [DualEncoding(*views) for views in zip(batch.split(base), batch.split(expanded), strict=True)]
@@ -143,6 +148,51 @@ class _Flat:
     spans: IntArray
     lines: IntArray
     given: IntArray
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A text, which of all it is, and its first character where it is but a part of that one."""
+
+    text: str
+    line: int
+    begin: int = 0
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Flat:
+    """The pieces of texts of any length."""
+    found = []
+    for parts in _at_once(tokenizer, texts):
+        pieces = _flatten(tokenizer.encode_batch([part.text for part in parts], add_special_tokens=False))
+        begins = np.array([part.begin for part in parts], np.int32)[pieces.lines]
+        lines = np.array([part.line for part in parts], np.int32)[pieces.lines]
+        found.append(replace(pieces, spans=pieces.spans + begins[:, None], lines=lines))
+    return _Flat(*(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(_Flat)))
+
+
+def _at_once(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[_Part]]:
+    """All texts, so many at a time that the tokenizer has about ``_AT_ONCE`` characters, long ones in parts."""
+    added = tokenizer.get_added_tokens_decoder().values()
+    tokens = (f"{'a ' if token.lstrip else ''}{token.content}{' a' if token.rstrip else ''}" for token in added)
+    can_cut = not any(map(_SPACE.search, tokens))  # a token that is added may hold such a space
+    parts: list[_Part] = []
+    n = 0
+    for line, text in enumerate(texts):
+        for part in _parts(text, line) if can_cut else [_Part(text, line)]:
+            parts.append(part)
+            n += len(part.text)
+            if n >= _AT_ONCE:
+                yield parts
+                parts, n = [], 0
+    yield parts
+
+
+def _parts(text: str, line: int) -> Iterator[_Part]:
+    begin = 0
+    while len(text) - begin > _AT_ONCE and (space := _SPACE.search(text, begin + _AT_ONCE)):
+        yield _Part(text[begin : space.start()], line, begin)
+        begin = space.start()
+    yield _Part(text[begin:], line, begin)
 
 
 def _flatten(encodings: list[Encoding]) -> _Flat:

@@ -1,7 +1,8 @@
 """Outputs by unit, in both views, against plain transformers on one input at a time."""
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.errors import ResourceError
+from greenadapt.errors import InputError, ResourceError
 from greenadapt.features import Feature, Views
 from greenadapt.training.inference import Inference, ViewOutputs, outputs, pooled
 from greenadapt.training.models import open_model
@@ -92,31 +93,107 @@ def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architectu
             np.testing.assert_allclose(array, task.view(features, one.n_units), atol=2e-6, rtol=0)
 
 
-def test_blocks_keep_the_order(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def equal(got: list[ViewOutputs], expected: list[ViewOutputs]) -> None:
+    for output, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(output.base, other.base, atol=2e-6, rtol=0)
+        np.testing.assert_allclose(output.expanded, other.expanded, atol=2e-6, rtol=0)
+
+
+@pytest.fixture(params=["in turn", "in the background"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is called by the thread that wants its outputs, and by another one, as on a GPU."""
+    if request.param == "in the background":
+        monkeypatch.setattr("greenadapt.training.inference._IN_BACKGROUND", ("cpu",))
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("block_pieces", [1, 50, 1000])
+def test_blocks_keep_the_order(task: Task, block_pieces: int) -> None:
     examples = [task.example() for _ in range(40)]
-    expected = [(output.base, output.expanded) for output in outputs(task.model, task.rows, examples, task.run)]
-    for name, size in (("_BLOCK_EXAMPLES", 7), ("_BLOCK_PIECES", 50)):
-        monkeypatch.setattr(f"greenadapt.training.inference.{name}", size)
-        got = [(output.base, output.expanded) for output in outputs(task.model, task.rows, examples, task.run)]
-        for pair, expected_pair in zip(got, expected, strict=True):
-            for array, other in zip(pair, expected_pair, strict=True):
-                np.testing.assert_allclose(array, other, atol=2e-6, rtol=0)
+    expected = list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1 << 20)))
+    equal(list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=block_pieces))), expected)
 
 
-def test_examples_are_read_as_they_are_needed(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.training.inference._BLOCK_EXAMPLES", 5)
-    n_read = 0
+def n_pieces(one: Views, *views: str) -> int:
+    return sum(len(feature) for view in views for feature in getattr(one, view))
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize(("pool", "views"), [("mean", ["base", "expanded"]), ("base", ["base"])])
+def test_examples_are_read_as_they_are_needed(task: Task, pool: str, views: list[str]) -> None:
+    read: list[int] = []
 
     def endless() -> Iterator[Views]:
-        nonlocal n_read
         while True:
-            n_read += 1
-            yield task.example()
+            one = task.example()
+            read.append(n_pieces(one, *views))
+            yield one
 
-    stream = outputs(task.model, task.rows, endless(), task.run)
-    for _ in range(11):
+    used: list[int] = []
+    with closing(outputs(task.model, task.rows, endless(), replace(task.run, pool=pool, block_pieces=200))) as stream:
+        for i, _ in zip(range(30), stream, strict=False):
+            used.append(read[i])
+    block = 200 + max(read)
+    # One block is used; one waits to go through the model and one is read, or in the background one more waits.
+    assert sum(read) < sum(used) + 4 * block
+
+
+def test_every_example_has_its_outputs_before_the_next_block(task: Task) -> None:
+    examples = [task.example() for _ in range(6)]
+    shapes = shapes_seen(task)
+    stream = outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1))
+    for n, (one, _) in enumerate(zip(examples, stream, strict=True)):
+        so_far = sum(len(each.base) + len(each.expanded) for each in examples[: n + 1])
+        assert sum(size for size, _ in shapes) == so_far, one
+
+
+def test_a_few_seconds_of_work_are_one_block_on_a_cpu(task: Task) -> None:
+    n = 200
+    long = [Views([task.feature(3)] * 9000, [task.feature(3)], 3) for _ in range(3)]
+    read = 0
+
+    def reading() -> Iterator[Views]:
+        nonlocal read
+        for one in long * n:
+            read += 1
+            yield one
+
+    with closing(outputs(task.model, task.rows, reading(), task.run)) as stream:
         next(stream)
-    assert n_read == 15
+    assert read <= 2 * -(-32768 // 9000)
+
+
+def threads() -> set[threading.Thread]:
+    """Those that work ahead."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("ahead")}
+
+
+@pytest.mark.usefixtures("either_way")
+def test_an_error_is_raised_after_all_that_was_before_it(task: Task) -> None:
+    examples = [task.example() for _ in range(5)]
+
+    def broken() -> Iterator[Views]:
+        yield from examples
+        raise InputError("line 6 is broken")
+
+    before = threads()
+    stream = outputs(task.model, task.rows, broken(), replace(task.run, block_pieces=1))
+    got = [next(stream) for _ in examples]
+    with pytest.raises(InputError, match="line 6 is broken"):
+        next(stream)
+    assert threads() <= before
+    equal(got, list(outputs(task.model, task.rows, examples, task.run)))
+
+
+@pytest.mark.usefixtures("either_way")
+def test_whoever_stops_early_leaves_no_thread(task: Task) -> None:
+    before = threads()
+    task.model.train()
+    with closing(outputs(task.model, task.rows, iter(task.example, None), replace(task.run, block_pieces=1))) as stream:
+        next(stream)
+        assert threads() - before
+    assert threads() <= before
+    assert task.model.training
 
 
 def shapes_seen(task: Task) -> list[tuple[int, int]]:
@@ -128,9 +205,9 @@ def shapes_seen(task: Task) -> list[tuple[int, int]]:
     return shapes
 
 
-@pytest.mark.parametrize("max_tokens", [1, 25, 60, 4096])
+@pytest.mark.parametrize("max_tokens", [1, 25, 60, 1024])
 def test_batches_have_at_most_so_many_pieces(task: Task, max_tokens: int) -> None:
-    examples = [task.example() for _ in range(20)]
+    examples = [task.example() for _ in range(12)]
     lengths = [len(feature) for one in examples for view in (one.base, one.expanded) for feature in view]
     shapes = shapes_seen(task)
     list(outputs(task.model, task.rows, examples, replace(task.run, max_tokens=max_tokens)))
@@ -138,7 +215,30 @@ def test_batches_have_at_most_so_many_pieces(task: Task, max_tokens: int) -> Non
     assert all(n * width <= max_tokens or n == 1 for n, width in shapes)
     widths = [width for _, width in shapes]
     assert widths == sorted(widths, reverse=True)
-    assert (len(shapes) == 1) == (max_tokens == 4096)
+    assert (len(shapes) == 1) == (max_tokens == 1024)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_cpu_computes_what_its_caches_hold(task: Task, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    shapes = shapes_seen(task)
+    list(outputs(task.model, task.rows, [task.example() for _ in range(200)], replace(task.run, max_tokens=1 << 20)))
+    assert len(shapes) > 1
+    assert all(512 * threads < n * width <= 1024 * threads for n, width in shapes[:-1])
+
+
+def test_a_mask_is_given_only_where_something_is_padded(task: Task) -> None:
+    masks: list[tuple[bool, bool]] = []
+
+    def see(_: object, __: object, named: dict[str, torch.Tensor]) -> None:
+        mask = named.get("attention_mask")
+        masks.append((mask is not None, bool((named["input_ids"] == task.pad).any())))
+        assert mask is None or torch.equal(mask == 0, named["input_ids"] == task.pad)
+
+    task.model.register_forward_pre_hook(see, with_kwargs=True)
+    list(outputs(task.model, task.rows, [task.example() for _ in range(40)], task.run))
+    assert all(has_mask == has_padding for has_mask, has_padding in masks)
+    assert {has_mask for has_mask, _ in masks} == {True, False}
 
 
 def test_equal_inputs_are_computed_once(task: Task) -> None:
@@ -218,14 +318,15 @@ def test_autocast(task: Task) -> None:
     assert 0 < np.abs(got[spoken] - expected[spoken]).max() < 0.05
 
 
-def test_a_model_with_streamed_rows(task: Task) -> None:
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("block_pieces", [1, 100, 1 << 20])
+def test_a_model_with_streamed_rows(task: Task, block_pieces: int) -> None:
     examples = [task.example() for _ in range(30)]
     few = Rows.of((), task.pad, [])
     model = open_model(task.checkpoint, task.head, {"num_labels": 3}, few, seed=1)
     streamed = StreamedRows(model, few, RowTable.of(task.checkpoint.embedding()))
-    got, expected = outputs(model, streamed, examples, task.run), outputs(task.model, task.rows, examples, task.run)
-    for output, other in zip(got, expected, strict=True):
-        np.testing.assert_allclose(output.expanded, other.expanded, atol=2e-6, rtol=0)
+    got = outputs(model, streamed, examples, replace(task.run, block_pieces=block_pieces))
+    equal(list(got), list(outputs(task.model, task.rows, examples, task.run)))
 
 
 def test_nothing_in_nothing_out(task: Task) -> None:
@@ -237,6 +338,7 @@ def test_nothing_in_nothing_out(task: Task) -> None:
     assert [len(output.base) for output in got] == [0, one.n_units, 0]
 
 
+@pytest.mark.usefixtures("either_way")
 def test_too_little_memory_names_the_option(task: Task) -> None:
     def fail(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 from greenadapt.added_words import AddedWords
 from greenadapt.base_vocabulary import BaseVocabulary
@@ -16,7 +16,7 @@ from greenadapt.bytelevel import from_byte_characters
 from greenadapt.corpus.splitter import load_tokenizer
 from greenadapt.errors import MissingError
 from greenadapt.new_entries import addable, new_entries, new_forms
-from greenadapt.tokenizer import DualTokenizer, Pieces
+from greenadapt.tokenizer import DualEncoding, DualTokenizer, Pieces
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 # What tokenizers disagree about: control characters, marks, zero width, ideographs, emoji, odd spaces, \w and not \w.
@@ -153,9 +153,72 @@ def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: l
 @given(texts=st.lists(TEXTS | st.lists(TEXTS, max_size=4), max_size=6))
 def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | list[str]]):
     for together, alone in zip(dual.encode_batch(texts), map(dual.encode, texts), strict=True):
-        for a, b in ((together.base, alone.base), (together.expanded, alone.expanded)):
-            for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.given, b.given)):
-                np.testing.assert_array_equal(one, other)
+        equal(together, alone)
+
+
+def equal(first: DualEncoding, second: DualEncoding) -> None:
+    for a, b in ((first.base, second.base), (first.expanded, second.expanded)):
+        for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.given, b.given)):
+            np.testing.assert_array_equal(one, other)
+
+
+LONG = st.lists(TEXTS | st.sampled_from(["heart", "a", "7 x", "in s  s", "tachycardia"]), max_size=12).map(" ".join)
+
+
+@settings(PATIENT, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(LONG | LONG.map(str.split), max_size=4), at_once=st.integers(1, 30))
+def test_a_text_in_parts_has_the_same_pieces(
+    dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch, texts: list[str | list[str]], at_once: int
+):
+    whole = dual.encode_batch(texts)
+    with monkeypatch.context() as patch:
+        patch.setattr("greenadapt.tokenizer._AT_ONCE", at_once)
+        for one, other in zip(dual.encode_batch(texts), whole, strict=True):
+            equal(one, other)
+
+
+def seen_by(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that the base tokenizer is given from now on."""
+    seen: list[str] = []
+
+    class Seen:
+        def encode_batch(self, texts: list[str], **options: bool) -> list[Encoding]:
+            seen.extend(texts)
+            return base.encode_batch(texts, **options)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(base, name)
+
+    base = dual.base
+    monkeypatch.setattr(dual, "base", Seen())
+    return seen
+
+
+def test_a_long_text_goes_through_in_parts(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch):
+    text = "heart tachycardia, in " * 20_000
+    seen = seen_by(dual, monkeypatch)
+    dual.encode(text)
+    assert "".join(seen) == text
+    assert len(seen) == 4
+    assert max(map(len, seen)) < (1 << 17) + 30
+
+
+@pytest.mark.parametrize("options", [{}, {"lstrip": True}, {"rstrip": True}])
+def test_an_added_token_is_not_cut(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
+):
+    tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
+    content = "zz" if options else "zz yy"
+    tokenizer.add_tokens([AddedToken(content, normalized=False, **options)])
+    save_tokenizer(tokenizer, tmp_path / "tokens", "BertTokenizer")
+    dual = DualTokenizer(tmp_path / "tokens", AddedWords.none(tokenizer.get_vocab_size()))
+    text = f"a heart {content} heart {content} heart x" * 3
+    whole = dual.encode(text)
+    assert tokenizer.token_to_id(content) in whole.base.ids
+    for at_once in range(1, 30):
+        with monkeypatch.context() as patch:
+            patch.setattr("greenadapt.tokenizer._AT_ONCE", at_once)
+            equal(dual.encode(text), whole)
 
 
 def test_spans_leave_out_the_space(dual: DualTokenizer):

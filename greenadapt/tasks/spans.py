@@ -75,13 +75,17 @@ def best_spans(units: IntArray, logits: Array, max_chars: int = 500) -> Iterator
     furthest = np.searchsorted(units[:, 1], units[:, 0] + max_chars, "right") - 1
     first = np.flatnonzero(np.isfinite(starts) & (furthest >= np.arange(len(units))))
     last = highest.within(first, furthest[first])
-    scores = starts[first] + highest.values[last]
-    is_span = np.isfinite(scores)
+    scores = -(starts[first] + highest.values[last])
+    order = np.argsort(scores, kind="stable")[: np.isfinite(scores).sum()]
     # Entries: negated logit, first word, last word, and the range of last words that it is the best of.
-    columns = (-scores, first, last, first, furthest[first])
-    heap = list(zip(*(column[is_span].tolist() for column in columns), strict=True))
-    heapq.heapify(heap)
-    while heap:
+    heap: list[tuple[float, int, int, int, int]] = []
+    n_seen = 0  # the best spans of so many first words are or were in the heap: all that may be the next one
+    while heap or n_seen < len(order):
+        while n_seen < len(order) and (not heap or scores[order[n_seen]] <= heap[0][0]):
+            i = order[n_seen]
+            begin = int(first[i])
+            heapq.heappush(heap, (float(scores[i]), begin, int(last[i]), begin, int(furthest[begin])))
+            n_seen += 1
         score, begin, end, low, high = heapq.heappop(heap)
         yield Span(begin, end, -score)
         for a, b in ((low, end - 1), (end + 1, high)):

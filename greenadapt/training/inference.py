@@ -1,7 +1,7 @@
 """A model's outputs for every unit of every example, in both tokenizations, streamed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,19 @@ from greenadapt.arrays import Array
 from greenadapt.config import Pool
 from greenadapt.features import Feature, Views
 from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
+from greenadapt.training.ahead import ahead
 from greenadapt.training.machine import too_large
 from greenadapt.training.models import takes_segments
 from greenadapt.training.rows import RowMap
 
-_BLOCK_EXAMPLES = 512
-_BLOCK_PIECES = 1 << 20
+_BLOCK_EXAMPLES = 4096
+_BLOCK_PIECES_CPU, _BLOCK_PIECES_GPU = 1 << 15, 1 << 20
+# What a CPU computes at once, for each of its threads: of more, less stays in its caches.
+_BATCH_PIECES_CPU = 1 << 10
+# The most that one block of memory may have for the C library to keep it when it is freed (see mallopt(3)), less a bit.
+_KEPT_BYTES = 31 << 20
+# Where the model's work is only started by what calls it, a thread of its own does so.
+_IN_BACKGROUND = ("cuda",)
 
 
 @dataclass(frozen=True)
@@ -25,12 +32,20 @@ class Inference:
     """How inputs go through a model."""
 
     max_tokens: int
-    """Pieces, padding included, that go through the model at once; one input at least."""
+    """Pieces, padding included, that go through the model at once at most, fewer on a CPU; one input at least."""
     pad_id: int
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Within what the model runs, such as accelerate's ``autocast``."""
     pool: Pool = "mean"
     """Which views are wanted: both for ``mean``."""
+    block_pieces: int | None = None
+    """Pieces of the examples whose outputs come together, one example at least; ``None``: a few seconds' work on a CPU,
+    and as many on a GPU as keep it busy."""
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of the views that are wanted."""
+        return ("base", "expanded") if self.pool == "mean" else (self.pool,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,60 +76,87 @@ def outputs(model: Any, row_map: RowMap, views: Iterable[Views], run: Inference)
     """Put examples through ``model``, in evaluation mode, and yield their outputs in order.
 
     Works block by block, however many examples there are; within a block inputs go through sorted by length, and
-    equal ones once. Raises ``ResourceError`` where they do not fit into the memory of a GPU.
+    equal ones once. While a block goes through, the next one is read from ``views``, in a thread; on a GPU a second
+    thread keeps the model at work while the outputs are used. Raises ``ResourceError`` where a batch does not fit into
+    the memory of a GPU.
     """
-    for block in _blocks(views):
-        was_training = model.training
-        model.eval()
-        try:
-            done = _block_outputs(model, row_map, block, run)
-        finally:
-            model.train(was_training)
-        yield from done
+    device = _device(model)
+    if device.type == "cpu":
+        _keep_memory()
+    with closing(ahead(_blocks(views, run, device))) as blocks:
+        started = _started(model, row_map, blocks, run)
+        with closing(ahead(started) if device.type in _IN_BACKGROUND else started) as running:
+            for block, logits in running:
+                yield from block.outputs(logits.arrays())
 
 
-def _blocks(views: Iterable[Views]) -> Iterator[list[Views]]:
-    block: list[Views] = []
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Examples that go through the model together."""
+
+    examples: list[Views]
+    inputs: list[Feature]
+    """The different inputs that they have."""
+    used: dict[str, list[list[int]]]
+    """View → which of ``inputs`` each example has, in order."""
+    ids: IntArray
+    """All that occur in an input, ascending, and that of the padding."""
+
+    @classmethod
+    def of(cls, examples: list[Views], run: Inference) -> "_Block":
+        """Find out which inputs are equal, so that one of them goes through."""
+        number: dict[tuple[bytes, bytes], int] = {}
+        inputs: list[Feature] = []
+
+        def numbers(features: Sequence[Feature]) -> list[int]:
+            """Which of the different inputs each feature is."""
+            found = []
+            for feature in features:
+                key = (feature.ids.tobytes(), feature.types.tobytes())
+                if key not in number:
+                    number[key] = len(inputs)
+                    inputs.append(feature)
+                found.append(number[key])
+            return found
+
+        used = {view: [numbers(getattr(one, view)) for one in examples] for view in run.views}
+        occurs = np.zeros(max([run.pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
+        occurs[run.pad_id] = True
+        for feature in inputs:
+            occurs[feature.ids] = True
+        return cls(examples, inputs, used, np.flatnonzero(occurs))
+
+    def outputs(self, logits: Sequence[Array]) -> list[ViewOutputs]:
+        """Those of each example, from those of each input."""
+        reduced = {
+            view: _reduce(
+                self.examples,
+                [getattr(one, view) for one in self.examples],
+                [[logits[i] for i in numbers] for numbers in each],
+            )
+            for view, each in self.used.items()
+        }
+        if len(reduced) == 2:
+            same = [a == b for a, b in zip(self.used["base"], self.used["expanded"], strict=True)]
+            pairs = zip(reduced["base"], reduced["expanded"], same, strict=True)
+            reduced["expanded"] = [a if is_same else b for a, b, is_same in pairs]
+        none = [None] * len(self.examples)
+        both = zip(reduced.get("base", none), reduced.get("expanded", none), strict=True)
+        return [ViewOutputs(*pair) for pair in both]
+
+
+def _blocks(views: Iterable[Views], run: Inference, device: torch.device) -> Iterator[_Block]:
+    most = run.block_pieces or (_BLOCK_PIECES_GPU if device.type == "cuda" else _BLOCK_PIECES_CPU)
+    examples: list[Views] = []
     n_pieces = 0
     for one in views:
-        block.append(one)
-        n_pieces += sum(map(len, one.base)) + sum(map(len, one.expanded))
-        if len(block) >= _BLOCK_EXAMPLES or n_pieces >= _BLOCK_PIECES:
-            yield block
-            block, n_pieces = [], 0
-    if block:
-        yield block
-
-
-def _block_outputs(model: Any, row_map: RowMap, block: Sequence[Views], run: Inference) -> list[ViewOutputs]:
-    number: dict[tuple[bytes, bytes], int] = {}
-    inputs: list[Feature] = []
-
-    def numbers(features: Sequence[Feature]) -> list[int]:
-        """Which of the distinct inputs each feature is."""
-        found = []
-        for feature in features:
-            key = (feature.ids.tobytes(), feature.types.tobytes())
-            if key not in number:
-                number[key] = len(inputs)
-                inputs.append(feature)
-            found.append(number[key])
-        return found
-
-    named = {"base": run.pool != "expanded", "expanded": run.pool != "base"}
-    chosen = {view: [numbers(getattr(one, view)) for one in block] for view, wanted in named.items() if wanted}
-    logits = _logits(model, row_map, inputs, run)
-    reduced = {
-        view: _reduce(block, [getattr(one, view) for one in block], [[logits[i] for i in used] for used in each])
-        for view, each in chosen.items()
-    }
-    if len(reduced) == 2:
-        same = [a == b for a, b in zip(chosen["base"], chosen["expanded"], strict=True)]
-        reduced["expanded"] = [
-            a if is_same else b for a, b, is_same in zip(reduced["base"], reduced["expanded"], same, strict=True)
-        ]
-    none = [None] * len(block)
-    return [ViewOutputs(*pair) for pair in zip(reduced.get("base", none), reduced.get("expanded", none), strict=True)]
+        examples.append(one)
+        n_pieces += sum(len(feature) for view in run.views for feature in getattr(one, view))
+        if len(examples) >= _BLOCK_EXAMPLES or n_pieces >= most:
+            yield _Block.of(examples, run)
+            examples, n_pieces = [], 0
+    if examples:
+        yield _Block.of(examples, run)
 
 
 def _reduce(block: Sequence[Views], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:
@@ -140,18 +182,75 @@ def _reduce(block: Sequence[Views], features: Sequence[Sequence[Feature]], logit
     return np.split(reduced, offsets[1:-1])
 
 
-def _logits(model: Any, row_map: RowMap, inputs: Sequence[Feature], run: Inference) -> list[Array]:
-    """The model's output for each input: (n, k) with an output a piece, (1, k) with one a text."""
-    logits: list[Array] = [np.zeros((0, 0), np.float32)] * len(inputs)
-    for batch in _batches([len(feature) for feature in inputs], run.max_tokens):
-        features = [inputs[i] for i in batch]
+@dataclass(frozen=True, eq=False)
+class _Logits:
+    """The model's output for each input of a block, which a GPU may still be computing."""
+
+    batches: list[list[int]]
+    """Which inputs went through together, the longest of them first."""
+    lengths: list[int]
+    """Of all inputs."""
+    values: torch.Tensor
+    """(total, k) float32 in the CPU's memory, batches end to end: of an input a row a piece, with padding, or one."""
+    done: Any
+    """``torch.cuda.Event`` after which they are there; ``None`` where they are."""
+
+    def arrays(self) -> list[Array]:
+        """Of each input: (n, k) with an output a piece, (1, k) with one a text."""
+        if self.done is not None:
+            self.done.synchronize()
+        values = self.values.numpy()
+        has_pieces = len(values) > len(self.lengths)
+        logits: list[Array] = [values[:0]] * len(self.lengths)
+        begin = 0
+        for batch in self.batches:
+            width = self.lengths[batch[0]] if has_pieces else 1
+            for i in batch:
+                logits[i] = values[begin : begin + (self.lengths[i] if has_pieces else 1)]
+                begin += width
+        return logits
+
+
+def _started(
+    model: Any, row_map: RowMap, blocks: Iterable[_Block], run: Inference
+) -> Generator[tuple[_Block, _Logits], None, None]:
+    for block in blocks:
+        was_training = model.training
+        model.eval()
         try:
-            rows = _forward(model, row_map, features, run)
-        except torch.cuda.OutOfMemoryError:
-            raise too_large(len(features), len(features[0]), run.max_tokens) from None
-        for i, feature, row in zip(batch, features, rows, strict=True):
-            logits[i] = row[: len(feature)]
-    return logits
+            logits = _start(model, row_map, block, run)
+        finally:
+            model.train(was_training)
+        yield block, logits
+
+
+def _start(model: Any, row_map: RowMap, block: _Block, run: Inference) -> _Logits:
+    """Put the inputs of a block through the model, without waiting for a GPU."""
+    row_of = np.zeros(block.ids[-1] + 1, np.int64)
+    row_of[block.ids] = row_map.compact(block.ids)
+    device, has_segments = _device(model), takes_segments(model)
+    lengths = [len(feature) for feature in block.inputs]
+    cached = _BATCH_PIECES_CPU * torch.get_num_threads() if device.type == "cpu" else run.max_tokens
+    batches = list(_batches(lengths, min(run.max_tokens, cached)))
+    n_rows = sum(len(batch) * lengths[batch[0]] for batch in batches)
+    # One array for all: many small ones would be strewn over the memory that each batch frees, and it would grow.
+    values, filled = torch.empty((0, 0)), 0
+    with torch.inference_mode(), run.autocast():
+        for batch in batches:
+            features = [block.inputs[i] for i in batch]
+            arrays = _arrays(features, row_of, run.pad_id, has_segments=has_segments)
+            try:
+                rows = _forward(model, arrays, device)
+            except torch.cuda.OutOfMemoryError:
+                raise too_large(len(features), len(features[0]), run.max_tokens) from None
+            if not filled:
+                n_rows = n_rows if rows.shape[1] == len(features[0]) else len(lengths)
+                values = torch.empty((n_rows, rows.shape[2]), pin_memory=device.type == "cuda")
+            rows = rows.flatten(0, 1)
+            values[filled : filled + len(rows)].copy_(rows, non_blocking=True)
+            filled += len(rows)
+    done = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+    return _Logits(batches, lengths, values, done)
 
 
 def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
@@ -166,28 +265,46 @@ def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _forward(model: Any, row_map: RowMap, features: Sequence[Feature], run: Inference) -> Array:
-    """(n_features, n, k) float32, or (n_features, 1, k)."""
-    device = next(model.parameters()).device
+def _arrays(features: Sequence[Feature], row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, IntArray]:
+    """What the model is called with, each (n_features, n) int64; ``row_of`` has the model's row of each id."""
     lengths = np.array([len(feature) for feature in features])
     is_piece = np.arange(lengths.max()) < lengths[:, None]
-    arrays = {
-        "input_ids": row_map.compact(_padded([feature.ids for feature in features], is_piece, run.pad_id)),
-        "attention_mask": is_piece.astype(np.int64),
-    }
-    if takes_segments(model):
+    arrays = {"input_ids": row_of[_padded([feature.ids for feature in features], is_piece, pad_id)]}
+    if not is_piece.all():  # without a mask a model need not look for padding in it, for which a GPU would stop
+        arrays["attention_mask"] = is_piece.astype(np.int64)
+    if has_segments:
         arrays["token_type_ids"] = _padded([feature.types for feature in features], is_piece, 0)
-    tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-    with torch.inference_mode(), run.autocast():
-        result = model(**tensors)
+    return arrays
+
+
+def _forward(model: Any, arrays: dict[str, IntArray], device: torch.device) -> torch.Tensor:
+    """(n_features, n, k) float32, or (n_features, 1, k), on ``device``."""
+    result = model(**{name: _moved(torch.from_numpy(array), device) for name, array in arrays.items()})
     if "start_logits" in result:
         logits = torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
     else:
         logits = result["logits"]
     if logits.ndim == 2:
         logits = logits[:, None]
-    array: Array = logits.float().cpu().numpy()
-    return array
+    return logits.float()
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """``tensor`` on ``device``, if it is a GPU without waiting for it, by way of pinned memory."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def _keep_memory() -> None:
+    """Have what one layer frees kept for the next one, in place of given back to the system and zeroed again.
+
+    glibc keeps blocks up to the size of the largest that was freed so far; elsewhere this does nothing.
+    """
+    torch.empty(_KEPT_BYTES, dtype=torch.uint8)
+
+
+def _device(model: Any) -> torch.device:
+    device: torch.device = next(model.parameters()).device
+    return device
 
 
 def _padded(arrays: Sequence[IntArray], is_piece: BoolArray, fill: int) -> IntArray:
