@@ -1,6 +1,6 @@
-"""How sure the difference between two models is, and how much of a gap it closes."""
+"""How sure a score and the difference between two models are, and how much of a gap it closes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,15 @@ from greenadapt.arrays import Array
 _BLOCK = 1 << 21
 """Draws that are held at once."""
 _LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A model's score, and the ends of its 95 % percentile interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,24 @@ class Difference:
     """Ends of the 95 % percentile interval of the difference."""
     share_positive: float
     """Share of the samples in which ours is the better one."""
+
+
+def interval(statistics: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0) -> Interval:
+    """Percentile bootstrap of one model's score over examples (Efron & Tibshirani 1993, section 13.3).
+
+    ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. Examples
+    that are no independent draws, such as questions on one text, are to be summed up before.
+
+    Raises ``ValueError`` where there is nothing to draw from.
+    """
+    if statistics.ndim != 2 or 0 in statistics.shape:
+        raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m)")
+    by_example = statistics.astype(np.float64, copy=False)
+    scores = np.empty(samples)
+    for block, counts in _draws(np.random.default_rng(seed), len(by_example), samples):
+        scores[block] = main_score(counts @ by_example)
+    low, high = _ends(scores)
+    return Interval(float(main_score(by_example.sum(axis=0))), low, high)
 
 
 def paired(
@@ -47,15 +74,12 @@ def paired(
     by_example = both.transpose(2, 0, 1, 3).reshape(n_examples, -1)
     random = np.random.default_rng(seed)
     differences = np.empty(samples)
-    step = max(1, _BLOCK // n_examples)
-    for begin in range(0, samples, step):
-        size = min(step, samples - begin)
-        sums = _counts(random, size, n_examples) @ by_example
-        of_model = main_score(sums.reshape(size, *both.shape[:2], -1))
-        weights = _counts(random, size, n_seeds) / n_seeds
-        differences[begin : begin + size] = (weights * (of_model[:, 0] - of_model[:, 1])).sum(axis=1)
+    for block, counts in _draws(random, n_examples, samples):
+        of_model = main_score((counts @ by_example).reshape(len(counts), *both.shape[:2], -1))
+        weights = _counts(random, len(counts), n_seeds) / n_seeds
+        differences[block] = (weights * (of_model[:, 0] - of_model[:, 1])).sum(axis=1)
     mean_ours, mean_theirs = main_score(both.sum(axis=2)).mean(axis=1).tolist()
-    low, high = np.quantile(differences, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
+    low, high = _ends(differences)
     share = float(np.mean(differences > 0))
     return Difference(mean_ours, mean_theirs, mean_ours - mean_theirs, low, high, share)
 
@@ -65,6 +89,20 @@ def gap_covered(base: float, ours: float, reference: float) -> float | None:
     al. 2020, section 5); ``None`` where the reference does not lead.
     """
     return (ours - base) / (reference - base) if reference > base else None
+
+
+def _draws(random: np.random.Generator, n: int, samples: int) -> Iterator[tuple[slice, Array]]:
+    """Which samples, and (size, ``n``) how often each of the ``n`` examples is in each of them, a block at a time."""
+    step = max(1, _BLOCK // n)
+    for begin in range(0, samples, step):
+        size = min(step, samples - begin)
+        yield slice(begin, begin + size), _counts(random, size, n)
+
+
+def _ends(scores: Array) -> tuple[float, float]:
+    """Ends of the percentile interval."""
+    low, high = np.quantile(scores, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
+    return low, high
 
 
 def _counts(random: np.random.Generator, size: int, n: int) -> "np.ndarray[Any, np.dtype[np.float64]]":

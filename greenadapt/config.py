@@ -1,6 +1,7 @@
 """One frozen dataclass a stage, validated on construction; the defaults of the whole program live here."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from greenadapt.errors import UsageError
@@ -257,6 +258,10 @@ class QaConfig:
         _check(1 <= self.top <= self.n_best, f"--top is {self.top}, must be from 1 to --n-best, {self.n_best}")
         chars = self.max_answer_chars
         _check(chars is None or chars >= 1, f"--max-answer-chars is {chars}, must be at least 1")
+        _check(
+            self.null_threshold is None or isfinite(self.null_threshold),
+            f"--null-threshold is {self.null_threshold}, must be a number",
+        )
         _check(
             self.null_threshold is None or self.no_answer is not False,
             "--null-threshold has no effect with --always-answer: leave out one of them",

@@ -1,4 +1,4 @@
-"""The paired bootstrap against scipy's, and against what it is by hand."""
+"""The bootstrap of a score and of a paired difference against scipy's, and against what it is by hand."""
 
 import tracemalloc
 
@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from greenadapt.arrays import Array
-from greenadapt.bootstrap import gap_covered, paired
+from greenadapt.bootstrap import gap_covered, interval, paired
 from greenadapt.tasks.scores import class_counts, macro_f1
 
 
@@ -27,6 +27,39 @@ def values() -> tuple[Array, Array]:
     difficulty = random.normal(size=300)
     ours, theirs = difficulty + random.normal(scale=0.5, size=(2, 4, 300))
     return ours + 0.05, theirs
+
+
+def test_an_interval_is_scipys_percentile_bootstrap(values: tuple[Array, Array]) -> None:
+    ours = np.exp(values[0][0])  # skewed: the interval is not symmetric
+    result = interval(with_ones(ours), mean, samples=20_000)
+    expected = stats.bootstrap(
+        (ours,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+    ).confidence_interval
+    width = expected.high - expected.low
+    assert result.value == pytest.approx(ours.mean())
+    assert result.low == pytest.approx(expected.low, abs=0.03 * width)
+    assert result.high == pytest.approx(expected.high, abs=0.03 * width)
+
+
+def test_an_interval_of_a_ratio_is_made_from_the_sums_of_each_sample() -> None:
+    random = np.random.default_rng(4)
+    statistics = np.stack([random.integers(1, 40, size=30), random.normal(size=30)], axis=1)  # texts of unlike lengths
+    result = interval(statistics, mean, samples=500, seed=6)
+    drawn = np.random.default_rng(6).integers(30, size=(500, 30))
+    by_hand = [float(mean(statistics[d].sum(axis=0))) for d in drawn]
+    assert result.value == pytest.approx(statistics[:, 1].sum() / statistics[:, 0].sum())
+    assert [result.low, result.high] == pytest.approx(np.percentile(by_hand, [2.5, 97.5]))
+
+
+def test_an_interval_has_draws_of_its_own_in_every_block(
+    values: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statistics = with_ones(values[0][0])
+    whole = interval(statistics, mean, samples=5000)
+    monkeypatch.setattr("greenadapt.bootstrap._BLOCK", 7 * 300)
+    blocks = interval(statistics, mean, samples=5000)
+    width = whole.high - whole.low
+    assert [blocks.low, blocks.high] == pytest.approx([whole.low, whole.high], abs=0.06 * width)
 
 
 def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> None:
@@ -122,6 +155,13 @@ def test_shapes_that_do_not_fit() -> None:
         paired(np.ones((1, 5, 2)), np.ones((2, 5, 2)), mean)
     with pytest.raises(ValueError, match="need the same"):
         paired(np.ones((1, 0, 2)), np.ones((1, 0, 2)), mean)
+
+
+def test_an_interval_needs_examples() -> None:
+    with pytest.raises(ValueError, match="need"):
+        interval(np.ones((0, 2)), mean)
+    with pytest.raises(ValueError, match="need"):
+        interval(np.ones((1, 5, 2)), mean)
 
 
 def test_the_share_of_the_gap() -> None:

@@ -91,6 +91,11 @@ def test_the_examples_run_as_they_stand(
         qa_file(Path(name), 4)
     with gzip.open("text.txt.gz", "wt") as file:
         file.write("virus in the heart\n")
+    tiny_model("BertForQuestionAnswering", name="squad-bert")
+    Path("paper.txt").write_text("the virus was isolated in the blood")
+    Path("papers").mkdir()
+    Path("papers/one.txt").write_text("tachycardia of the heart")
+    Path("q.jsonl").write_text('{"question": "what virus"}')
     for line in (line for kind, block in FENCES if not kind for line in block.splitlines()):
         words = shlex.split(line)
         if words[:1] == ["greenadapt"]:
@@ -115,10 +120,11 @@ def _run_snippets() -> None:
             assert "tachycardia" in names["tokenizer"].tokenize("tachycardia after myocarditis")
 
 
-def _keys(row: str) -> set[str]:
-    """The keys in a row of the table of JSON keys: those before its brackets and remarks."""
+def _keys(row: str, *, whole: bool = False) -> set[str]:
+    """The keys in a row of the table of JSON keys, without those in brackets: the ones before its remarks, or all."""
     line = next(line for line in README.splitlines() if line.startswith(f"| {row}"))
-    keys = re.sub(r"\([^)]*\)", "", line.split("|")[2]).split(";")[0]
+    keys = re.sub(r"\([^)]*\)", "", line.split("|")[2])
+    keys = keys if whole else keys.split(";")[0]
     return set(re.findall(r"`(\w+)`", keys))
 
 
@@ -154,3 +160,8 @@ def test_the_json_keys_are_those_of_the_table(
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
+    asked = qa_file(tmp_path / "qa.json", 2, impossible=True)
+    model = str(tiny_model("BertForQuestionAnswering", name="squad"))
+    rows = keys("qa", "--model", model, "--data", str(asked), "--no-answer", "--compare", model)
+    assert rows[:-1] == [_keys("`qa`, a line a question", whole=True)] * 2
+    assert rows[-1] == _keys("`qa`, the last line")

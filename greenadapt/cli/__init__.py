@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,20 @@ from typer.core import TyperGroup
 
 from greenadapt.errors import GreenadaptError
 
-_ORDER = ["adapt", "corpus", "w2v", "align", "expand", "neighbours", "export", "finetune", "predict", "cost", "demo"]
+_ORDER = [
+    "adapt",
+    "corpus",
+    "w2v",
+    "align",
+    "expand",
+    "neighbours",
+    "export",
+    "finetune",
+    "predict",
+    "qa",
+    "cost",
+    "demo",
+]
 
 
 class _Group(TyperGroup):
@@ -32,7 +46,7 @@ class _Group(TyperGroup):
         except MemoryError:
             _fail("not enough memory: lower --max-memory, --workers or --max-vocab", 1)
         except KeyboardInterrupt:
-            _fail("interrupted: finished stages are kept, and the same command goes on from there", 130)
+            _fail("interrupted: the same command goes on from finished stages and from what is under --out", 130)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands in the order of the work."""
@@ -81,4 +95,5 @@ def main() -> None:
     app()
 
 
-from greenadapt.cli import adapt, align, corpus, cost, demo, expand, export, finetune, neighbours, predict, w2v  # noqa: E402, F401
+for _command in _ORDER:  # each file adds its command to the app
+    import_module(f"{__name__}.{_command}")

@@ -117,8 +117,14 @@ class _Terminal:
             TaskProgressColumn(),
             TextColumn("{task.fields[facts]}"),
         ]
+        # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
         with RichProgress(
-            *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console
+            *columns,
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            redirect_stdout=sys.stdout.isatty(),
         ) as bars:
             task = bars.add_task(label, total=total, facts="")
             start = time.monotonic()

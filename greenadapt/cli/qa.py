@@ -1,0 +1,246 @@
+"""``greenadapt qa``."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed
+from greenadapt.config import QaConfig, WordUnit
+from greenadapt.config import RunConfig as Run
+from greenadapt.config import TrainConfig as Train
+from greenadapt.errors import ConflictError, MissingError, UsageError
+
+if TYPE_CHECKING:
+    from greenadapt.store import Result
+
+Json = dict[str, Any]
+_ASKED, _CHOSEN, _READ = "What is asked", "Which answers are told", "How the model reads"
+
+QaModel = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="What finetune --task qa wrote, or any extractive question answering model, adapted or "
+        "not: a folder or a hub id.", show_default=False,
+    ),
+]  # fmt: skip
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="Questions with their contexts: SQuAD's JSON, JSON lines, a CSV, a hub data set; "
+                 "scored where they have answers.", show_default=False, rich_help_panel=_ASKED),
+]  # fmt: skip
+Context = Annotated[
+    str | None,
+    typer.Option("--context", help="One document: a file of text or of a corpus format; - is standard input.",
+                 show_default=False, rich_help_panel=_ASKED),
+]  # fmt: skip
+Documents = Annotated[
+    list[str] | None,
+    typer.Option("--documents", help="Documents: a folder, a file or an archive, read as the corpus commands do; may "
+                 "be repeated.", show_default=False, rich_help_panel=_ASKED),
+]  # fmt: skip
+QuestionText = Annotated[
+    list[str] | None,
+    typer.Option("--question", "-q", help="A question on the documents; may be repeated.", show_default=False,
+                 rich_help_panel=_ASKED),
+]  # fmt: skip
+Questions = Annotated[
+    str | None,
+    typer.Option("--questions", help="Questions on the documents: JSON lines with question and perhaps id, or text, a "
+                 "question a line.", show_default=False, rich_help_panel=_ASKED),
+]  # fmt: skip
+Top = Annotated[int, typer.Option("--top", help="How many answers to each question are told.", rich_help_panel=_CHOSEN)]
+NBest = Annotated[
+    int, typer.Option("--n-best", help="How many spans share the probability.", rich_help_panel=_CHOSEN)
+]  # fmt: skip
+WordUnitOption = Annotated[
+    WordUnit | None,
+    typer.Option("--word-unit", help="An answer begins and ends at white space, or also at punctuation [default: as "
+                 "trained, else punct].", show_default=False, rich_help_panel=_CHOSEN),
+]  # fmt: skip
+MaxAnswerChars = Annotated[
+    int | None,
+    typer.Option("--max-answer-chars", help="Longest answer, in characters [default: as trained, else 500].",
+                 show_default=False, rich_help_panel=_CHOSEN),
+]  # fmt: skip
+NoAnswer = Annotated[
+    bool | None,
+    typer.Option("--no-answer/--always-answer", help="Whether that there is no answer may be told, as in SQuAD 2 "
+                 "[default: as trained, else always answer].", show_default=False, rich_help_panel=_CHOSEN),
+]  # fmt: skip
+NullThreshold = Annotated[
+    float | None,
+    typer.Option("--null-threshold", help="By how much the logit that there is no answer must be higher than the best "
+                 "answer's [default: 0].", show_default=False, rich_help_panel=_CHOSEN),
+]  # fmt: skip
+MaxLength = Annotated[
+    int | None,
+    typer.Option("--max-length", help="Pieces of a window [default: as trained, else all the model can read].",
+                 show_default=False, rich_help_panel=_READ),
+]  # fmt: skip
+Compare = Annotated[
+    str | None,
+    typer.Option("--compare", help="The model before it was adapted: shows its answers and scores beside those of "
+                 "either tokenization and of both.", show_default=False),
+]  # fmt: skip
+OutFolder = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Write answers.jsonl and scores.json into this folder; killed, the same command "
+                 "goes on from the last question.", show_default=False),
+]  # fmt: skip
+Predictions = Annotated[
+    Path | None,
+    typer.Option("--predictions", help="Also write one JSON object, id: answer, as SQuAD's scorer reads.",
+                 show_default=False),
+]  # fmt: skip
+NullOdds = Annotated[
+    Path | None,
+    typer.Option("--null-odds", help="Also write one JSON object, id: logit of no answer less that of the best answer, "
+                 "as the scorer of SQuAD 2 reads.", show_default=False),
+]  # fmt: skip
+
+
+@app.command()
+def qa(
+    model: QaModel,
+    data: Data = None,
+    context: Context = None,
+    documents: Documents = None,
+    question: QuestionText = None,
+    questions: Questions = None,
+    format: o.Format = None,  # noqa: A002  (the option's name)
+    field: o.Field = None,
+    top: Top = QaConfig.top,
+    n_best: NBest = QaConfig.n_best,
+    word_unit: WordUnitOption = None,
+    max_answer_chars: MaxAnswerChars = None,
+    no_answer: NoAnswer = None,
+    null_threshold: NullThreshold = None,
+    pool: PoolOption = None,
+    seed: Seed = None,
+    precision: PrecisionOption = Train.precision,
+    max_tokens: MaxTokens = Run.max_tokens,
+    max_length: MaxLength = None,
+    compare: Compare = None,
+    out: OutFolder = None,
+    predictions: Predictions = None,
+    null_odds: NullOdds = None,
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Answer questions in whole documents, read in windows, averaging both tokenizations word by word.
+
+    Writes JSON lines, a question a line, and after them one with the scores where there are gold answers; on a terminal
+    without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
+    """
+    if context is not None and documents:
+        raise UsageError("--context and --documents exclude each other", "give all files with --documents")
+    if data is not None and (format or field):
+        raise UsageError("--format and --field are about documents, and there is --data", "leave them out")
+    if out is None and force:
+        raise UsageError("--force replaces a result, and nothing is kept without --out", "leave it out")
+    for path in (predictions, null_odds):
+        _check_file(path)
+
+    from greenadapt.pipeline.inquiry import InquirySources
+    from greenadapt.pipeline.qa import Answering, QaRequest
+    from greenadapt.pipeline.qa import answer as write_answers
+    from greenadapt.pipeline.task_models import ReadingOptions
+
+    sources = InquirySources(
+        data,
+        tuple(documents or ([context] if context is not None else [])),
+        questions,
+        tuple(question or ()),
+        format,
+        tuple(field or InquirySources.fields),
+        single=context is not None,
+    )
+    config = QaConfig(top, n_best, word_unit, max_answer_chars, no_answer, null_threshold)
+    reading = ReadingOptions(pool, seed, precision, max_tokens, max_length)
+    request = QaRequest(model, sources, config, reading, compare, null_odds=null_odds is not None)
+    if out is not None:
+        from greenadapt.cli.session import make_session
+        from greenadapt.pipeline.qa import read_rows
+
+        result = write_answers(make_session(None, out=out, force=force), request)
+        _write_for_scorer(read_rows(result), predictions, null_odds)
+        _print_result(result, as_json=as_json)
+        return
+
+    from greenadapt.cli.console import make_progress, print_json
+
+    is_read = sys.stdout.isatty() and not as_json
+    answering = Answering(request, make_progress())
+    rows = _shown(answering.rows(), is_read=is_read)
+    _write_for_scorer(rows, predictions, null_odds)
+    summary = answering.summary()
+    if is_read:
+        _print_summary(summary)
+    elif summary:
+        print_json(summary)
+
+
+def _shown(rows: Iterator[Json], *, is_read: bool) -> Iterator[Json]:
+    """The rows again, each once it is printed."""
+    from greenadapt.cli.answers import print_view
+    from greenadapt.cli.console import print_json
+
+    for row in rows:
+        if is_read:
+            print_view(row)
+        else:
+            print_json(row)
+        sys.stdout.flush()
+        yield row
+
+
+def _print_result(result: "Result", *, as_json: bool) -> None:
+    from greenadapt.cli.console import print_json
+    from greenadapt.cli.session import describe, print_results
+    from greenadapt.pipeline.qa import read_summary
+
+    summary = read_summary(result)
+    if as_json:
+        print_json({**describe(result), **summary})
+        return
+    _print_summary(summary)
+    print_results([result], as_json=False)
+
+
+def _print_summary(summary: Json) -> None:
+    from greenadapt.cli.answers import print_summary
+
+    print_summary(summary)
+
+
+def _check_file(path: Path | None) -> None:
+    """Refuse a file that could not be written hours later."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ConflictError(f"{path} is a folder", "name a file in it")
+    if not path.parent.is_dir():
+        raise MissingError(f"{path}: there is no folder {path.parent}", "make it, or check the path")
+
+
+def _write_for_scorer(rows: Iterable[Json], predictions: Path | None, null_odds: Path | None) -> None:
+    """Go through all rows, and write what SQuAD's scorer reads."""
+    answers: dict[str, str] = {}
+    odds: dict[str, float] = {}
+    for row in rows:
+        if predictions is not None:
+            answers[row["id"]] = row["answer"]
+        if null_odds is not None:
+            sure = sys.float_info.max  # nothing else is possible, and the scorer needs a number
+            odds[row["id"]] = sure if row["null_odds"] is None else row["null_odds"]
+    for path, values in ((predictions, answers), (null_odds, odds)):
+        if path is not None:
+            part = path.with_name(f".{path.name}.part")
+            part.write_text(json.dumps(values, ensure_ascii=False) + "\n", "utf-8")
+            part.replace(path)

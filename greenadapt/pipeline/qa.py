@@ -1,0 +1,225 @@
+"""Answers to questions in whole documents, by a model that may be adapted without any fine-tuning."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from greenadapt.config import Pool, QaConfig
+from greenadapt.corpus.reading import STDIN
+from greenadapt.errors import UsageError
+from greenadapt.model import PretrainedModel, find_model
+from greenadapt.pipeline.finetune import require_torch, source_input
+from greenadapt.pipeline.inquiry import InquirySources, read_inquiry
+from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
+from greenadapt.pipeline.qa_scores import compare_rows, score_rows
+from greenadapt.pipeline.session import QA, Session, adapted_input, model_facts
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder, one_process
+from greenadapt.progress import Progress
+from greenadapt.store import Job, Json, Outcome, Result, write_json
+from greenadapt.tasks.answers import Found, ranked
+from greenadapt.tasks.squad import QuestionTask
+from greenadapt.tasks.squad_scores import score_answer
+from greenadapt.training.layout import ANSWERS, SCORES
+
+OURS, BASE_MODEL = "mean", "base_model"
+"""Names of the sets of answers: of the model itself, and of the one that it is compared with."""
+_JOURNAL = "lookups.part.jsonl"
+
+
+@dataclass(frozen=True)
+class QaRequest:
+    """What is asked, of which model, and which answers are told."""
+
+    model: str
+    """What ``finetune --task qa`` wrote, or any extractive model, adapted or not."""
+    sources: InquirySources
+    config: QaConfig = field(default_factory=QaConfig)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    compare: str | None = None
+    """The model before it was adapted."""
+    null_odds: bool = False
+    """Whether every row has to have ``null_odds``."""
+
+    def __post_init__(self) -> None:
+        if self.compare is not None and self.reading.pool is not None:
+            raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
+
+
+class Answering:
+    """Models opened, questions read: iterate over ``rows``, then look at ``summary``.
+
+    Raises ``MissingError`` or ``InputError`` where a model or a file is not what it should be.
+    """
+
+    def __init__(self, request: QaRequest, progress: Progress) -> None:
+        require_torch("answering questions")
+        one_process("qa")
+        self._request = request
+        self._progress = progress
+        given = {OURS: request.model, BASE_MODEL: request.compare}
+        self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
+        self.inquiry = read_inquiry(request.sources, progress)
+        self._golds = self.inquiry.golds()
+        self._scored: list[Json] = []
+        self._n_impossible: list[str] = []
+
+    def rows(self, journal: Path | None = None) -> Iterator[Json]:
+        """A row a question, in order, each as soon as it and those before it have been looked up everywhere.
+
+        With a ``journal``, what was looked up is kept there, and what is there already is not looked up again.
+        """
+        done = read_journal(journal)
+        readers = self._open()
+        left = self.inquiry.n_lookups - len(done)
+        unit = "questions" if self.inquiry.n_contexts == 1 else "lookups"
+        if done:
+            self._progress.note(f"{len(done):,} of {self.inquiry.n_lookups:,} {unit} are done already")
+        waiting = Waiting(self.inquiry, self._request.config.n_best)
+        for lookup in done.values():
+            waiting.add(lookup)
+        yield from map(self._row, waiting.complete())
+        with ExitStack() as stack:
+            bar = stack.enter_context(self._progress.bar("qa", left, unit))
+            kept = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
+            pending = (one for one in self.inquiry.lookups() if (one.id, one.document) not in done)
+            for lookup in looked_up(readers.values(), pending):
+                if kept is not None:
+                    kept.write(lookup.as_line())
+                    kept.flush()
+                waiting.add(lookup)
+                bar.advance(1)
+                yield from map(self._row, waiting.complete())
+        self._warn_impossible()
+
+    def summary(self) -> Json:
+        """``scores`` where questions have gold answers, and ``comparison`` with the base model; after all ``rows``."""
+        groups = [self.inquiry.asked[row["id"]].context for row in self._scored]
+        described: Json = {"scores": score_rows(self._scored, groups)} if self._golds else {}
+        if BASE_MODEL in self._models:
+            names = {name: model.found.name for name, model in self._models.items()}
+            described["comparison"] = compare_rows(self._scored, groups, names)
+        return described
+
+    def inputs(self) -> dict[str, Json]:
+        """All that decides the answers, for a manifest."""
+        models = {f"{name} model": adapted_input(model.found) for name, model in self._models.items()}
+        paths = self._request.sources.paths()
+        return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
+
+    def _open(self) -> dict[str, Reader]:
+        request = self._request
+        readers = {}
+        for name, model in self._models.items():
+            opened = OpenedModel.open(model.folder, request.reading)
+            sets: dict[str, Pool] = {name: opened.run.pool}
+            if request.compare is not None and name == OURS:
+                sets = {OURS: "mean"}
+                sets |= {"base": "base", "expanded": "expanded"} if opened.encoder.has_words else {}
+            readers[name] = Reader(opened, model.task, sets, request.config)
+        questions = {question.question: question.id for question in self.inquiry.asked.values()}
+        readers[OURS].warn_long(questions, self._progress)
+        return readers
+
+    def _row(self, lookup: Lookup) -> Json:
+        told = {name: self._ranked(name, found) for name, found in lookup.found.items()}
+        ours, found = told.pop(OURS), lookup.found[OURS]
+        question = self.inquiry.asked[lookup.id].question
+        row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
+        if found.null is not None:
+            row["null_odds"] = found.null - found.candidates[0].logit if found.candidates else None
+        row["answers"] = ours[: self._request.config.top]
+        if lookup.id in self._golds:
+            row["gold"] = self._golds[lookup.id]
+        if told:
+            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in told.items()}
+        if self._golds or told:
+            self._scored.append(row)
+        if row["logit"] is None:
+            self._n_impossible.append(lookup.id)
+        return row
+
+    def _ranked(self, name: str, found: Found) -> list[Json]:
+        model = self._models.get(name, self._models[OURS])  # the sets of one tokenization are of our model
+        return [one.candidate.as_located(one.score) for one in ranked(found, model.task.null_threshold)]
+
+    def _scored_answer(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
+        golds = self._golds.get(id)
+        return answer if golds is None else {**answer, **asdict(score_answer(answer["answer"], golds))}
+
+    def _warn_impossible(self) -> None:
+        if found := self._n_impossible:
+            self._progress.warn(
+                f"questions without any possible answer: {len(found):,}, such as {found[0]}; their context is empty, "
+                f"or its words have more than {self._models[OURS].task.max_answer_chars} characters"
+            )
+
+
+def answer(session: Session, request: QaRequest) -> Result:
+    """Write ``answers.jsonl``, a row a question, and ``scores.json`` into the session's ``out``.
+
+    Does nothing where that is done, and goes on from the last question where it was killed.
+    """
+    if STDIN in request.sources.paths():
+        raise UsageError("--out keeps what can be made again, and standard input is read once", "name a file")
+    answering = Answering(request, session.progress)
+    config: Json = {**asdict(request.config), **asdict(request.reading)}
+    del config["max_tokens"]
+    sources = request.sources
+    config |= {"asked": list(sources.asked), "format": sources.format, "fields": list(sources.fields)}
+    model = find_model(request.model)
+
+    def build(work: Path) -> Outcome:
+        part = work / f"{ANSWERS}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            for row in answering.rows(work / _JOURNAL):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        part.rename(work / ANSWERS)
+        write_json(work / SCORES, answering.summary())
+        (work / _JOURNAL).unlink()
+        counts = {"questions": len(answering.inquiry.asked), "documents": answering.inquiry.n_documents}
+        return Outcome(counts, {"model": model_facts(model)})
+
+    with session.locked(None, model.name):
+        return session.run(session.place("", model.name, QA), Job(QA, config, answering.inputs(), build, resumes=True))
+
+
+def read_rows(result: Result) -> Iterator[Json]:
+    """The rows of a result."""
+    with open(result.folder / ANSWERS, encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def read_summary(result: Result) -> Json:
+    """The summary of a result, see ``Answering.summary``."""
+    summary: Json = json.loads((result.folder / SCORES).read_text("utf-8"))
+    return summary
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model that is asked: where it lies, and how its answers are chosen, by its folder and by the request."""
+
+    found: PretrainedModel
+    folder: TaskFolder
+    task: QuestionTask
+
+    @classmethod
+    def find(cls, name: str, model: str, request: QaRequest) -> "_Model":
+        found, config = find_model(model), request.config
+        folder = TaskFolder.open_questions(found, request.reading.seed if name == OURS else None)
+        said = {
+            "word_unit": config.word_unit,
+            "max_answer_chars": config.max_answer_chars,
+            "has_null": config.no_answer,
+            "null_threshold": config.null_threshold,
+        }
+        trained: Any = folder.task
+        task: QuestionTask = replace(trained, **{name: value for name, value in said.items() if value is not None})
+        if name == OURS and not task.has_null:
+            wanted = {"--null-odds": request.null_odds, "--null-threshold": config.null_threshold is not None}
+            for option in (option for option, is_wanted in wanted.items() if is_wanted):
+                raise UsageError(f"{option}, but the model always answers", "give --no-answer")
+        return cls(found, replace(folder, task=task), task)

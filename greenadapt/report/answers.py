@@ -1,0 +1,213 @@
+"""Answers for people to read: each in its sentence, and tables of their scores and of how two models compare."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from greenadapt.report.score_tables import VIEWS, Table, figure, signed
+
+Json = dict[str, Any]
+NAMES = {"base_model": "the base model", **VIEWS}
+MEASURES = {"em": "EM", "f1": "F1", "substr": "substring"}
+PARTS = {"has_answer": "has answer", "no_answer": "no answer"}
+_FEWEST = 10  # questions, below which nothing is said of which model is better
+_MAX_CHARS = 200  # of an answer that stands alone
+
+_WHITE_SPACE = re.compile(r"\s+")
+# What a terminal takes as commands, what turns the direction of writing round, and what no encoding has.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Marked:
+    """One line: ``answer`` stands out from what is ``before`` and ``after`` it; ``label`` and ``note`` are about all of
+    it.
+    """
+
+    before: str
+    answer: str = ""
+    after: str = ""
+    note: str = ""
+    label: str = ""
+
+    def __str__(self) -> str:
+        note = f" ({self.note})" if self.note else ""
+        return f"{self.label}{self.before}{self.answer}{self.after}{note}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A question and the lines below it."""
+
+    question: str
+    lines: tuple[Marked, ...]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Questions to which two models have different answers."""
+
+    title: str
+    views: tuple[View, ...]
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, runs of white space as one space, without what a terminal would act on: control
+    characters, those that turn the direction of writing, and lone surrogates are U+FFFD.
+    """
+    return _UNPRINTABLE.sub("\ufffd", _WHITE_SPACE.sub(" ", text))
+
+
+def answer_view(row: Json) -> View:
+    """A question's line of output (with ``question``, the best answer and all of ``answers``): the best answer in its
+    sentence, the others alone, those of the models that it is ``compared`` with, and the gold answers.
+    """
+    lines = [_in_sentence(row), *(_alone("", answer) for answer in row["answers"][1:])]
+    compared = row.get("compared", {})
+    lines += [_alone(f"{NAMES[name]}: ", compared[name]) for name in NAMES if name in compared]
+    if "gold" in row:
+        gold = " | ".join(dict.fromkeys(_short(text) for text in row["gold"])) or "no answer"
+        lines.append(Marked("", gold, note=_measured(row), label="gold: "))
+    return View(printable(row["question"]), tuple(lines))
+
+
+def scores_table(scores: Json) -> Table:
+    """Each score with its interval, of all questions and of those with and without answer, in percent."""
+    parts = {"": scores, **{name: scores[part] for part, name in PARTS.items() if part in scores}}
+    rows = []
+    for name, part in parts.items():
+        for key, measure in MEASURES.items():
+            if key in part:
+                interval = _interval(part["intervals"][key], figure)
+                label = ", ".join(filter(None, (measure, name)))
+                rows.append([label, figure(part[key]), interval, f"{part['questions']:,}"])
+    return Table(f"Scores in percent: {_counted(scores)}", ["score", "percent", "95 % interval", "questions"], rows)
+
+
+def comparison_tables(comparison: Json) -> list[Table]:
+    """A table for each score: that of every model, its difference to the base model, and whether the interval of that
+    says which is better, or holds zero.
+
+    None where there are no gold answers.
+    """
+    models = comparison["models"]
+    names = _names(models)
+    tables = []
+    for key, measure in MEASURES.items():
+        rows = [
+            [name, figure(model[key]), _interval(model["intervals"][key], figure), *_difference(model, key, comparison)]
+            for name, model in zip(names, models, strict=True)
+            if key in model
+        ]
+        columns = ["answers of", measure, "95 % interval", "difference", "95 % interval", "which says"]
+        if rows:
+            tables.append(Table(f"{measure} in percent: {_counted(comparison)}", columns, rows))
+    return tables
+
+
+def changed_words(comparison: Json) -> str:
+    """How many answers differ from the base model's, in a sentence."""
+    n_questions = comparison["questions"] + comparison["unlabelled"]
+    told = f"{comparison['changed']:,} of {n_questions:,} answers differ from the base model's"
+    if "better" not in comparison:
+        return told
+    better, worse, equal = (f"{comparison[name]:,}" for name in ("better", "worse", "equal"))
+    return f"{told}: {better} better, {worse} worse, {equal} equal in F1"
+
+
+def changes(comparison: Json) -> list[Changes]:
+    """The questions that gained and lost most, or the first that changed; lists that have any."""
+    titles = {"best": "Largest gains in F1", "worst": "Largest losses in F1", "first": "The first that changed"}
+    name = _names(comparison["models"])[-1:]
+    return [
+        Changes(title, tuple(_changed(change, *name) for change in comparison[key]))
+        for key, title in titles.items()
+        if comparison.get(key)
+    ]
+
+
+def _in_sentence(row: Json) -> Marked:
+    if row["start"] is None:
+        return _alone("", row)
+    start, end = (row[name] - row["sentence_start"] for name in ("start", "end"))
+    sentence = row["sentence"]
+    before, answer, after = map(printable, (sentence[:start], sentence[start:end], sentence[end:]))
+    return Marked(before, answer, after, _told(row))
+
+
+def _alone(label: str, answer: Json) -> Marked:
+    """An answer without its sentence; with its scores where it has any."""
+    text = "no answer" if answer["start"] is None else _short(answer["answer"])
+    note = ", ".join(filter(None, (_told(answer), _measured(answer) if label else "")))
+    return Marked("", text, note=note, label=label)
+
+
+def _told(answer: Json) -> str:
+    """How likely an answer is, and where it stands."""
+    if answer["logit"] is None:
+        return "there is nothing to choose from"
+    return ", ".join(filter(None, (f"{100 * answer['score']:.0f} %", printable(answer.get("document", "")))))
+
+
+def _measured(answer: Json) -> str:
+    return f"F1 {figure(answer['f1'])}" if "f1" in answer else ""
+
+
+def _changed(change: Json, name: str) -> View:
+    answers = {"gold: ": " | ".join(change["gold"])} if "gold" in change else {}
+    answers |= {f"{NAMES['base_model']}: ": change["base_model"], f"{name}: ": change["mean"]}
+    lines = tuple(Marked("", _short(text) or "no answer", label=label) for label, text in answers.items())
+    gain = [f"F1 {signed(change['gain'])}"] if "gain" in change else []
+    return View(f"{printable(change['question'])} ({', '.join([printable(change['id']), *gain])})", lines)
+
+
+def _names(models: list[Json]) -> list[str]:
+    """What each model's answers are called: where there is one tokenization, by the model."""
+    if any(model["name"] == "expanded" for model in models):
+        return [NAMES[model["name"]] for model in models]
+    return [NAMES["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models]
+
+
+def _counted(scores: Json) -> str:
+    """How many questions on how many contexts, and what the intervals are from."""
+    told = f"{_number(scores['questions'], 'question')} on {_number(scores['contexts'], 'context')}"
+    if scores["unlabelled"]:
+        told += f", {scores['unlabelled']:,} more without gold answer"
+    if scores.get("resampled") == "contexts":
+        told += "; contexts resampled"
+    elif "resampled" in scores:
+        told += "; questions resampled, too few contexts to tell how these differ"
+    return told
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _difference(model: Json, key: str, comparison: Json) -> list[str]:
+    """Difference, interval and what it says; nothing for the base model."""
+    if "differences" not in model:
+        return ["", "", ""]
+    found = model["differences"][key]
+    if comparison["questions"] < _FEWEST:
+        verdict = "too few questions"
+    elif found["low"] <= 0 <= found["high"]:
+        verdict = "holds zero"
+    else:
+        verdict = "better" if found["difference"] > 0 else "worse"
+    return [signed(found["difference"]), _interval([found["low"], found["high"]], signed), verdict]
+
+
+def _interval(ends: list[float], written: Callable[[float | None], str]) -> str:
+    low, high = ends
+    return f"{written(low)} to {written(high)}"
+
+
+def _short(text: str) -> str:
+    """An answer on one line, its middle left out where it is long."""
+    line = printable(text).strip()
+    if len(line) <= _MAX_CHARS:
+        return line
+    half = _MAX_CHARS // 2
+    return f"{line[:half].rsplit(' ', 1)[0]} … {line[-half:].split(' ', 1)[-1]}"
