@@ -2,6 +2,7 @@
 
 raw text ──corpus──▶ words ──w2v──▶ word vectors ──align──▶ linear map ──expand──▶ adapted model folder
 adapted model folder ──finetune──▶ task model folder ──predict──▶ labels, entities, answers
+question answering model, adapted or not ──qa──▶ answers in whole documents
 
 Each stage reads a folder and writes a folder (``pipeline``); each algorithm works on arrays and knows no workspace
 (``w2v``, ``align``, ``expand``). ``tokenizer.DualTokenizer`` gives both views of a text: the base wordpieces, and

@@ -22,7 +22,7 @@ Text = str | Sequence[str]
 # Characters that a tokenizer is given at once: what it makes of them takes 150 times their memory.
 _AT_ONCE = 1 << 17
 # Where a text can be cut and has the same pieces: before a space between two words.
-_SPACE = re.compile(r"(?<=[0-9A-Za-z]) (?=[0-9A-Za-z])")
+_SPACE = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,8 @@ def _at_once(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[_Part]]:
     """All texts, so many at a time that the tokenizer has about ``_AT_ONCE`` characters, long ones in parts."""
     added = tokenizer.get_added_tokens_decoder().values()
     tokens = (f"{'a ' if token.lstrip else ''}{token.content}{' a' if token.rstrip else ''}" for token in added)
-    can_cut = not any(map(_SPACE.search, tokens))  # a token that is added may hold such a space
+    is_long = max(map(len, texts), default=0) > _AT_ONCE
+    can_cut = is_long and not any(map(_SPACE.search, tokens))  # a token that is added may hold such a space
     parts: list[_Part] = []
     n = 0
     for line, text in enumerate(texts):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from greenadapt.tasks.answers import Candidate, Found, merged, ranked
+from greenadapt.tasks.answers import Candidate, Found, ranked, together
 
 LOGITS = st.lists(st.floats(-50, 50), max_size=30)
 
@@ -55,21 +55,21 @@ def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold:
 @given(st.lists(LOGITS, min_size=1, max_size=5), st.integers(1, 8))
 def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(each: list[list[float]], n_best: int) -> None:
     parts = [found(logits, None, f"document {i} ") for i, logits in enumerate(each)]
-    together = merged(parts, n_best)
+    at_once = together(parts, n_best)
     every = [(logit, i) for i, logits in enumerate(each) for logit in sorted(logits, reverse=True)]
     every.sort(key=lambda pair: -pair[0])
-    assert [(one.logit, one.document) for one in together.candidates] == [
+    assert [(one.logit, one.document) for one in at_once.candidates] == [
         (logit, f"document {i} ") for logit, i in every[:n_best]
     ]
     one_by_one = Found(())
     for part in parts:
-        one_by_one = merged([one_by_one, part], n_best)
-    assert one_by_one == together
+        one_by_one = together([one_by_one, part], n_best)
+    assert one_by_one == at_once
 
 
 def test_there_is_no_answer_only_where_every_context_says_so() -> None:
-    assert merged([found([1.0], 5.0), found([0.0], -2.0), found([2.0])]).null == -2.0
-    assert merged([found([1.0]), found([2.0])]).null is None
+    assert together([found([1.0], 5.0), found([0.0], -2.0), found([2.0])], 9).null == -2.0
+    assert together([found([1.0]), found([2.0])], 9).null is None
 
 
 def test_as_json() -> None:

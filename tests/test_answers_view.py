@@ -26,6 +26,11 @@ NAMES = {"base_model": "bert", "mean": "green-bert"}
 CONTEXT = "MERS is a disease.\nMERS-CoV was first isolated in\nsputum from Jeddah in 2012. It is in camels."
 
 
+def plain(line: Marked) -> str:
+    note = f" ({line.note})" if line.note else ""
+    return f"{line.label}{line.before}{line.answer}{line.after}{note}"
+
+
 def told(text: str, score: float, context: str = CONTEXT, document: str = "paper.txt") -> Json:
     if not text:
         where: Json = {"start": None, "end": None, "sentence": "", "sentence_start": None}
@@ -46,7 +51,7 @@ def row(*answers: Json, gold: list[str] | None = None, **compared: Json) -> Json
 
 
 def lines(of: Json) -> list[str]:
-    return [str(line) for line in answer_view(of).lines]
+    return [plain(line) for line in answer_view(of).lines]
 
 
 def test_the_answer_is_marked_in_its_sentence() -> None:
@@ -228,7 +233,7 @@ def test_what_changed_is_said_and_listed() -> None:
     best, worst = changes(comparison)
     assert (best.title, worst.title) == ("Largest gains in F1", "Largest losses in F1")
     assert best.views[0].question == "When was it isolated? (q1, F1 +100.00)"
-    assert [str(line) for line in best.views[0].lines] == [
+    assert [plain(line) for line in best.views[0].lines] == [
         "gold: 2012",
         "the base model: in camels",
         "both tokenizers, averaged: 2012",
@@ -245,7 +250,7 @@ def test_without_gold_answers_the_first_that_changed_are_listed() -> None:
     (first,) = changes(comparison)
     assert first.title == "The first that changed"
     assert [view.question for view in first.views] == [f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)]
-    assert [str(line) for line in first.views[0].lines] == [
+    assert [plain(line) for line in first.views[0].lines] == [
         "the base model: 2012",
         "both tokenizers, averaged: sputum",
     ]

@@ -382,3 +382,22 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
     assert refused.exit_code == 2
     assert "--null-odds, but the model always answers: give --no-answer" in last_line(refused)
     assert (tmp_path / "odds.json").read_text() == "kept"
+
+
+def test_files_for_the_scorer_overwrite_nothing_that_is_read(run: Run, model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 2)
+    before = data.read_bytes()
+    for options in (("--predictions", data), ("--no-answer", "--predictions", "x.json", "--null-odds", "./x.json")):
+        assert "is given twice: name another file" in last_line(run("-m", model, "--data", data, *options, code=2))
+    assert data.read_bytes() == before
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_an_id_does_not_reach_the_terminal_as_a_command(run: Run, model: Path, tmp_path: Path) -> None:
+    record = {"id": "\x1b]0;owned\x07", "question": "what", "context": ""}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    done = run("-m", model, "--data", "a.jsonl", "--json")
+    assert "such as \ufffd]0;owned\ufffd;" in done.stderr
+    (tmp_path / "b.jsonl").write_text(json.dumps({"quest\x1b[2Jion": "what"}))
+    refused = run("-m", model, "--data", "b.jsonl", code=1)
+    assert "\x1b" not in refused.stderr

@@ -1,6 +1,6 @@
 import pytest
 
-from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, TaskConfig, W2VConfig
+from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, QaConfig, TaskConfig, W2VConfig
 from greenadapt.errors import UsageError
 
 
@@ -29,6 +29,11 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: AlignConfig(seed=-1), "--seed is -1"),
         (lambda: W2VConfig(ns_exponent=200), "--ns-exponent is 200"),
         (lambda: ExpandConfig(max_words=0), "--max-words is 0"),
+        (lambda: QaConfig(top=21), "--top is 21, must be from 1 to --n-best, 20"),
+        (lambda: QaConfig(n_best=0), "--n-best is 0"),
+        (lambda: QaConfig(max_answer_chars=0), "--max-answer-chars is 0"),
+        (lambda: QaConfig(no_answer=False, null_threshold=1.0), "--null-threshold has no effect"),
+        (lambda: QaConfig(null_threshold=float("nan")), "--null-threshold is nan"),
         (lambda: ExpandConfig(blend=1.5), "--blend is 1.5"),
         (
             lambda: ExpandConfig(oov="greedy", restrict_to=("a",)),

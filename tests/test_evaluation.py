@@ -13,8 +13,8 @@ from greenadapt.features import Encoder, Views
 from greenadapt.progress import Silent
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.sentences import Sentence
+from greenadapt.training.blocks import ViewOutputs
 from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
-from greenadapt.training.inference import ViewOutputs
 from tests.small_tasks import TinyModel, adapted
 
 TASK = NerTask(("O", "B-X", "I-X"))

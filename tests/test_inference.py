@@ -17,7 +17,8 @@ from hypothesis.extra.numpy import arrays
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.features import Feature, Views
-from greenadapt.training.inference import Inference, ViewOutputs, outputs, pooled
+from greenadapt.training.blocks import ViewOutputs
+from greenadapt.training.inference import Inference, outputs, pooled
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 

@@ -56,7 +56,7 @@ def test_questions_on_one_context_are_looked_up_together_and_answered_in_order(t
     assert [(one.id, one.question, one.context) for one in found.lookups()] == [
         (str(i), f"q{i}", contexts[i]) for i in (0, 2, 5, 1, 4, 3)
     ]
-    assert (found.n_contexts, found.n_lookups) == (1, 6)
+    assert (found.n_each, found.n_lookups) == (1, 6)
     assert [*found.lookups()] == [*found.lookups()]  # as often as they are wanted
 
 
@@ -79,7 +79,7 @@ def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
         ("3", "who", ""),  # asked twice, answered twice
     ]
     assert asked_of(found) == [(str(i), name) for name in two for i in (1, 2, 3)]
-    assert (found.n_contexts, found.n_lookups) == (2, 6)
+    assert (found.n_each, found.n_contexts, found.n_lookups) == (2, 2, 6)
     each = [*found.lookups()]
     assert [one.context for one in each[::3]] == ["of bats\n\n of mice", "of camels"]  # verbatim
     assert each[0].context is each[1].context  # so that it is tokenized once
@@ -156,3 +156,29 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     assert len([*found.lookups()]) == 2
     assert [line for line in notes.lines if "no text" in line] == [f"{rows}: 1 documents have no text and are left out"]
     assert len(notes.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "either questions with their contexts, or documents"),
+        ({"data": "x", "documents": ("y",)}, "either questions with their contexts, or documents"),
+        ({"data": "x", "asked": ("y",)}, "--data has its own questions"),
+        ({"data": "-"}, "not read from a pipe"),
+        ({"documents": ("x",)}, "either --question TEXT or --questions FILE"),
+        ({"documents": ("x",), "asked": ("y",), "questions": "z"}, "either --question TEXT or --questions FILE"),
+        ({"documents": ("-",), "questions": "-"}, "standard input is given twice"),
+        ({"documents": ("",), "asked": ("y",)}, "a path is empty"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        InquirySources(**given)
+
+
+def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:
+    assert [one.question for one in inquiry(documents=two, asked=("wh\udcff",)).asked.values()] == ["wh\ufffd"]
+    data = tmp_path / "data.json"
+    qas = [{"id": "a\ud800", "question": "who"}]
+    data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "bats", "qas": qas}]}]}))
+    assert [*inquiry(data=str(data)).asked] == ["a\ufffd"]

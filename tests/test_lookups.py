@@ -17,7 +17,7 @@ from greenadapt.pipeline.inquiry import Inquiry, InquirySources, read_inquiry
 from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.answers import Candidate, Found, merged
+from greenadapt.tasks.answers import Candidate, Found, together
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_files import Question
 from tests.conftest import Notes
@@ -42,9 +42,9 @@ def journal(tmp_path: Path) -> Path:
 def test_the_journal_holds_all_that_was_found(journal: Path) -> None:
     before = journal.read_bytes()
     assert before.count(b"\n") == 3
-    assert read_journal(journal) == {(one.id, one.document): one for one in LOOKUPS}
+    assert [*read_journal(journal)] == LOOKUPS
     assert journal.read_bytes() == before
-    assert read_journal(journal.with_name("none")) == read_journal(None) == {}
+    assert [*read_journal(journal.with_name("none"))] == [*read_journal(None)] == []
     assert not journal.with_name("none").exists()
 
 
@@ -55,11 +55,11 @@ def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPa
     n %= len(whole) + 1
     path.write_bytes(whole[:n])
     n_sound = whole[:n].count(b"\n")
-    assert [*read_journal(path).values()] == LOOKUPS[:n_sound]
+    assert [*read_journal(path)] == LOOKUPS[:n_sound]
     assert path.read_bytes() == b"".join(line + b"\n" for line in whole.split(b"\n")[:n_sound])
     with open(path, "a") as file:
         file.writelines(one.as_line() for one in LOOKUPS[n_sound:])
-    assert [*read_journal(path).values()] == LOOKUPS
+    assert [*read_journal(path)] == LOOKUPS
 
 
 class Portions:
@@ -142,7 +142,7 @@ def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_n
     for one in told:
         for model, found in one.found.items():
             parts = [each.found[model] for each in arrive if each.id == one.id]
-            assert found == merged(parts, 5)
+            assert found == together(parts, 5)
             assert found.null == (0.0 if has_null else None)
             assert len(found.candidates) == (min(5, 3 * m) if model == "mean" else 0)
     assert [*waiting.complete()] == []

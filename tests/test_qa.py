@@ -1,6 +1,7 @@
 """Questions answered in whole documents: from files to rows, and what is kept of a run that was killed."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from greenadapt.config import QaConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
@@ -171,6 +173,14 @@ def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
         request(model, data, compare=str(base), reading=ReadingOptions("base"))
 
 
+def test_the_mean_is_compared_whatever_was_trained(model: Path, tmp_path: Path) -> None:
+    data, base = qa_file(tmp_path / "data.json", 3), str(model.parent / "base")
+    rows = rows_of(request(model, data, compare=base))
+    (model / "task.json").write_text(json.dumps({"task": "qa", "pool": "expanded"}))
+    assert rows_of(request(model, data, compare=base)) == rows
+    (model / "task.json").unlink()
+
+
 class Killed(BaseException):
     pass
 
@@ -227,6 +237,9 @@ def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, docu
         answer(here, replace(asked, config=QaConfig(top=2)))
     (documents / "0.txt").write_text("the virus")
     assert answer(here, asked).fresh
+    (model / "task.json").write_text(json.dumps({"task": "qa", "max_answer_chars": 9}))
+    assert answer(here, asked).fresh
+    assert not answer(here, asked).fresh
     piped = replace(asked, sources=InquirySources(documents=("-",), asked=("what",)))
     with pytest.raises(UsageError, match="standard input is read once"):
         answer(session(tmp_path, "piped"), piped)
@@ -305,24 +318,70 @@ def test_an_expanded_model_stays_what_it_was_trained_for(tiny_model: TinyModel, 
     assert all("null_odds" in row for row in rows)
 
 
-def test_what_contradicts_itself_is_refused() -> None:
-    for changes, message in (
-        ({}, "either questions with their contexts, or documents"),
-        ({"data": "x", "documents": ("y",)}, "either questions with their contexts, or documents"),
-        ({"data": "x", "asked": ("y",)}, "--data has its own questions"),
-        ({"documents": ("x",)}, "either --question TEXT or --questions FILE"),
-        ({"documents": ("x",), "asked": ("y",), "questions": "z"}, "either --question TEXT or --questions FILE"),
-        ({"data": "-"}, "not read from standard input"),
-        ({"documents": ("-",), "questions": "-"}, "standard input is given twice"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            InquirySources(**changes)
-    for config, message in (
-        ({"top": 21}, "--top is 21, must be from 1 to --n-best, 20"),
-        ({"n_best": 0}, "--n-best is 0"),
-        ({"max_answer_chars": 0}, "--max-answer-chars is 0"),
-        ({"no_answer": False, "null_threshold": 1.0}, "--null-threshold has no effect"),
-        ({"null_threshold": float("nan")}, "--null-threshold is nan"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            QaConfig(**config)
+def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> None:
+    def piped(text: str) -> str:
+        end, begin = os.pipe()
+        os.write(begin, text.encode())
+        os.close(begin)
+        return f"/dev/fd/{end}"
+
+    text = (documents / "0.txt").read_text()
+    [expected] = rows_of(request(model, sources=InquirySources(documents=(str(documents / "0.txt"),), asked=("who",))))
+    [row] = rows_of(request(model, sources=InquirySources(documents=(piped(text),), asked=("who",), format="text")))
+    assert (row["answer"], row["start"]) == (expected["answer"], expected["start"])
+    rows = rows_of(request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who\nwhat\n"))))
+    assert [one["question"] for one in rows] == ["who", "what"]
+    with pytest.raises(UsageError, match="not read from a pipe"):
+        InquirySources(piped("{}"))
+    kept = request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who")))
+    with pytest.raises(UsageError, match=r"--out keeps what can be made again, and /dev/fd/\d+ is read once"):
+        answer(session(tmp_path, "piped"), kept)
+
+
+def test_a_damaged_journal_is_cut_off_there(model: Path, tmp_path: Path) -> None:
+    asked = request(model, qa_file(tmp_path / "data.json", 6))
+    with pytest.raises(Killed):
+        answer(replace(session(tmp_path, "killed"), progress=Interrupted(4)), asked)
+    [journal] = tmp_path.glob(".killed.work/lookups*")
+    whole = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*whole[:2], b"\0" * 20 + whole[2][20:], *whole[3:]]))
+    again = Interrupted(0)
+    result = answer(replace(session(tmp_path, "killed"), progress=again), asked)
+    assert again.total == 4
+    assert [row["id"] for row in read_rows(result)] == [str(i) for i in range(6)]
+
+
+def test_other_spellings_of_a_path_are_other_names(
+    model: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Killed):
+        answer(
+            replace(session(tmp_path, "run"), progress=Interrupted(2)),
+            request(model, sources=of_documents(Path("documents"))),
+        )
+    result = answer(session(tmp_path, "run"), request(model, sources=of_documents(documents)))
+    assert {row["document"].startswith(str(documents)) for row in read_rows(result)} == {True}
+
+
+def test_answers_are_not_written_among_the_documents(model: Path, documents: Path) -> None:
+    with pytest.raises(UsageError, match=r"--out .*run lies in the documents, .*: write elsewhere"):
+        answer(session(documents, "run"), request(model, sources=of_documents(documents)))
+
+
+def test_a_model_that_cannot_be_opened_leaves_nothing(model: Path, documents: Path, tmp_path: Path) -> None:
+    long = request(model, sources=of_documents(documents), reading=ReadingOptions(max_length=9999))
+    with pytest.raises(UsageError, match="--max-length is 9999"):
+        answer(session(tmp_path, "run"), long)
+    assert not [*tmp_path.glob(".run.work*")]
+
+
+def test_a_model_that_gives_no_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model(QA, name="broken")
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    weights["qa_outputs.bias"] = np.full(2, np.nan, np.float32)
+    safetensors.numpy.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    notes = Notes()
+    [row] = rows_of(request(folder, qa_file(tmp_path / "data.json", 1), config=QaConfig(no_answer=True)), notes)
+    assert (row["answer"], row["logit"], row["null_odds"]) == ("", None, None)
+    assert "the model gives no numbers" in notes.warnings[-1]

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from greenadapt.added_words import AddedWords
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import QaConfig
+from greenadapt.config import QaConfig, WordUnit
 from greenadapt.features import Encoder
 from greenadapt.new_entries import new_entries
 from greenadapt.pipeline.inquiry import InquirySources
 from greenadapt.pipeline.qa import Answering, QaRequest
 from greenadapt.pipeline.task_models import ReadingOptions
 from greenadapt.progress import Silent
-from greenadapt.tasks.spans import WordUnit
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_files import Question
 from greenadapt.tasks.windows import merged, windows
 from greenadapt.tokenizer import DualTokenizer
-from greenadapt.training.inference import Inference, ViewOutputs, outputs, pooled
+from greenadapt.training.blocks import ViewOutputs
+from greenadapt.training.inference import Inference, outputs, pooled
 from greenadapt.training.models import open_task_model
 from greenadapt.training.rows import Rows
 from tests.conftest import WORDS
@@ -138,7 +138,7 @@ def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_pat
         str(folder),
         InquirySources(str(data)),
         QaConfig(top=20, word_unit="whitespace"),
-        ReadingOptions(max_length=32, precision="fp32"),
+        ReadingOptions(max_length=32, precision="float32"),
         compare=str(folder.parent / "base"),
     )
     theirs = PlainQa(folder, 32, "whitespace")
@@ -159,7 +159,7 @@ def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) ->
     contexts = {str(tmp_path / f"{i}.txt"): context for i, (_, context) in enumerate(ASKED[:3])}
     for path, context in contexts.items():
         Path(path).write_text(context, "utf-8")
-    reading = ReadingOptions(max_length=64, precision="fp32")
+    reading = ReadingOptions(max_length=64, precision="float32")
     sources = InquirySources(documents=tuple(contexts), asked=("what heart?",))
     [row] = Answering(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
     theirs = PlainQa(folder, 64, "punct")

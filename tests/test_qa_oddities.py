@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from greenadapt.config import WordUnit
 from greenadapt.progress import Silent
-from greenadapt.tasks.spans import WordUnit
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_files import Question, read_questions
 from tests.plain_qa import assert_same_answers, n_best, words_of

@@ -116,7 +116,7 @@ def test_broken_characters_are_replaced_and_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b'{"a": "x\xff", "b": ["\\uD800", "\\ud83d\\ude00"]}\n')
     heard = Heard()
     assert [row for _, row in records(path, heard)] == [{"a": "x\ufffd", "b": ["\ufffd", "\U0001f600"]}]
-    assert heard.warnings == [f"{path}: 2 byte sequences or characters are not UTF-8 and were replaced by U+FFFD"]
+    assert heard.warnings == [f"{path}: 2 byte sequences or characters are not UTF-8, replaced by U+FFFD"]
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "train.csv.gz", "a b", "a/b/c/d", "../x", "train"])

@@ -62,7 +62,7 @@ def test_spans_of_a_long_context() -> None:
     rng = np.random.default_rng(0)
     units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 600)))
     logits = rng.normal(size=(len(units), 2)).astype(np.float32)
-    spans = best_spans(units, logits)
+    spans = best_spans(units, logits, 500)
     assert [next(spans) for _ in range(100)] == slowly(units, logits, 500)[:100]
 
 
@@ -70,7 +70,7 @@ def test_spans_of_a_long_context() -> None:
 def test_an_answer_has_at_most_500_characters(length: int, expected: tuple[int, int] | None) -> None:
     context = "x" + " " * (length - 2) + "y"
     logits = np.array([[9, -9], [-9, 9]], np.float32)
-    best = next(best_spans(word_units(context), logits))
+    best = next(best_spans(word_units(context), logits, 500))
     if expected:
         assert (best.first, best.last, best.logit) == (*expected, 18)
     else:
@@ -80,23 +80,23 @@ def test_an_answer_has_at_most_500_characters(length: int, expected: tuple[int, 
 def test_a_word_that_is_too_long_is_skipped_and_none_ends_before_it_starts() -> None:
     units = word_units("y " + "x" * 501 + " z")
     logits = np.array([[0, 5], [9, 9], [9, 0]], np.float32)
-    assert [(span.first, span.last) for span in best_spans(units, logits)] == [(2, 2), (0, 0)]
+    assert [(span.first, span.last) for span in best_spans(units, logits, 500)] == [(2, 2), (0, 0)]
 
 
 def test_no_words_have_no_spans() -> None:
-    assert list(best_spans(word_units(" \n"), np.zeros((0, 2), np.float32))) == []
+    assert list(best_spans(word_units(" \n"), np.zeros((0, 2), np.float32), 500)) == []
     unread = np.full((2, 2), -np.inf, np.float32)
-    assert list(best_spans(word_units("a b"), unread)) == []
+    assert list(best_spans(word_units("a b"), unread, 500)) == []
     # Of two views whose mean is taken, one may not speak for a word.
     partly = (unread + np.array([[0, 0], [1, 1]])) / 2
-    assert list(best_spans(word_units("a b"), partly)) == []
+    assert list(best_spans(word_units("a b"), partly, 500)) == []
 
 
 def test_candidates_are_verbatim_and_differ_in_text() -> None:
     context = "the  virus and the  virus"
     units = word_units(context)
     logits = np.array([[3, 0], [1, 5], [0, 0], [2, 0], [0, 4]], np.float32)
-    found = candidates(context, units, best_spans(units, logits), 4)
+    found = candidates(context, units, best_spans(units, logits, 500), 4)
     assert [(one.text, one.start, one.end, one.logit) for one in found] == [
         ("the  virus", 0, 10, 8),
         ("the  virus and the  virus", 0, 25, 7),
@@ -114,7 +114,7 @@ def test_a_piece_of_two_units_ends_in_the_second() -> None:
     carried = with_carried_ends(units, logits)
     assert carried[:, 0].tolist() == logits[:, 0].tolist()
     assert carried[:, 1].tolist() == [0, -np.inf, 6, 1]
-    best = next(best_spans(units, carried))
+    best = next(best_spans(units, carried, 500))
     assert context[units[best.first, 0] : units[best.last, 1]] == "Parkinson's"
     # A word that stands alone and has no piece is never chosen.
     alone = word_units("heart x rate", "punct")

@@ -162,7 +162,9 @@ def equal(first: DualEncoding, second: DualEncoding) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-LONG = st.lists(TEXTS | st.sampled_from(["heart", "a", "7 x", "in s  s", "tachycardia"]), max_size=12).map(" ".join)
+LONG = st.lists(
+    TEXTS | st.sampled_from(["heart", "a", "7 x", "in s  s", "tachycardia", "Σς ﬁ", "сердце", "नमस्ते a"]), max_size=12
+).map(" ".join)
 
 
 @settings(PATIENT, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

@@ -54,7 +54,9 @@ class _Group(TyperGroup):
 
 
 def _fail(message: str, code: int) -> None:
-    sys.stderr.write(f"greenadapt: {' '.join(message.split())}\n")
+    from greenadapt.cli.console import harmless
+
+    sys.stderr.write(f"greenadapt: {harmless(' '.join(message.split()))}\n")
     raise typer.Exit(code)
 
 

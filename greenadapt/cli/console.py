@@ -1,6 +1,7 @@
 """What people and scripts see: results on stdout, notes and bars on stderr."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,12 +10,20 @@ from typing import Any
 
 from greenadapt.progress import Bar, Progress
 
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LOG_EVERY = 60.0  # seconds between two lines of a bar where stderr is no terminal
 
 
-def make_progress() -> Progress:
-    """Bars that redraw themselves on a terminal; a line a minute in a log."""
-    return _Terminal() if sys.stderr.isatty() else _Log()
+def make_progress(*, is_read: bool = True) -> Progress:
+    """Bars that redraw themselves on a terminal; a line a minute in a log, and beside lines on the same terminal that
+    are for programs, ``is_read=False``, which a bar would wrap.
+    """
+    return _Terminal() if sys.stderr.isatty() and (is_read or not sys.stdout.isatty()) else _Log()
+
+
+def harmless(message: str) -> str:
+    """``message`` without what a terminal takes as commands, which a name or an id from a file may have."""
+    return _COMMANDS.sub("\ufffd", message)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -55,10 +64,10 @@ class _Log:
     """Progress for logs and pipes."""
 
     def note(self, message: str) -> None:
-        sys.stderr.write(message + "\n")
+        sys.stderr.write(harmless(message) + "\n")
 
     def warn(self, message: str) -> None:
-        sys.stderr.write(f"warning: {message}\n")
+        sys.stderr.write(f"warning: {harmless(message)}\n")
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
@@ -101,10 +110,10 @@ class _Terminal:
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
     def note(self, message: str) -> None:
-        self.console.print(message)
+        self.console.print(harmless(message))
 
     def warn(self, message: str) -> None:
-        self.console.print(f"warning: {message}", style="yellow")
+        self.console.print(f"warning: {harmless(message)}", style="yellow")
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:

@@ -98,18 +98,27 @@ def predict(
 
     if bio and as_json:
         raise UsageError("--bio writes a word a line, no JSON", "leave out --bio or --json")
-    if out is not None and out.is_dir():
-        raise ConflictError(f"--out {out} is a folder", "name a file in it")
-    if out is not None and not out.parent.is_dir():
-        raise MissingError(f"--out {out}: there is no folder {out.parent}", "make it, or check the path")
+    if out is not None:
+        check_file(out)
     predictor = Predictor(
         PredictRequest(tuple(model), source, format, ReadingOptions(pool, seed, precision, max_tokens))
     )
     style = _Style(bio, tags, predictor.task.name)
     with _output(out) as (stream, is_ascii):
-        for block in predictor.predict(make_progress()):
+        for block in predictor.predict(make_progress(is_read=False)):
             stream.writelines(style.lines(block, is_ascii=is_ascii))
             stream.flush()
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that could not be written hours later.
+
+    Raises ``ConflictError`` where it is a folder, ``MissingError`` where its folder is not there.
+    """
+    if path.is_dir():
+        raise ConflictError(f"{path} is a folder", "name a file in it")
+    if not path.parent.is_dir():
+        raise MissingError(f"{path}: there is no folder {path.parent}", "make it, or check the path")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,17 +9,18 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed
+from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed, check_file
 from greenadapt.config import QaConfig, WordUnit
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
-from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.errors import UsageError
 
 if TYPE_CHECKING:
+    from greenadapt.pipeline.qa import QaRequest
     from greenadapt.store import Result
 
 Json = dict[str, Any]
-_ASKED, _CHOSEN, _READ = "What is asked", "Which answers are told", "How the model reads"
+_ASKED, _CHOSEN = "What is asked", "Which answers are told"
 
 QaModel = Annotated[
     str,
@@ -54,6 +54,16 @@ Questions = Annotated[
     typer.Option("--questions", help="Questions on the documents: JSON lines with question and perhaps id, or text, a "
                  "question a line.", show_default=False, rich_help_panel=_ASKED),
 ]  # fmt: skip
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="Format of the documents, where their names do not say it.", show_default=False,
+                 rich_help_panel=_ASKED),
+]  # fmt: skip
+Field = Annotated[
+    list[str] | None,
+    typer.Option("--field", help="Field (JSON lines) or column (CSV, TSV) of the documents that holds text [default: "
+                 "text]; may be repeated.", show_default=False, rich_help_panel=_ASKED),
+]  # fmt: skip
 Top = Annotated[int, typer.Option("--top", help="How many answers to each question are told.", rich_help_panel=_CHOSEN)]
 NBest = Annotated[
     int, typer.Option("--n-best", help="How many spans share the probability.", rich_help_panel=_CHOSEN)
@@ -76,12 +86,12 @@ NoAnswer = Annotated[
 NullThreshold = Annotated[
     float | None,
     typer.Option("--null-threshold", help="By how much the logit that there is no answer must be higher than the best "
-                 "answer's [default: 0].", show_default=False, rich_help_panel=_CHOSEN),
+                 "answer's [default: as trained, else 0].", show_default=False, rich_help_panel=_CHOSEN),
 ]  # fmt: skip
 MaxLength = Annotated[
     int | None,
     typer.Option("--max-length", help="Pieces of a window [default: as trained, else all the model can read].",
-                 show_default=False, rich_help_panel=_READ),
+                 show_default=False),
 ]  # fmt: skip
 Compare = Annotated[
     str | None,
@@ -113,8 +123,8 @@ def qa(
     documents: Documents = None,
     question: QuestionText = None,
     questions: Questions = None,
-    format: o.Format = None,  # noqa: A002  (the option's name)
-    field: o.Field = None,
+    format: Format = None,  # noqa: A002  (the option's name)
+    field: Field = None,
     top: Top = QaConfig.top,
     n_best: NBest = QaConfig.n_best,
     word_unit: WordUnitOption = None,
@@ -144,63 +154,59 @@ def qa(
         raise UsageError("--format and --field are about documents, and there is --data", "leave them out")
     if out is None and force:
         raise UsageError("--force replaces a result, and nothing is kept without --out", "leave it out")
-    for path in (predictions, null_odds):
-        _check_file(path)
 
     from greenadapt.pipeline.inquiry import InquirySources
-    from greenadapt.pipeline.qa import Answering, QaRequest
-    from greenadapt.pipeline.qa import answer as write_answers
+    from greenadapt.pipeline.qa import QaRequest, answer, read_rows
     from greenadapt.pipeline.task_models import ReadingOptions
 
     sources = InquirySources(
-        data,
-        tuple(documents or ([context] if context is not None else [])),
-        questions,
-        tuple(question or ()),
-        format,
-        tuple(field or InquirySources.fields),
+        data=data,
+        documents=tuple(documents or ([context] if context is not None else [])),
+        questions=questions,
+        asked=tuple(question or ()),
+        format=format,
+        fields=tuple(field or InquirySources.fields),
         single=context is not None,
     )
     config = QaConfig(top, n_best, word_unit, max_answer_chars, no_answer, null_threshold)
     reading = ReadingOptions(pool, seed, precision, max_tokens, max_length)
     request = QaRequest(model, sources, config, reading, compare, null_odds=null_odds is not None)
-    if out is not None:
-        from greenadapt.cli.session import make_session
-        from greenadapt.pipeline.qa import read_rows
-
-        result = write_answers(make_session(None, out=out, force=force), request)
-        _write_for_scorer(read_rows(result), predictions, null_odds)
-        _print_result(result, as_json=as_json)
+    scorer = _ForScorer(predictions, null_odds)
+    scorer.check(sources.paths())
+    if out is None:
+        _tell(request, scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
-    from greenadapt.cli.console import make_progress, print_json
+    from greenadapt.cli.session import make_session
 
-    is_read = sys.stdout.isatty() and not as_json
-    answering = Answering(request, make_progress())
-    rows = _shown(answering.rows(), is_read=is_read)
-    _write_for_scorer(rows, predictions, null_odds)
+    result = answer(make_session(None, out=out, force=force), request)
+    for row in read_rows(result):
+        scorer.add(row)
+    scorer.write()
+    _print_result(result, as_json=as_json)
+
+
+def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
+    """Answer and print, question by question."""
+    from greenadapt.cli.answers import print_summary, print_view
+    from greenadapt.cli.console import make_progress, print_json
+    from greenadapt.pipeline.qa import Answering
+
+    answering = Answering(request, make_progress(is_read=is_read))
+    for row in answering.rows():
+        (print_view if is_read else print_json)(row)
+        sys.stdout.flush()
+        scorer.add(row)
+    scorer.write()
     summary = answering.summary()
     if is_read:
-        _print_summary(summary)
+        print_summary(summary)
     elif summary:
         print_json(summary)
 
 
-def _shown(rows: Iterator[Json], *, is_read: bool) -> Iterator[Json]:
-    """The rows again, each once it is printed."""
-    from greenadapt.cli.answers import print_view
-    from greenadapt.cli.console import print_json
-
-    for row in rows:
-        if is_read:
-            print_view(row)
-        else:
-            print_json(row)
-        sys.stdout.flush()
-        yield row
-
-
 def _print_result(result: "Result", *, as_json: bool) -> None:
+    from greenadapt.cli.answers import print_summary
     from greenadapt.cli.console import print_json
     from greenadapt.cli.session import describe, print_results
     from greenadapt.pipeline.qa import read_summary
@@ -209,38 +215,42 @@ def _print_result(result: "Result", *, as_json: bool) -> None:
     if as_json:
         print_json({**describe(result), **summary})
         return
-    _print_summary(summary)
+    print_summary(summary)
     print_results([result], as_json=False)
 
 
-def _print_summary(summary: Json) -> None:
-    from greenadapt.cli.answers import print_summary
+class _ForScorer:
+    """What SQuAD's scorer reads, by the id of the question, for the files that are wanted."""
 
-    print_summary(summary)
+    def __init__(self, predictions: Path | None, null_odds: Path | None) -> None:
+        self._files = predictions, null_odds
+        self._answers: dict[str, str] = {}
+        self._odds: dict[str, float] = {}
 
+    def check(self, read: list[str]) -> None:
+        """Refuse what could not be written hours later, and files that are among those that are ``read``."""
+        taken = {Path(path).resolve() for path in read}
+        for path in self._files:
+            if path is None:
+                continue
+            check_file(path)
+            if path.resolve() in taken:
+                raise UsageError(f"{path} is given twice", "name another file")
+            taken.add(path.resolve())
 
-def _check_file(path: Path | None) -> None:
-    """Refuse a file that could not be written hours later."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise ConflictError(f"{path} is a folder", "name a file in it")
-    if not path.parent.is_dir():
-        raise MissingError(f"{path}: there is no folder {path.parent}", "make it, or check the path")
-
-
-def _write_for_scorer(rows: Iterable[Json], predictions: Path | None, null_odds: Path | None) -> None:
-    """Go through all rows, and write what SQuAD's scorer reads."""
-    answers: dict[str, str] = {}
-    odds: dict[str, float] = {}
-    for row in rows:
+    def add(self, row: Json) -> None:
+        """Note an answer."""
+        predictions, null_odds = self._files
         if predictions is not None:
-            answers[row["id"]] = row["answer"]
+            self._answers[row["id"]] = row["answer"]
         if null_odds is not None:
             sure = sys.float_info.max  # nothing else is possible, and the scorer needs a number
-            odds[row["id"]] = sure if row["null_odds"] is None else row["null_odds"]
-    for path, values in ((predictions, answers), (null_odds, odds)):
-        if path is not None:
-            part = path.with_name(f".{path.name}.part")
-            part.write_text(json.dumps(values, ensure_ascii=False) + "\n", "utf-8")
-            part.replace(path)
+            self._odds[row["id"]] = sure if row["null_odds"] is None else row["null_odds"]
+
+    def write(self) -> None:
+        """Write each file whole or not at all."""
+        for path, values in zip(self._files, (self._answers, self._odds), strict=True):
+            if path is not None:
+                part = path.with_name(f".{path.name}.part")
+                part.write_text(json.dumps(values, ensure_ascii=False) + "\n", "utf-8")
+                part.replace(path)

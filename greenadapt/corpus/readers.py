@@ -28,7 +28,7 @@ _FIELD_LIMIT = 2**31 - 1
 # An archive of PMC holds file lists beside the articles, and its .txt files are articles with marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _IDS = ("id", "document_id", "doc_id", "paper_id")
-Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
+_Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
 
 class Reading:
@@ -119,7 +119,7 @@ class _Manner:
 
     format: str
     fields: tuple[str, ...]
-    readers: Mapping[str, Reader]
+    readers: Mapping[str, _Reader]
 
 
 def _read_path(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
@@ -257,7 +257,7 @@ def _read_table(
         ) from None
 
 
-_READERS: dict[str, Reader] = {
+_READERS: dict[str, _Reader] = {
     "text": read_text,
     "jsonl": read_json_lines,
     "csv": read_csv,
@@ -266,4 +266,4 @@ _READERS: dict[str, Reader] = {
     "xml": articles.read_xml,
     "pmc": articles.read_pmc_text,
 }
-_WHOLE_READERS: dict[str, Reader] = {**_READERS, "text": _read_whole_text, "jsonl": _read_whole_records}
+_WHOLE_READERS: dict[str, _Reader] = {**_READERS, "text": _read_whole_text, "jsonl": _read_whole_records}

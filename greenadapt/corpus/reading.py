@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Progress
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100
@@ -71,6 +72,11 @@ class Decoder:
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
+    def warn_replaced(self, name: str, progress: Progress) -> None:
+        """Say how much of ``name`` was replaced, if any."""
+        if replaced := self.counts["replaced"]:
+            progress.warn(f"{name}: {replaced:,} byte sequences or characters are not UTF-8, replaced by U+FFFD")
+
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
         for number, line in enumerate(stream, start=1):
@@ -119,6 +125,12 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
     compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
     with input_errors(path), smart_open.open(path, "rb", compression=compression) as stream:
         yield stream
+
+
+def is_read_once(source: str) -> bool:
+    """Whether it is standard input or another pipe, such as a shell's ``<(…)``, which is empty when it was read."""
+    path = Path(source)
+    return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 @contextmanager

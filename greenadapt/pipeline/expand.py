@@ -66,6 +66,8 @@ def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: R
         if not path.is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
     inputs = {"alignment": aligned.as_input(), "model": model_input(model)}
+    if (task := model.folder / TASK_FILE).is_file():
+        inputs["task"] = {"sha256": hash_file(task), "path": str(task)}
     inputs |= {f"text {path.name}": {"sha256": hash_file(path), "path": str(path)} for path in files}
 
     def build(work: Path) -> Outcome:

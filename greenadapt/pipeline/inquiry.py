@@ -4,17 +4,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
-from greenadapt.corpus.reading import STDIN
+from greenadapt.corpus.reading import STDIN, Decoder, is_read_once
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress, Silent
-from greenadapt.tasks.documents import Asked, Names, Text, read_asked, read_texts
+from greenadapt.tasks.asked import Asked, read_asked
+from greenadapt.tasks.documents import Names, Text, read_texts
 from greenadapt.tasks.squad import gold_texts, has_impossible
 from greenadapt.tasks.squad_files import Question, read_questions, unique_ids
 
 
 @dataclass(frozen=True)
 class InquirySources:
-    """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts."""
+    """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts.
+
+    Raises ``UsageError`` where it is said that something is missing, or given twice.
+    """
 
     data: str | None = None
     documents: tuple[str, ...] = ()
@@ -35,15 +39,15 @@ class InquirySources:
                 "need either questions with their contexts, or documents",
                 "give --data FILE, or --context FILE or --documents PATH with --question or --questions",
             )
-        if self.data == STDIN:
-            raise UsageError(
-                "questions with their contexts are not read from standard input", "name a file with --data"
-            )
+        if self.data is not None and is_read_once(self.data):
+            raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")
         if self.data is not None and (self.questions or self.asked):
             raise UsageError("--data has its own questions", "leave out --question and --questions, or --data")
         if self.documents and (self.questions is None) == (not self.asked):
             raise UsageError("need questions on the documents", "give either --question TEXT or --questions FILE")
         paths = self.paths()
+        if "" in paths:
+            raise UsageError("a path is empty", "name a file or a folder")
         if repeated := next((path for path in paths if paths.count(path) > 1), None):
             raise UsageError(f"{'standard input' if repeated == STDIN else repeated} is given twice", "give it once")
 
@@ -58,16 +62,16 @@ class Inquiry:
 
     asked: dict[str, Question]
     """By id, in the order in which they are answered; of questions to documents without context."""
-    n_contexts: int
+    n_each: int
     """In how many contexts each question is looked up."""
-    n_documents: int
+    n_contexts: int
     """How many contexts there are in all."""
     _stream: Callable[[], Iterator[Question]] = field(repr=False)
 
     @property
     def n_lookups(self) -> int:
         """How many questions on one context there are."""
-        return len(self.asked) * self.n_contexts
+        return len(self.asked) * self.n_each
 
     def lookups(self) -> Iterator[Question]:
         """Each question on each of its contexts, those on one context together; read anew each time."""
@@ -84,7 +88,7 @@ def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
     """Read the questions, and look through all documents once, so that what is broken is said before work begins.
 
     Raises ``InputError`` where a file is broken, two questions share an id or a document is empty, ``MissingError``
-    where one is not there.
+    where one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
     """
     if sources.data is not None:
         return _own_contexts(sources.data, progress)
@@ -107,7 +111,7 @@ def _own_contexts(data: str, progress: Progress) -> Inquiry:
         by_context.setdefault(question.context, []).append(question)
 
     def stream() -> Iterator[Question]:
-        for context, together in by_context.items():
+        for context, together in by_context.items():  # one object for equal contexts, which are told by identity
             yield from (replace(question, context=context) for question in together)
 
     return Inquiry({question.id: question for question in questions}, 1, len(by_context), stream)
@@ -118,7 +122,8 @@ def _asked(sources: InquirySources, progress: Progress) -> list[Asked]:
         return read_asked(sources.questions, progress)
     if empty := [number for number, text in enumerate(sources.asked, start=1) if not text.strip()]:
         raise UsageError(f"--question number {empty[0]} is empty")
-    return [Asked(str(number), text) for number, text in enumerate(sources.asked, start=1)]
+    texts = (Decoder().without_surrogates(text, "--question") for text in sources.asked)
+    return [Asked(str(number), text) for number, text in enumerate(texts, start=1)]
 
 
 class _Documents:
@@ -126,14 +131,14 @@ class _Documents:
 
     def __init__(self, sources: InquirySources, progress: Progress) -> None:
         self._sources = sources
-        self._piped: list[Text] = []
+        self._piped: dict[str, list[Text]] = {}
         self._names: list[str] = []
         names = Names()
         for source in sources.documents:
             for text in read_texts(source, progress, sources.format, sources.fields, names):
                 self._names.append(text.name)
-                if source == STDIN:
-                    self._piped.append(text)
+                if is_read_once(source):
+                    self._piped.setdefault(source, []).append(text)
         if sources.single and self.n > 1:
             raise UsageError(
                 f"--context {sources.documents[0]} holds {self.n:,} documents", "give them with --documents"
@@ -154,4 +159,6 @@ class _Documents:
 
     def _texts(self, source: str) -> Iterable[Text]:
         sources = self._sources
-        return self._piped if source == STDIN else read_texts(source, Silent(), sources.format, sources.fields)
+        if source in self._piped:
+            return self._piped[source]
+        return read_texts(source, Silent(), sources.format, sources.fields)

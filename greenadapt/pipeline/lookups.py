@@ -11,7 +11,7 @@ from greenadapt.config import Pool, QaConfig
 from greenadapt.pipeline.inquiry import Inquiry
 from greenadapt.pipeline.task_models import OpenedModel
 from greenadapt.progress import Progress
-from greenadapt.tasks.answers import Candidate, Found, merged
+from greenadapt.tasks.answers import Candidate, Found, together
 from greenadapt.tasks.context import sentence_around
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_files import Question
@@ -58,7 +58,7 @@ class Reader:
         """What the model says about each question on its context, in order."""
         from greenadapt.training.inference import pooled
 
-        asked: deque[Question] = deque()  # those that the model has read and not answered yet
+        asked: deque[Question] = deque()  # appended in the thread that reads ahead, taken out here
 
         def noted() -> Iterator[Question]:
             for question in questions:
@@ -128,14 +128,15 @@ class Waiting:
 
     def __init__(self, inquiry: Inquiry, n_best: int) -> None:
         self._n_best = n_best
-        self._missing = dict.fromkeys(inquiry.asked, inquiry.n_contexts)
+        self._missing = dict.fromkeys(inquiry.asked, inquiry.n_each)
         self._found: dict[str, dict[str, Found]] = {}
 
     def add(self, lookup: Lookup) -> None:
         """Put what was found on one more context to what is there."""
         before = self._found.get(lookup.id, {name: Found(()) for name in lookup.found})
-        together = {name: merged([before[name], one], self._n_best) for name, one in lookup.found.items()}
-        self._found[lookup.id] = together
+        self._found[lookup.id] = {
+            name: together([before[name], one], self._n_best) for name, one in lookup.found.items()
+        }
         self._missing[lookup.id] -= 1
 
     def complete(self) -> Iterator[Lookup]:
@@ -145,19 +146,19 @@ class Waiting:
             yield Lookup(name, "", self._found.pop(name))
 
 
-def read_journal(journal: Path | None) -> dict[tuple[str, str], Lookup]:
-    """What an earlier attempt looked up; a line that it was killed in is cut off."""
+def read_journal(journal: Path | None) -> Iterator[Lookup]:
+    """What an earlier attempt looked up; from a line on that is not whole or damaged, the file is cut off."""
     if journal is None or not journal.is_file():
-        return {}
-    done = {}
+        return
     sound = 0
-    with open(journal, "rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            lookup = Lookup.of_line(line.decode())
-            done[lookup.id, lookup.document] = lookup
-            sound += len(line)
     with open(journal, "rb+") as file:
-        file.truncate(sound)
-    return done
+        for line in file:
+            try:
+                lookup = Lookup.of_line(line.decode()) if line.endswith(b"\n") else None
+            except (ValueError, KeyError, TypeError):
+                lookup = None
+            if lookup is None:
+                file.truncate(sound)
+                return
+            sound += len(line)
+            yield lookup

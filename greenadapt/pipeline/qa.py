@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.config import Pool, QaConfig
-from greenadapt.corpus.reading import STDIN
+from greenadapt.corpus.reading import STDIN, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.finetune import require_torch, source_input
 from greenadapt.pipeline.inquiry import InquirySources, read_inquiry
 from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
-from greenadapt.pipeline.qa_scores import compare_rows, score_rows
+from greenadapt.pipeline.qa_scores import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.pipeline.session import QA, Session, adapted_input, model_facts
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder, one_process
 from greenadapt.progress import Progress
@@ -22,10 +22,10 @@ from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.tasks.answers import Found, ranked
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_scores import score_answer
-from greenadapt.training.layout import ANSWERS, SCORES
+from greenadapt.training.layout import SCORES
 
-OURS, BASE_MODEL = "mean", "base_model"
-"""Names of the sets of answers: of the model itself, and of the one that it is compared with."""
+ANSWERS = "answers.jsonl"
+"""A row a question."""
 _JOURNAL = "lookups.part.jsonl"
 
 
@@ -49,7 +49,7 @@ class QaRequest:
 
 
 class Answering:
-    """Models opened, questions read: iterate over ``rows``, then look at ``summary``.
+    """Models found, questions read: iterate over ``rows`` once, then look at ``summary``.
 
     Raises ``MissingError`` or ``InputError`` where a model or a file is not what it should be.
     """
@@ -64,23 +64,27 @@ class Answering:
         self.inquiry = read_inquiry(request.sources, progress)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
-        self._n_impossible: list[str] = []
+        self._impossible: list[str] = []
 
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
         """A row a question, in order, each as soon as it and those before it have been looked up everywhere.
 
-        With a ``journal``, what was looked up is kept there, and what is there already is not looked up again.
+        With a ``journal``, what was looked up is kept there, and what is there already is not looked up again. Raises
+        at once what opening the models raises.
         """
-        done = read_journal(journal)
-        readers = self._open()
+        return self._rows(self._open(), journal)
+
+    def _rows(self, readers: dict[str, Reader], journal: Path | None) -> Iterator[Json]:
+        waiting = Waiting(self.inquiry, self._request.config.n_best)
+        done: set[tuple[str, str]] = set()
+        for lookup in read_journal(journal):
+            waiting.add(lookup)
+            done.add((lookup.id, lookup.document))
+            yield from map(self._row, waiting.complete())
         left = self.inquiry.n_lookups - len(done)
-        unit = "questions" if self.inquiry.n_contexts == 1 else "lookups"
+        unit = "questions" if self.inquiry.n_each == 1 else "lookups"
         if done:
             self._progress.note(f"{len(done):,} of {self.inquiry.n_lookups:,} {unit} are done already")
-        waiting = Waiting(self.inquiry, self._request.config.n_best)
-        for lookup in done.values():
-            waiting.add(lookup)
-        yield from map(self._row, waiting.complete())
         with ExitStack() as stack:
             bar = stack.enter_context(self._progress.bar("qa", left, unit))
             kept = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
@@ -105,19 +109,21 @@ class Answering:
 
     def inputs(self) -> dict[str, Json]:
         """All that decides the answers, for a manifest."""
-        models = {f"{name} model": adapted_input(model.found) for name, model in self._models.items()}
+        names = {OURS: "model", BASE_MODEL: "base model"}
+        models = {names[name]: adapted_input(model.found) for name, model in self._models.items()}
         paths = self._request.sources.paths()
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
     def _open(self) -> dict[str, Reader]:
         request = self._request
+        is_compared = request.compare is not None
+        reading = replace(request.reading, pool="mean") if is_compared else request.reading
         readers = {}
         for name, model in self._models.items():
-            opened = OpenedModel.open(model.folder, request.reading)
+            opened = OpenedModel.open(model.folder, reading)
             sets: dict[str, Pool] = {name: opened.run.pool}
-            if request.compare is not None and name == OURS:
-                sets = {OURS: "mean"}
-                sets |= {"base": "base", "expanded": "expanded"} if opened.encoder.has_words else {}
+            if is_compared and name == OURS and opened.encoder.has_words:
+                sets |= {"base": "base", "expanded": "expanded"}
             readers[name] = Reader(opened, model.task, sets, request.config)
         questions = {question.question: question.id for question in self.inquiry.asked.values()}
         readers[OURS].warn_long(questions, self._progress)
@@ -128,8 +134,9 @@ class Answering:
         ours, found = told.pop(OURS), lookup.found[OURS]
         question = self.inquiry.asked[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
-        if found.null is not None:
-            row["null_odds"] = found.null - found.candidates[0].logit if found.candidates else None
+        if self._models[OURS].task.has_null:
+            is_known = found.null is not None and found.candidates
+            row["null_odds"] = (found.null or 0.0) - found.candidates[0].logit if is_known else None
         row["answers"] = ours[: self._request.config.top]
         if lookup.id in self._golds:
             row["gold"] = self._golds[lookup.id]
@@ -138,7 +145,7 @@ class Answering:
         if self._golds or told:
             self._scored.append(row)
         if row["logit"] is None:
-            self._n_impossible.append(lookup.id)
+            self._impossible.append(lookup.id)
         return row
 
     def _ranked(self, name: str, found: Found) -> list[Json]:
@@ -150,10 +157,11 @@ class Answering:
         return answer if golds is None else {**answer, **asdict(score_answer(answer["answer"], golds))}
 
     def _warn_impossible(self) -> None:
-        if found := self._n_impossible:
+        if found := self._impossible:
             self._progress.warn(
                 f"questions without any possible answer: {len(found):,}, such as {found[0]}; their context is empty, "
-                f"or its words have more than {self._models[OURS].task.max_answer_chars} characters"
+                f"or its words have more than {self._models[OURS].task.max_answer_chars} characters, or "
+                "the model gives no numbers"
             )
 
 
@@ -162,28 +170,41 @@ def answer(session: Session, request: QaRequest) -> Result:
 
     Does nothing where that is done, and goes on from the last question where it was killed.
     """
-    if STDIN in request.sources.paths():
-        raise UsageError("--out keeps what can be made again, and standard input is read once", "name a file")
+    if pipes := [*filter(is_read_once, request.sources.paths())]:
+        pipe = "standard input" if pipes[0] == STDIN else pipes[0]
+        raise UsageError(f"--out keeps what can be made again, and {pipe} is read once", "name a file")
+    _refuse_within(session, request.sources)
     answering = Answering(request, session.progress)
     config: Json = {**asdict(request.config), **asdict(request.reading)}
     del config["max_tokens"]
     sources = request.sources
-    config |= {"asked": list(sources.asked), "format": sources.format, "fields": list(sources.fields)}
+    # The rows name documents and questions by paths as they were given.
+    config |= {"sources": sources.paths(), "asked": list(sources.asked)}
+    config |= {"format": sources.format, "fields": list(sources.fields)}
     model = find_model(request.model)
 
     def build(work: Path) -> Outcome:
+        rows = answering.rows(work / _JOURNAL)
         part = work / f"{ANSWERS}.part"
         with open(part, "w", encoding="utf-8") as file:
-            for row in answering.rows(work / _JOURNAL):
+            for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         part.rename(work / ANSWERS)
         write_json(work / SCORES, answering.summary())
         (work / _JOURNAL).unlink()
-        counts = {"questions": len(answering.inquiry.asked), "documents": answering.inquiry.n_documents}
+        counts = {"questions": len(answering.inquiry.asked), "contexts": answering.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
     with session.locked(None, model.name):
         return session.run(session.place("", model.name, QA), Job(QA, config, answering.inputs(), build, resumes=True))
+
+
+def _refuse_within(session: Session, sources: InquirySources) -> None:
+    """Answers in a folder of documents would be documents of the next run."""
+    out = session.out.absolute() if session.out else None
+    for path in sources.documents:
+        if out is not None and Path(path).is_dir() and out.is_relative_to(Path(path).absolute()):
+            raise UsageError(f"--out {out} lies in the documents, {path}", "write elsewhere")
 
 
 def read_rows(result: Result) -> Iterator[Json]:
@@ -219,7 +240,8 @@ class _Model:
         trained: Any = folder.task
         task: QuestionTask = replace(trained, **{name: value for name, value in said.items() if value is not None})
         if name == OURS and not task.has_null:
-            wanted = {"--null-odds": request.null_odds, "--null-threshold": config.null_threshold is not None}
-            for option in (option for option, is_wanted in wanted.items() if is_wanted):
-                raise UsageError(f"{option}, but the model always answers", "give --no-answer")
+            if request.null_odds:
+                raise UsageError("--null-odds, but the model always answers", "give --no-answer")
+            if config.null_threshold is not None:
+                raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
         return cls(found, replace(folder, task=task), task)

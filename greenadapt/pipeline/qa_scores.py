@@ -13,7 +13,8 @@ Json = dict[str, Any]
 MEASURES = ("em", "f1", "substr")
 FEWEST = 10
 """Contexts that are resampled; of fewer no interval is to be had, and questions are."""
-_BASE_MODEL, _OURS = "base_model", "mean"
+BASE_MODEL, OURS = "base_model", "mean"
+"""Names of the answers of the model that another is compared with, and of that other's."""
 _N_SHOWN = 5
 
 
@@ -45,10 +46,10 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
     are the largest gains and losses. Where no row has a gold answer ``first`` has the first that changed instead.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
-    changed = [row for row in rows if row["answer"] != row["compared"][_BASE_MODEL]["answer"]]
-    compared = [name for name in (_BASE_MODEL, "base", "expanded") if all(name in row["compared"] for row in rows)]
+    changed = [row for row in rows if row["answer"] != row["compared"][BASE_MODEL]["answer"]]
+    compared = [name for name in (BASE_MODEL, "base", "expanded") if all(name in row["compared"] for row in rows)]
     models: list[Json] = [
-        {"name": name, "model": names[name if name == _BASE_MODEL else _OURS]} for name in (*compared, _OURS) if rows
+        {"name": name, "model": names[name if name == BASE_MODEL else OURS]} for name in (*compared, OURS) if rows
     ]
     counts: Json = {"questions": len(labelled), "contexts": len({group for _, group in labelled})}
     counts["unlabelled"] = len(rows) - len(labelled)
@@ -112,7 +113,7 @@ def _mean_of(column: int) -> Callable[[Array], Array]:
 
 
 def _answer_of(row: Json, model: str) -> Json:
-    answer: Json = row if model == _OURS else row["compared"][model]
+    answer: Json = row if model == OURS else row["compared"][model]
     return answer
 
 
@@ -132,6 +133,6 @@ def _gains(changed: Sequence[Json]) -> Json:
 
 def _change(row: Json) -> Json:
     """A question with both models' answers; where it has a gold answer also that and the gain in F1."""
-    base = row["compared"][_BASE_MODEL]
-    change = {"id": row["id"], "question": row["question"], _BASE_MODEL: base["answer"], _OURS: row["answer"]}
+    base = row["compared"][BASE_MODEL]
+    change = {"id": row["id"], "question": row["question"], BASE_MODEL: base["answer"], OURS: row["answer"]}
     return change | ({"gold": row["gold"], "gain": row["f1"] - base["f1"]} if "em" in row else {})

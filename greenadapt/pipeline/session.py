@@ -14,6 +14,7 @@ from greenadapt.model import PretrainedModel, find_model, model_name
 from greenadapt.progress import Progress
 from greenadapt.publish import beside
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
+from greenadapt.training.layout import TASK_FILE
 from greenadapt.workspace import Workspace
 
 CORPUS, W2V, ALIGN, EXPAND, FINETUNE, QA = "corpus", "w2v", "align", "expand", "finetune", "qa"
@@ -88,11 +89,11 @@ def model_input(model: PretrainedModel) -> Json:
 
 
 def adapted_input(model: PretrainedModel) -> Json:
-    """The same for a model that may have added words."""
+    """The same for a model that may have added words and a task."""
     entry = model_input(model)
-    words = model.folder / WORDS_FILE
-    if words.is_file():
-        entry["sha256"] = hash_json([entry["sha256"], hash_file(words)])
+    files = [path for name in (WORDS_FILE, TASK_FILE) if (path := model.folder / name).is_file()]
+    if files:
+        entry["sha256"] = hash_json([entry["sha256"], *map(hash_file, files)])
     return entry
 
 

@@ -20,7 +20,8 @@ from greenadapt.tasks.squad import QuestionTask
 from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
 
 if TYPE_CHECKING:
-    from greenadapt.training.inference import Inference, ViewOutputs
+    from greenadapt.training.blocks import ViewOutputs
+    from greenadapt.training.inference import Inference
     from greenadapt.training.models import TaskModel
 
 
@@ -61,7 +62,7 @@ class TaskFolder:
         """
         folder = find_model(model).folder
         if (folder / MANIFEST).is_file():
-            read_manifest(folder)
+            read_manifest(folder)  # refuses another format version
         settings = _read_object(folder / TASK_FILE)
         try:
             task = load_task(settings)
@@ -73,7 +74,7 @@ class TaskFolder:
     def open_questions(cls, found: PretrainedModel, seed: int | None = None) -> "TaskFolder":
         """The same for a model that answers questions, which may also come from elsewhere, without ``task.json``.
 
-        Raises ``InputError`` for a model of another task.
+        Raises ``InputError`` for a model of another task, ``UsageError`` for a seed of one from elsewhere.
         """
         if not (found.folder / TASK_FILE).is_file():
             if seed is not None:
@@ -143,6 +144,8 @@ def _weights(folder: Path, seed: int | None) -> Path:
     """Where the weights of ``seed`` lie: the first one's in the folder itself."""
     if seed is None:
         return folder
+    if not (folder / SCORES).is_file():
+        raise MissingError(f"{folder} has one model, no seed {seed}", "leave out --seed")
     seeds = [entry["seed"] for entry in _read_object(folder / SCORES).get("seeds", [])]
     if seed not in seeds:
         raise MissingError(f"{folder} has no seed {seed}", f"it has {', '.join(map(str, seeds))}")

@@ -31,10 +31,6 @@ class Marked:
     note: str = ""
     label: str = ""
 
-    def __str__(self) -> str:
-        note = f" ({self.note})" if self.note else ""
-        return f"{self.label}{self.before}{self.answer}{self.after}{note}"
-
 
 @dataclass(frozen=True)
 class View:

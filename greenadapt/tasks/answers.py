@@ -55,7 +55,7 @@ class Ranked:
     score: float
 
 
-def merged(found: Iterable[Found], n_best: int = 20) -> Found:
+def together(found: Iterable[Found], n_best: int) -> Found:
     """What a model says about a question on several contexts, as if they were one: raw logits are compared, as the
     windows of one context are, and that there is no answer has the lowest logit of all.
     """

@@ -88,7 +88,8 @@ def _is_abbreviation(context: str, place: "re.Match[str]", following: str) -> bo
     if place["stop"] != ".":
         return False
     before = context[max(0, place.start() - _LOOK_BACK) : place.start()]
-    word = "" if before[-1:].isspace() else before.split()[-1].lstrip(_OPENING) if before else ""
+    words = before.split()
+    word = words[-1].lstrip(_OPENING) if words and not before[-1].isspace() else ""
     if len(word) == 1 and word.isupper():  # the initial of a name
         return True
     return word.lower() in _NEVER_LAST or (following.isdigit() and word.lower() in _BEFORE_NUMBER)

@@ -1,23 +1,19 @@
 """Whole documents to look answers up in, of every format that corpora have, and the questions asked of them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from greenadapt.corpus.readers import read_whole
-from greenadapt.corpus.reading import STDIN, Decoder, Document, data_suffix, open_binary, open_input
+from greenadapt.corpus.reading import STDIN, Decoder, Document, open_binary
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, Row, json_rows, records
-from greenadapt.tasks.squad_files import holds_squad
+from greenadapt.tasks.squad_files import refuse_squad
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
 _SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .tar, compressed or not"
-_LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 
 
 @dataclass(frozen=True)
@@ -75,40 +71,6 @@ def read_texts(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question without a context."""
-
-    id: str
-    question: str
-
-
-def read_asked(source: str, progress: Progress) -> list[Asked]:
-    """The questions of a file, or of standard input for ``-``.
-
-    They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
-    lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
-    Raises ``MissingError`` where there is no such file, ``InputError`` where it is broken, has no questions, or two of
-    the same id, naming both places.
-    """
-    try:
-        found = list(_asked(source, progress))
-    except InputError:
-        if _is_file(source) and holds_squad(source):
-            raise _squad_error(source) from None
-        raise
-    if not found:
-        raise InputError(f"{source} has no questions", "give one a line, or JSON lines with the field question")
-    places: dict[str, str] = {}
-    for where, asked in found:
-        if asked.id in places:
-            raise InputError(
-                f"{where} has the id {asked.id!r}, as {places[asked.id]} has", "give each question its own"
-            )
-        places[asked.id] = where
-    return [asked for _, asked in found]
-
-
-@dataclass(frozen=True)
 class _Source:
     path: str
     kind: str
@@ -158,27 +120,13 @@ def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Text]:
             else:
                 counts["empty"] += 1
     except InputError:
-        explained = _explained(source)
-        if explained is None:
-            raise
-        raise explained from None
+        if source.path != STDIN and Path(source.path).is_file() and _is_empty(source.path):
+            raise _without_text(source, Counter()) from None
+        refuse_squad(source.path)
+        raise
     if not counts["documents"]:
         raise _without_text(source, counts)
-    _warn(source, counts, progress)
-
-
-def _explained(source: _Source) -> InputError | None:
-    """What is wrong with a file that no reader takes where that is that it is empty, or that it has questions."""
-    if not _is_file(source.path):
-        return None
-    with open_binary(source.path) as stream:
-        if not stream.read(1):
-            return _without_text(source, Counter())
-    return _squad_error(source.path) if holds_squad(source.path) else None
-
-
-def _squad_error(source: str) -> InputError:
-    return InputError(f"{source} is SQuAD's JSON, questions with their contexts", "give it with --data")
+    _warn(source, decoder, progress)
 
 
 def _without_text(source: _Source, counts: Counter[str]) -> InputError:
@@ -192,59 +140,15 @@ def _without_text(source: _Source, counts: Counter[str]) -> InputError:
     return InputError(f"{source.name} {what}", "give a document with text")
 
 
-def _warn(source: _Source, counts: Counter[str], progress: Progress) -> None:
+def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
+    counts = decoder.counts
     if skipped := counts["skipped_files"]:
         progress.warn(f"{source.name}: {skipped:,} files of unknown kinds were skipped; name theirs with --format")
     if empty := counts["empty"]:
         progress.warn(f"{source.name}: {empty:,} documents have no text and are left out")
-    _warn_replaced(source.name, counts, progress)
+    decoder.warn_replaced(source.name, progress)
 
 
-def _warn_replaced(name: str, counts: Counter[str], progress: Progress) -> None:
-    if replaced := counts["replaced"]:
-        progress.warn(f"{name}: {replaced:,} byte sequences or characters are not UTF-8, replaced by U+FFFD")
-
-
-def _is_file(source: str) -> bool:
-    """Whether ``source`` can be read a second time."""
-    return source != STDIN and Path(source).is_file()
-
-
-def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
-    """The questions, each with its place."""
-    if data_suffix(source) in TABLE_SUFFIXES:
-        for where, row in records(source, progress):
-            yield where, _asked_record(row, where)
-        return
-    decoder = Decoder()
-    with open_input(source) as (stream, name):
-        lines = decoder.lines(stream, name)
-        first = list(_up_to_text(lines))
-        if first and (data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first[-1][1])):
-            for entry in json_rows(chain(first, lines), name, decoder):
-                yield entry.where, _asked_record(entry.fields, entry.where)
-        else:
-            for number, line in chain(first, lines):
-                if text := line.strip():
-                    yield f"{name}:{number}", Asked(f"{name}:{number}", text)
-    _warn_replaced(name, decoder.counts, progress)
-
-
-def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The lines up to the first that is not empty."""
-    for number, line in lines:
-        yield number, line
-        if line.strip():
-            return
-
-
-def _asked_record(record: Row, where: str) -> Asked:
-    question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
-    if question is None:
-        raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
-    if not isinstance(question, str):
-        raise InputError(f"{where}: the question is a {type(question).__name__}, not a string")
-    name = where if record.get("id") is None else record["id"]
-    if type(name) not in (str, int):
-        raise InputError(f"{where}: 'id' is a {type(name).__name__}, not a string or an integer")
-    return Asked(str(name), question)
+def _is_empty(path: str) -> bool:
+    with open_binary(path) as stream:
+        return not stream.read(1)

@@ -56,8 +56,7 @@ def read_entries(task: Task[Any], source: str, kind: EntryFormat | None, progres
         else:
             for row in json_rows(lines, name, decoder):
                 yield Entry(row.line, row.fields.get("id"), task.example(row.fields, row.where), row.size)
-    if replaced := decoder.counts["replaced"]:
-        progress.warn(f"{name}: {replaced} byte sequences or characters are not UTF-8 and were replaced by U+FFFD")
+    decoder.warn_replaced(name, progress)
 
 
 def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -88,8 +88,7 @@ def _file_rows(path: str, progress: Progress) -> Iterator[tuple[str, Row]]:
             yield from _table_rows(lines, path, dialect)
         else:
             yield from ((row.where, row.fields) for row in json_rows(lines, path, decoder))
-    if replaced := decoder.counts["replaced"]:
-        progress.warn(f"{path}: {replaced} byte sequences or characters are not UTF-8 and were replaced by U+FFFD")
+    decoder.warn_replaced(path, progress)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Span:
     logit: float
 
 
-def best_spans(units: IntArray, logits: Array, max_chars: int = 500) -> Iterator[Span]:
+def best_spans(units: IntArray, logits: Array, max_chars: int) -> Iterator[Span]:
     """All spans of at most ``max_chars`` characters, the one of the highest logit first, found as they are asked for.
 
     ``units`` (n, 2) as from ``word_units``; ``logits`` (n, 2), start and end of each word. Of equal ones that which
@@ -95,7 +95,7 @@ def best_spans(units: IntArray, logits: Array, max_chars: int = 500) -> Iterator
                     heapq.heappush(heap, (-(starts[begin] + highest.values[best]).item(), begin, best, a, b))
 
 
-def candidates(context: str, units: IntArray, spans: Iterator[Span], n_best: int = 20) -> list[Candidate]:
+def candidates(context: str, units: IntArray, spans: Iterator[Span], n_best: int) -> list[Candidate]:
     """The first ``n_best`` different texts of ``spans``, in order."""
     found: dict[str, Candidate] = {}
     for span in islice(spans, _MOST_SPANS):

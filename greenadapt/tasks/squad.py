@@ -1,5 +1,6 @@
 """Answers to questions as spans of a context of any length, read in windows (Poerner et al. 2020, section 5)."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -8,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from greenadapt.arrays import Array
-from greenadapt.config import TaskConfig, WordUnit
+from greenadapt.config import QaConfig, TaskConfig, WordUnit
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder, Feature, Views
 from greenadapt.progress import Progress
@@ -23,7 +24,7 @@ from greenadapt.tokenizer import Pieces
 
 WORD_UNIT: WordUnit = "punct"
 MAX_ANSWER_CHARS = 500
-N_BEST = 20
+N_BEST = QaConfig.n_best
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,9 @@ class _Reading:
         active = begin + window.p_l
         units[active : active + window.a_r - window.a_l] = self.context.units[window.a_l : window.a_r]
         if self.n_null:
-            units[0] = self.n_words + self.windows.index(window) * self.n_null // len(self.windows)
+            units[0] = self.n_words + bisect_left(
+                self.windows, window.a_l, key=lambda one: one.a_l
+            ) * self.n_null // len(self.windows)
         if first is None:
             return Feature(ids, types, units)
         shift = begin - window.begin

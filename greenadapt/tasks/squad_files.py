@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.reading import Decoder, data_suffix, input_errors, open_binary
+from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, input_errors, open_binary
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records
@@ -90,12 +91,16 @@ def unique_ids(questions: Iterable[Question], source: str) -> None:
         places[question.id] = where
 
 
-def holds_squad(source: str) -> bool:
-    """Whether a file that can be read is one of SQuAD's JSON, sound or not: an object with ``data``."""
+def refuse_squad(source: str) -> None:
+    """Raise ``InputError`` for a file of SQuAD's JSON, sound or not, where something else is wanted."""
+    if source == STDIN or not Path(source).is_file():
+        return
     try:
-        return _document(source, Decoder()) is not None
+        is_squad = _document(source, Decoder()) is not None
     except InputError:
-        return False
+        return
+    if is_squad:
+        raise InputError(f"{source} is SQuAD's JSON, questions with their contexts", "give it with --data")
 
 
 def locate(text: str, start: int, context: str) -> Answer:
@@ -131,7 +136,7 @@ class _Maker:
         """The question of ``record``, on the context of ``passage``."""
         context = self.text(passage, "context", where)
         answers, impossible = self._gold(record, context, where)
-        name = _id(record, where, needs_id=needs_id)
+        name = self.decoder.without_surrogates(_id(record, where, needs_id=needs_id), where)
         return Question(name, self.text(record, "question", where), context, answers, impossible, document, where)
 
     def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[Answer, ...], bool]:
@@ -176,8 +181,7 @@ class _Maker:
                 f"{source}: of {self.n_answers:,} answers {self.n_moved:,} are not where answer_start says and were "
                 f"looked up nearby, {self.n_missing:,} are not in their context and are not trained on"
             )
-        if replaced := self.decoder.counts["replaced"]:
-            progress.warn(f"{source}: {replaced} byte sequences or characters are not UTF-8, replaced by U+FFFD")
+        self.decoder.warn_replaced(source, progress)
 
 
 def _document(source: str, decoder: Decoder) -> Json | None:

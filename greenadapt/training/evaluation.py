@@ -11,7 +11,8 @@ from greenadapt.config import Pool
 from greenadapt.features import Encoder
 from greenadapt.progress import Bar
 from greenadapt.tasks import Json, Task
-from greenadapt.training.inference import ViewOutputs, pooled
+from greenadapt.training.blocks import ViewOutputs
+from greenadapt.training.inference import pooled
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
 

@@ -11,13 +11,13 @@ import torch
 from greenadapt.arrays import Array
 from greenadapt.config import Pool
 from greenadapt.features import Feature, Views
-from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
+from greenadapt.sequence_table import BoolArray, IntArray
 from greenadapt.training.ahead import ahead
+from greenadapt.training.blocks import Block, ViewOutputs, blocks
 from greenadapt.training.machine import too_large
 from greenadapt.training.models import takes_segments
 from greenadapt.training.rows import RowMap
 
-_BLOCK_EXAMPLES = 4096
 _BLOCK_PIECES_CPU, _BLOCK_PIECES_GPU = 1 << 15, 1 << 20
 # What a CPU computes at once, for each of its threads: of more, less stays in its caches.
 _BATCH_PIECES_CPU = 1 << 10
@@ -48,18 +48,6 @@ class Inference:
         return ("base", "expanded") if self.pool == "mean" else (self.pool,)
 
 
-@dataclass(frozen=True, eq=False)
-class ViewOutputs:
-    """The outputs for one example, (n_units, k) float32, by each view that was wanted; k = 2, start and end, for QA.
-
-    A unit's output is the largest over the pieces that speak for it, -inf where none does. Both are the same array
-    where all inputs are the same.
-    """
-
-    base: Array | None
-    expanded: Array | None
-
-
 def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
     """One view's output, or the mean of both, equation 4 of arXiv 2004.03354: (n_units, k) float32."""
     views = {"base": [outputs.base], "expanded": [outputs.expanded], "mean": [outputs.base, outputs.expanded]}[pool]
@@ -83,103 +71,12 @@ def outputs(model: Any, row_map: RowMap, views: Iterable[Views], run: Inference)
     device = _device(model)
     if device.type == "cpu":
         _keep_memory()
-    with closing(ahead(_blocks(views, run, device))) as blocks:
-        started = _started(model, row_map, blocks, run)
+    n_pieces = run.block_pieces or (_BLOCK_PIECES_GPU if device.type == "cuda" else _BLOCK_PIECES_CPU)
+    with closing(ahead(blocks(views, run.views, run.pad_id, n_pieces))) as read:
+        started = _started(model, row_map, read, run)
         with closing(ahead(started) if device.type in _IN_BACKGROUND else started) as running:
             for block, logits in running:
                 yield from block.outputs(logits.arrays())
-
-
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Examples that go through the model together."""
-
-    examples: list[Views]
-    inputs: list[Feature]
-    """The different inputs that they have."""
-    used: dict[str, list[list[int]]]
-    """View → which of ``inputs`` each example has, in order."""
-    ids: IntArray
-    """All that occur in an input, ascending, and that of the padding."""
-
-    @classmethod
-    def of(cls, examples: list[Views], run: Inference) -> "_Block":
-        """Find out which inputs are equal, so that one of them goes through."""
-        number: dict[tuple[bytes, bytes], int] = {}
-        inputs: list[Feature] = []
-
-        def numbers(features: Sequence[Feature]) -> list[int]:
-            """Which of the different inputs each feature is."""
-            found = []
-            for feature in features:
-                key = (feature.ids.tobytes(), feature.types.tobytes())
-                if key not in number:
-                    number[key] = len(inputs)
-                    inputs.append(feature)
-                found.append(number[key])
-            return found
-
-        used = {view: [numbers(getattr(one, view)) for one in examples] for view in run.views}
-        occurs = np.zeros(max([run.pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
-        occurs[run.pad_id] = True
-        for feature in inputs:
-            occurs[feature.ids] = True
-        return cls(examples, inputs, used, np.flatnonzero(occurs))
-
-    def outputs(self, logits: Sequence[Array]) -> list[ViewOutputs]:
-        """Those of each example, from those of each input."""
-        reduced = {
-            view: _reduce(
-                self.examples,
-                [getattr(one, view) for one in self.examples],
-                [[logits[i] for i in numbers] for numbers in each],
-            )
-            for view, each in self.used.items()
-        }
-        if len(reduced) == 2:
-            same = [a == b for a, b in zip(self.used["base"], self.used["expanded"], strict=True)]
-            pairs = zip(reduced["base"], reduced["expanded"], same, strict=True)
-            reduced["expanded"] = [a if is_same else b for a, b, is_same in pairs]
-        none = [None] * len(self.examples)
-        both = zip(reduced.get("base", none), reduced.get("expanded", none), strict=True)
-        return [ViewOutputs(*pair) for pair in both]
-
-
-def _blocks(views: Iterable[Views], run: Inference, device: torch.device) -> Iterator[_Block]:
-    most = run.block_pieces or (_BLOCK_PIECES_GPU if device.type == "cuda" else _BLOCK_PIECES_CPU)
-    examples: list[Views] = []
-    n_pieces = 0
-    for one in views:
-        examples.append(one)
-        n_pieces += sum(len(feature) for view in run.views for feature in getattr(one, view))
-        if len(examples) >= _BLOCK_EXAMPLES or n_pieces >= most:
-            yield _Block.of(examples, run)
-            examples, n_pieces = [], 0
-    if examples:
-        yield _Block.of(examples, run)
-
-
-def _reduce(block: Sequence[Views], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:
-    """The largest output over the pieces of each unit, of all examples of a block at once."""
-    offsets = offsets_of(np.array([one.n_units for one in block], np.int64))
-    flat = [output for each in logits for output in each]
-    if not flat:
-        return [np.zeros((0, 0), np.float32) for _ in block]
-    values = np.concatenate(flat)
-    units = np.concatenate(
-        [
-            np.where(feature.units >= 0, feature.units + offset, -1)
-            for offset, each in zip(offsets[:-1].tolist(), features, strict=True)
-            for feature in each
-        ]
-    )
-    order = np.argsort(units, kind="stable")
-    order = order[np.searchsorted(units[order], 0) :]
-    spoken, begins = np.unique(units[order], return_index=True)
-    reduced = np.full((offsets[-1], values.shape[1]), -np.inf, np.float32)
-    if len(spoken):
-        reduced[spoken] = np.maximum.reduceat(values[order], begins)
-    return np.split(reduced, offsets[1:-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,9 +109,9 @@ class _Logits:
 
 
 def _started(
-    model: Any, row_map: RowMap, blocks: Iterable[_Block], run: Inference
-) -> Generator[tuple[_Block, _Logits], None, None]:
-    for block in blocks:
+    model: Any, row_map: RowMap, read: Iterable[Block], run: Inference
+) -> Generator[tuple[Block, _Logits], None, None]:
+    for block in read:
         was_training = model.training
         model.eval()
         try:
@@ -224,7 +121,7 @@ def _started(
         yield block, logits
 
 
-def _start(model: Any, row_map: RowMap, block: _Block, run: Inference) -> _Logits:
+def _start(model: Any, row_map: RowMap, block: Block, run: Inference) -> _Logits:
     """Put the inputs of a block through the model, without waiting for a GPU."""
     row_of = np.zeros(block.ids[-1] + 1, np.int64)
     row_of[block.ids] = row_map.compact(block.ids)
@@ -235,7 +132,7 @@ def _start(model: Any, row_map: RowMap, block: _Block, run: Inference) -> _Logit
     n_rows = sum(len(batch) * lengths[batch[0]] for batch in batches)
     # One array for all: many small ones would be strewn over the memory that each batch frees, and it would grow.
     values, filled = torch.empty((0, 0)), 0
-    with torch.inference_mode(), run.autocast():
+    with _on(device), torch.inference_mode(), run.autocast():
         for batch in batches:
             features = [block.inputs[i] for i in batch]
             arrays = _arrays(features, row_of, run.pad_id, has_segments=has_segments)
@@ -247,10 +144,15 @@ def _start(model: Any, row_map: RowMap, block: _Block, run: Inference) -> _Logit
                 n_rows = n_rows if rows.shape[1] == len(features[0]) else len(lengths)
                 values = torch.empty((n_rows, rows.shape[2]), pin_memory=device.type == "cuda")
             rows = rows.flatten(0, 1)
-            values[filled : filled + len(rows)].copy_(rows, non_blocking=True)
+            values[filled : filled + len(rows)].copy_(rows, non_blocking=device.type == "cuda")
             filled += len(rows)
     done = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
     return _Logits(batches, lengths, values, done)
+
+
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    """``device`` as the current one of this thread; a thread of its own begins with the first GPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

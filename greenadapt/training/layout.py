@@ -1,4 +1,4 @@
-"""Names of the files in the folders of fine-tuned models and of their answers."""
+"""Names of the files in a fine-tuned model's folder."""
 
 TASK_FILE = "task.json"
 """The task's settings, and how its model is used."""
@@ -12,5 +12,3 @@ HISTORY = "history.jsonl"
 """A line an epoch."""
 LOGITS = "logits.safetensors"
 """Of one seed on the test set, both views, where they are kept."""
-ANSWERS = "answers.jsonl"
-"""A line a question, of ``qa``."""

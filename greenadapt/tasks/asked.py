@@ -1,0 +1,87 @@
+"""Questions that are asked of documents, from a file or a pipe."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from greenadapt.corpus.reading import Decoder, data_suffix, open_input
+from greenadapt.errors import InputError
+from greenadapt.progress import Progress
+from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, Row, json_rows, records
+from greenadapt.tasks.squad_files import refuse_squad
+
+_LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question without a context."""
+
+    id: str
+    question: str
+
+
+def read_asked(source: str, progress: Progress) -> list[Asked]:
+    """The questions of a file, or of standard input for ``-``.
+
+    They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
+    lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
+    Raises ``MissingError`` where there is no such file, ``InputError`` where it is broken, has no questions, or two of
+    the same id, naming both places.
+    """
+    try:
+        found = list(_asked(source, progress))
+    except InputError:
+        refuse_squad(source)
+        raise
+    if not found:
+        raise InputError(f"{source} has no questions", "give one a line, or JSON lines with the field question")
+    places: dict[str, str] = {}
+    for where, asked in found:
+        if asked.id in places:
+            raise InputError(
+                f"{where} has the id {asked.id!r}, as {places[asked.id]} has", "give each question its own"
+            )
+        places[asked.id] = where
+    return [asked for _, asked in found]
+
+
+def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
+    """The questions, each with its place."""
+    if data_suffix(source) in TABLE_SUFFIXES:
+        for where, row in records(source, progress):
+            yield where, _asked_record(row, where)
+        return
+    decoder = Decoder()
+    with open_input(source) as (stream, name):
+        lines = decoder.lines(stream, name)
+        first = list(_up_to_text(lines))
+        if first and (data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first[-1][1])):
+            for entry in json_rows(chain(first, lines), name, decoder):
+                yield entry.where, _asked_record(entry.fields, entry.where)
+        else:
+            for number, line in chain(first, lines):
+                if text := line.strip():
+                    yield f"{name}:{number}", Asked(f"{name}:{number}", text)
+    decoder.warn_replaced(name, progress)
+
+
+def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines up to the first that is not empty."""
+    for number, line in lines:
+        yield number, line
+        if line.strip():
+            return
+
+
+def _asked_record(record: Row, where: str) -> Asked:
+    question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
+    if question is None:
+        raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
+    if not isinstance(question, str):
+        raise InputError(f"{where}: the question is a {type(question).__name__}, not a string")
+    name = where if record.get("id") is None else record["id"]
+    if type(name) not in (str, int):
+        raise InputError(f"{where}: 'id' is a {type(name).__name__}, not a string or an integer")
+    return Asked(str(name), question)
