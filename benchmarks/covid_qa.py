@@ -1,0 +1,296 @@
+"""The Covid-19 half of arXiv 2004.03354, section 5: questions on full papers, before and after expansion of a QA model.
+
+    python benchmarks/covid_qa.py --data covid-qa.json --general squad.json --corpus DOMAIN --work DIR \\
+        [--folds 0 1] [--questions 100] [--rows map norm] [--max-length 384] [--epochs 2] [--general-epochs 10]
+    python benchmarks/covid_qa.py --data covid-qa.json --corpus DOMAIN --work DIR --squad-model HUB_ID_OR_FOLDER
+
+Without ``--squad-model`` a QA model is made first: ``--model`` is fine-tuned on general questions, and from there, for
+each of five folds, on the questions about the papers of the other four. No paper is in two folds. With it nothing is
+trained, and all questions are one set, as in the paper.
+
+The model is then expanded for ``--corpus`` without any fine-tuning, and answers the questions of its fold with its own
+tokenizer (base), with the new one alone (expanded), and with the mean of both (averaged). What was finished is kept in
+``--work``, and a later call goes on from there; other settings of a step do it again.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe, RunConfig, TaskConfig, TrainConfig, W2VConfig
+from greenadapt.errors import GreenadaptError
+from greenadapt.pipeline import Session, TextOptions, align, expand, w2v
+from greenadapt.pipeline.finetune import FinetuneRequest, finetune
+from greenadapt.pipeline.inquiry import InquirySources
+from greenadapt.pipeline.qa import QaRequest, answer, read_rows
+from greenadapt.pipeline.qa_scores import BASE_MODEL, MEASURES, OURS, compare_rows
+from greenadapt.pipeline.task_models import ReadingOptions
+from greenadapt.store import Json, write_json
+from greenadapt.workspace import Workspace
+
+N_FOLDS = 5
+ALL = "all"
+"""The one set of questions where nothing is trained."""
+BASE, AVERAGED = "base", "averaged"
+VIEWS = {BASE_MODEL: BASE, "expanded": "expanded", OURS: AVERAGED}
+"""What ``compare_rows`` calls a model → what the table does. The adapted model's own base view is the base model."""
+LEAST_F1 = 20.0
+"""Points of F1 under which a model answers too little to be told from another."""
+NOTE = """
+Points; differences to base with their 95 % interval (paired bootstrap over papers, all questions of one together, where
+there are at least ten). Nothing was trained after the expansion.
+"""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Rows of ``greenadapt qa --compare``, and the paper that each question is on."""
+
+    rows: tuple[Json, ...]
+    papers: tuple[str, ...]
+
+    def compared(self) -> Json:
+        """See ``compare_rows``."""
+        return compare_rows(self.rows, self.papers, {BASE_MODEL: BASE, OURS: AVERAGED})
+
+
+def main() -> None:
+    """Make the models, answer what is missing, and print the table after each fold."""
+    options = _options()
+    if options.threads:
+        import torch
+
+        torch.set_num_threads(options.threads)
+    from greenadapt.cli.console import make_progress
+
+    session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
+    done: dict[str, dict[str, Answers]] = {rows: {} for rows in options.rows}
+    for fold in options.folds:
+        folder = options.work / (fold if fold == ALL else f"fold-{fold}")
+        test = write_questions(options, fold, folder)
+        base = options.squad_model or str(fold_model(session, options, folder))
+        for rows in options.rows:
+            expanded = adapted_model(session, options, base, rows, folder)
+            done[rows][fold] = ask(session, options, (base, str(expanded)), test, folder / f"answers-{rows}")
+            print_report(options, done)
+
+
+def papers(file: Path) -> list[Json]:
+    """The contexts of a SQuAD file, each with ``qas``, its questions; one that stands there twice is one paper."""
+    found: dict[str, Json] = {}
+    for article in json.loads(file.read_text("utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            first = found.setdefault(paragraph["context"], {**paragraph, "qas": []})
+            first["qas"] += paragraph["qas"]
+    return list(found.values())
+
+
+def split(sizes: Sequence[int], n_folds: int, seed: int) -> list[list[int]]:
+    """The papers of each fold, by the number of questions of each paper: the one with most goes first, each to the fold
+    with fewest questions so far; which of several of a size comes first is drawn by the seed.
+    """
+    order = np.random.default_rng(seed).permutation(len(sizes)).tolist()
+    order.sort(key=lambda paper: -sizes[paper])
+    folds: list[list[int]] = [[] for _ in range(n_folds)]
+    totals = [0] * n_folds
+    for paper in order:
+        fewest = min(range(n_folds), key=lambda fold: (totals[fold], len(folds[fold])))
+        folds[fewest].append(paper)
+        totals[fewest] += sizes[paper]
+    return [sorted(fold) for fold in folds]
+
+
+def drawn(chosen: Sequence[Json], n: int | None, seed: int) -> list[Json]:
+    """The papers with only ``n`` of their questions, drawn over all papers; with more, the same and others."""
+    places = [(paper, question) for paper, one in enumerate(chosen) for question in range(len(one["qas"]))]
+    if n is None or n >= len(places):
+        return list(chosen)
+    kept = {places[i] for i in np.random.default_rng(seed).permutation(len(places))[:n].tolist()}
+    less = []
+    for paper, one in enumerate(chosen):
+        questions = [asked for question, asked in enumerate(one["qas"]) if (paper, question) in kept]
+        if questions:
+            less.append({**one, "qas": questions})
+    return less
+
+
+def write_questions(options: argparse.Namespace, fold: str, folder: Path) -> Path:
+    """Write ``train.json`` and ``test.json`` of a fold, and tell the latter."""
+    found = papers(options.data)
+    test = found
+    folder.mkdir(parents=True, exist_ok=True)
+    if fold != ALL:
+        folds = split([len(paper["qas"]) for paper in found], N_FOLDS, options.seed)
+        test = [found[i] for i in folds[int(fold)]]
+        others = [found[i] for other, members in enumerate(folds) if other != int(fold) for i in members]
+        write_squad(folder / "train.json", others)
+    file = folder / "test.json"
+    write_squad(file, drawn(test, options.questions, options.seed))
+    return file
+
+
+def write_squad(file: Path, chosen: Sequence[Json]) -> None:
+    """SQuAD's JSON, an article a paper."""
+    file.write_text(json.dumps({"data": [{"paragraphs": [paper]} for paper in chosen]}, ensure_ascii=False), "utf-8")
+
+
+def fold_model(session: Session, options: argparse.Namespace, folder: Path) -> Path:
+    """The QA model that saw the papers of the other folds, made from one that saw only general questions."""
+    training = TrainConfig(
+        epochs=options.general_epochs,
+        batch_size=options.general_batch_size,
+        learning_rate=options.learning_rate,
+        precision=options.precision,
+    )
+    task = TaskConfig("qa", max_length=options.general_max_length)
+    general = _trained(session, options, (options.model, options.general), (task, training), options.work / "general")
+    training = replace(training, epochs=options.epochs, batch_size=options.batch_size)
+    task = TaskConfig("qa", negatives=options.negatives, max_length=options.max_length)
+    return _trained(session, options, (str(general), folder / "train.json"), (task, training), folder / "base")
+
+
+def _trained(
+    session: Session,
+    options: argparse.Namespace,
+    sources: tuple[str, Path],
+    settings: tuple[TaskConfig, TrainConfig],
+    out: Path,
+) -> Path:
+    """``finetune`` of a model on questions."""
+    model, train = sources
+    task, training = settings
+    run, seeds = RunConfig(max_tokens=options.max_tokens), (options.seed,)
+    request = FinetuneRequest(model, (str(train),), task=task, training=training, run=run, seeds=seeds)
+    return finetune(replace(session, out=out), request).path
+
+
+def adapted_model(session: Session, options: argparse.Namespace, base: str, rows: RowRecipe, folder: Path) -> Path:
+    """``base`` with the words of the corpus; their vectors, which need only its tokenizer, are trained once."""
+    corpus, model = str(options.corpus), options.squad_model or options.model
+    vectors = w2v(session, corpus, model, W2VConfig(workers=options.workers), TextOptions())
+    aligned = align(replace(session, out=folder / "map"), None, base, AlignConfig(), vectors.path)
+    made = replace(session, out=folder / f"adapted-{rows}")
+    return expand(made, None, None, ExpandConfig(rows=rows), aligned.path).path
+
+
+def ask(session: Session, options: argparse.Namespace, models: tuple[str, str], test: Path, folder: Path) -> Answers:
+    """What the base model and the adapted one answer; all use of models for answers is here."""
+    base, adapted = models
+    reading = ReadingOptions(precision=options.precision, max_tokens=options.max_tokens, max_length=options.max_length)
+    request = QaRequest(adapted, InquirySources(data=str(test)), reading=reading, compare=base)
+    result = answer(replace(session, out=folder), request)
+    return answers_on(test, read_rows(result))
+
+
+def answers_on(test: Path, rows: Iterable[Json]) -> Answers:
+    """The rows with their papers, which they name by the question's id only."""
+    paper_of = {str(asked["id"]): str(number) for number, paper in enumerate(papers(test)) for asked in paper["qas"]}
+    rows = tuple(rows)
+    return Answers(rows, tuple(paper_of[row["id"]] for row in rows))
+
+
+def together(by_fold: dict[str, Answers]) -> Answers:
+    """The answers of several folds, whose papers are all different."""
+    rows = tuple(row for one in by_fold.values() for row in one.rows)
+    return Answers(rows, tuple(f"{fold} {paper}" for fold, one in by_fold.items() for paper in one.papers))
+
+
+def table(title: str, compared: Json) -> str:
+    """Markdown, and in words where the base model is too weak for it to mean anything."""
+    lines = [
+        f"### {title}: {compared['questions']:,} questions on {compared['contexts']:,} papers",
+        "",
+        "| model | EM | F1 | substring | EM to base | F1 to base | substring to base |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    models = {model["name"]: model for model in compared["models"]}
+    for name, label in VIEWS.items():
+        if name not in models:  # a corpus that adds no words leaves one tokenization
+            continue
+        differences = (
+            [_points(models[name]["differences"][score]) for score in MEASURES] if name != BASE_MODEL else [""] * 3
+        )
+        cells = [label, *(f"{100 * models[name][score]:.2f}" for score in MEASURES), *differences]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Of the averaged answers {compared['changed']:,} are others than the base model's: {compared['better']:,} "
+        f"better in F1, {compared['worse']:,} worse. Resampled: {compared['resampled']}.",
+    ]
+    f1 = 100 * models[BASE_MODEL]["f1"]
+    if f1 < LEAST_F1:
+        lines += ["", f"The base model's F1 is {f1:.1f}, under {LEAST_F1:.0f}: this model cannot tell the two apart."]
+    return "\n".join(lines) + "\n"
+
+
+def _points(found: Json) -> str:
+    return f"{100 * found['difference']:+.2f} ({100 * found['low']:+.2f} to {100 * found['high']:+.2f})"
+
+
+def print_report(options: argparse.Namespace, done: dict[str, dict[str, Answers]]) -> None:
+    """Print the tables of what is finished, and write them to ``table.md`` in ``--work`` and beside it as JSON."""
+    sets: dict[str, Json] = {}
+    for rows, by_fold in done.items():
+        sets |= {_title(rows, [fold]): one.compared() for fold, one in by_fold.items()}
+        if len(by_fold) > 1:
+            sets[_title(rows, [*by_fold])] = together(by_fold).compared()
+    text = "\n".join(table(title, one) for title, one in sets.items()) + NOTE
+    print(text, flush=True)
+    file = options.work / "table.md"
+    file.write_text(text, "utf-8")
+    settings = {name: Path(value).name if isinstance(value, Path) else value for name, value in vars(options).items()}
+    write_json(file.with_suffix(".json"), {"settings": settings, "sets": sets})
+
+
+def _title(rows: str, folds: Sequence[str]) -> str:
+    if folds == [ALL]:
+        return f"{rows}, all questions"
+    return f"{rows}, fold{'s' if len(folds) > 1 else ''} {', '.join(folds)}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="SQuAD file of questions on papers")
+    parser.add_argument("--corpus", type=Path, required=True, help="unlabelled text of the domain, or a recipe of it")
+    parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
+    parser.add_argument("--general", type=Path, help="SQuAD file of general questions, for the model's first training")
+    parser.add_argument("--squad-model", help="a QA model; nothing is trained then")
+    parser.add_argument("--model", default="minilm", help="what is trained where there is no --squad-model")
+    parser.add_argument("--folds", nargs="+", default=[str(i) for i in range(N_FOLDS)], metavar="FOLD",
+                        choices=[str(i) for i in range(N_FOLDS)], help="from 0 to 4; all by default")  # fmt: skip
+    parser.add_argument("--questions", type=int, help="ask only so many of a fold, drawn over its papers")
+    parser.add_argument("--rows", nargs="+", default=["map"], choices=["map", "norm", "pieces", "blend"])
+    parser.add_argument("--seed", type=int, default=0, help="of folds, training and drawn questions")
+    parser.add_argument("--general-epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=2, help="on the papers")
+    parser.add_argument("--general-batch-size", type=int, default=16, help="questions a step")
+    parser.add_argument("--batch-size", type=int, default=8, help="the same, on the papers")
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--negatives", type=int, default=1, help="windows without the answer a question, on the papers")
+    parser.add_argument("--general-max-length", type=int, help="pieces read at once; the model's limit by default")
+    parser.add_argument("--max-length", type=int, help="the same, of papers, when training and when answering")
+    parser.add_argument("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--max-tokens", type=int, default=RunConfig.max_tokens)
+    parser.add_argument("--workers", type=int, default=1, help="processes for the vectors")
+    parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
+    options = parser.parse_args()
+    if options.squad_model is None and options.general is None:
+        parser.error("give --general, or --squad-model")
+    if options.squad_model is not None:
+        options.folds = [ALL]
+    options.work.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from here")
+    except GreenadaptError as error:
+        sys.exit(str(error))

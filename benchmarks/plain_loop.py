@@ -1,0 +1,139 @@
+"""The peer of ``qa_speed.py``: questions on long contexts with transformers, as one writes it by hand."""
+
+import multiprocessing
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from greenadapt.arrays import Array
+from greenadapt.tasks.squad_files import Question
+from greenadapt.tokenizer import BASE_FOLDER
+
+
+@dataclass(frozen=True)
+class PlainSetting:
+    """What the plain loop is told of our side."""
+
+    folder: Path
+    max_length: int
+    device: torch.device
+    is_bfloat16: bool
+    threads: int
+
+
+@dataclass
+class Plain:
+    """The plain loop."""
+
+    model: Any
+    tokenizer: Any
+    max_length: int
+    n_windows: int = 0
+
+    @classmethod
+    def open(cls, setting: PlainSetting) -> "Plain":
+        import transformers
+
+        torch.set_num_threads(setting.threads)
+        dtype = torch.bfloat16 if setting.is_bfloat16 else torch.float32
+        model = transformers.AutoModelForQuestionAnswering.from_pretrained(setting.folder, dtype=dtype)
+        base = setting.folder / BASE_FOLDER
+        tokenizer = transformers.AutoTokenizer.from_pretrained(base if base.is_dir() else setting.folder)
+        return cls(model.eval().to(setting.device), tokenizer, setting.max_length)
+
+    def answer(self, questions: Sequence[Question]) -> None:
+        """The most likely first and last piece of each answer."""
+        for question in questions:
+            logits = self.logits(question)
+            logits.argmax(axis=0)
+
+    def logits(self, question: Question) -> Array:
+        """(n_pieces, 2) float32, start and end of each piece of the context."""
+        tokenizer = self.tokenizer
+        asked = tokenizer(question.question, add_special_tokens=False)["input_ids"]
+        context = tokenizer(question.context, add_special_tokens=False)["input_ids"]
+        n_special = tokenizer.num_special_tokens_to_add(pair=True)
+        asked = asked[: self.max_length - n_special - 2]
+        before = [tokenizer.cls_token_id, *asked, *[tokenizer.sep_token_id] * (n_special - 2)]
+        room = self.max_length - n_special - len(asked)
+        parts = []
+        read = None
+        for left in range(0, len(context), room // 2):
+            right = min(len(context), left + room // 2)
+            spare = room - (right - left)
+            begin = left - min(left, max(spare // 2, spare - (len(context) - right)))
+            end = min(len(context), begin + room)
+            if (begin, end) != read:
+                read = begin, end
+                rows = self.window(before, [*context[begin:end], tokenizer.sep_token_id])
+            parts.append(rows[len(before) + left - begin : len(before) + right - begin])
+        return np.concatenate(parts)
+
+    def counted(self, _: None) -> int:
+        """How many windows went through the model since this was asked."""
+        n, self.n_windows = self.n_windows, 0
+        return n
+
+    def begins(self, question: Question) -> list[int]:
+        """The first character of each piece of the context."""
+        told = self.tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)
+        return [begin for begin, _ in told["offset_mapping"]]
+
+    def window(self, first: list[int], second: list[int]) -> Array:
+        """(n, 2) float32 of one input."""
+        device = self.model.device
+        inputs = {"input_ids": torch.tensor([first + second], device=device)}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        if "token_type_ids" in self.tokenizer.model_input_names:
+            inputs["token_type_ids"] = torch.tensor([[0] * len(first) + [1] * len(second)], device=device)
+        with torch.inference_mode():
+            result = self.model(**inputs)
+        self.n_windows += 1
+        start, end = (one[0].float().cpu().numpy() for one in (result.start_logits, result.end_logits))
+        return np.stack([start, end], axis=1)
+
+
+class PlainProcess:
+    """The plain loop in a process of its own, so that neither side has what the other has made of its process."""
+
+    def __init__(self, setting: PlainSetting) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=serve, args=(there, setting), daemon=True)
+        self._process.start()
+
+    def call(self, method: str, argument: Any) -> Any:
+        """What a method of ``Plain`` returns there."""
+        self._here.send((method, argument))
+        return self._here.recv()
+
+    def answer(self, questions: Sequence[Question]) -> None:
+        """See ``Plain.answer``."""
+        self.call("answer", questions)
+
+    def n_windows(self) -> int:
+        """How many windows went through the model since this was asked."""
+        return int(self.call("counted", None))
+
+
+def serve(connection: Any, setting: PlainSetting) -> None:
+    """Call methods of the plain loop as they are asked for, as long as there is somebody to ask."""
+    quiet()
+    plain = Plain.open(setting)
+    with suppress(EOFError):
+        while True:
+            method, argument = connection.recv()
+            connection.send(getattr(plain, method)(argument))
+
+
+def quiet() -> None:
+    """Keep transformers from talking."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
