@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.squad_files import (
     Answer,
     Question,
-    holds_squad,
     locate,
     read_questions,
+    refuse_squad,
     unique_ids,
     unlabelled_question,
 )
@@ -198,7 +198,8 @@ def test_whether_a_file_is_of_squad(indent: int | None, tmp_path: Path) -> None:
     for content, expected in ((squad(entry()), True), (entry(), False), ([squad()], False), ("text", False)):
         path = tmp_path / "a.json"
         path.write_text(content if content == "text" else json.dumps(content, indent=indent))
-        assert holds_squad(str(path)) == expected
+        with pytest.raises(InputError, match="is SQuAD's JSON") if expected else nullcontext():
+            refuse_squad(str(path))
 
 
 def test_wrong_places_are_corrected_and_counted(tmp_path: Path) -> None:
