@@ -1,13 +1,20 @@
 """Real two-layer models with real tokenizers, built in milliseconds, and the offline model where installed."""
 
+import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from typer.testing import CliRunner, Result
 
+from greenadapt.cli import app
 from greenadapt.progress import Silent
+
+Run = Callable[..., Result]
 
 WORDS = [
     "the",
@@ -153,6 +160,41 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return build
+
+
+@pytest.fixture
+def run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a workspace and a folder of its own; exit code 1 or 2 comes with one line on stderr alone."""
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: object, code: int = 0, stdin: str | None = None) -> Result:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+        if code:
+            assert result.stdout == ""
+            assert "Traceback" not in result.stderr
+            assert len([line for line in result.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
+        return result
+
+    return invoke
+
+
+def last_line(result: Result) -> str:
+    """The last line on stderr."""
+    return result.stderr.strip().splitlines()[-1]
+
+
+def load_benchmark(name: str) -> ModuleType:
+    """A script of ``benchmarks/`` as a module."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

@@ -8,44 +8,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from greenadapt.cli import app
 from greenadapt.config import RunConfig, TaskConfig, TaskName, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.pipeline.finetune import FinetuneRequest
 from greenadapt.store import hash_file
+from tests.conftest import Run, last_line
 from tests.small_tasks import VOCABULARY, TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences, texts_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Run = Callable[..., Result]
 QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in a workspace and a folder of its own; exit code 1 or 2 comes with one line on stderr."""
-    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-
-    def invoke(*arguments: object, code: int = 0) -> Result:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
-        if code:
-            assert result.stdout == ""
-            assert "Traceback" not in result.stderr
-            assert len([line for line in result.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
-        return result
-
-    return invoke
 
 
 @pytest.fixture
@@ -57,64 +35,62 @@ def files(tmp_path: Path) -> tuple[object, ...]:
     return ("--task", "ner", *(part for pair in made for part in pair))
 
 
-def last_line(result: Result) -> str:
-    return result.stderr.strip().splitlines()[-1]
-
-
-def test_a_run_and_what_it_prints(run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_a_run_and_what_it_prints(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
     model = adapted(tiny_model)
     command = ("finetune", "-m", model, *files, *QUICK, "-o", tmp_path / "run")
-    done = json.loads(run(*command, "--json").stdout)
+    done = json.loads(run_alone(*command, "--json").stdout)
     assert (done["stage"], done["status"], done["folder"]) == ("finetune", "done", str(tmp_path / "run"))
     assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
     assert (done["comparison"], done["counts"]["train"], done["counts"]["test"]) == ([], 24, 24)
     assert (done["config"]["learning_rate"], done["config"]["seeds"]) == (7e-3, [0])
-    shown = run(*command).stdout
+    shown = run_alone(*command).stdout
     assert "finetune: up to date; train 24" in shown
     (seed,) = done["scores"]["seeds"]
     assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", shown)
-    refused = last_line(run(*command, "--mix", "both", code=1))
+    refused = last_line(run_alone(*command, "--mix", "both", code=1))
     assert "exists with another configuration (mix: sample → both)" in refused
-    assert json.loads(run(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
+    assert json.loads(run_alone(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
     # The other commands know nothing of it, and work on.
-    assert "finetune" not in run("cost").stdout
-    assert run("corpus", "list").stdout
+    assert "finetune" not in run_alone("cost").stdout
+    assert run_alone("corpus", "list").stdout
     assert not (tmp_path / "ws").exists()
 
 
 def test_the_cards_command_gives_the_same(
-    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     options = (*QUICK, "--seed", 3, "--seeds", 2, "--whole-sentences", "--weight-decay", 0.1, "--dev", "test.tsv")
-    run("finetune", "-m", tiny_model(), *files, *options, "--keep", "best", "-o", "run")
+    run_alone("finetune", "-m", tiny_model(), *files, *options, "--keep", "best", "-o", "run")
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)
     words = shlex.split(command)
     words[words.index("--model") + 1] = str(tmp_path / "bertmodel")
-    assert "finetune: up to date" in run(*words, "-o", "run").stdout
+    assert "finetune: up to date" in run_alone(*words, "-o", "run").stdout
 
 
 def test_by_the_corpus_it_was_adapted_to(
-    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     model = tiny_model()
     (tmp_path / "text.txt").write_text("".join(" ".join(words) + "\n" for words in sentences(200, 9)))
-    run("adapt", "-c", "text.txt", "-m", model, "--workers", 1, "--epochs", 1, "--min-count", 1)
+    run_alone("adapt", "-c", "text.txt", "-m", model, "--workers", 1, "--epochs", 1, "--min-count", 1)
     result = json.loads(
-        run("finetune", "-c", "text.txt", "-m", model, *files, *QUICK, "--compare", model, "--json").stdout
+        run_alone("finetune", "-c", "text.txt", "-m", model, *files, *QUICK, "--compare", model, "--json").stdout
     )
     folder = Path(result["folder"])
     assert folder.parent == tmp_path / "runs"
     assert re.fullmatch(r"ner-bertmodel-\w{8}-text-\w{8}", folder.name)
     assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, f"ner-{folder.name[4:22]}"]
     (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
-    assert len(run("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
-    costs = [json.loads(line) for line in run("cost", "--json").stdout.splitlines()]
+    assert len(run_alone("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
+    costs = [json.loads(line) for line in run_alone("cost", "--json").stdout.splitlines()]
     assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
-    assert "text" in run("corpus", "list").stdout
+    assert "text" in run_alone("corpus", "list").stdout
 
 
-def test_a_comparison(run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     base = model.parent / "base"
     command = (
@@ -132,19 +108,19 @@ def test_a_comparison(run: Run, files: tuple[object, ...], tiny_model: TinyModel
         "-o",
         "run",
     )
-    done = json.loads(run(*command, "--json").stdout)
+    done = json.loads(run_alone(*command, "--json").stdout)
     ours, one, other = done["comparison"]
     assert ours["gap_covered"] is None  # the reference is the base model, which does not lead itself
     for name in ("score", "difference", "low", "high"):
         assert one[name] == other[name]
     assert ours["score"] - one["score"] == pytest.approx(one["difference"])
-    shown = run(*command).stdout
+    shown = run_alone(*command).stdout
     assert shown.count("up to date") == 3
     assert "Comparison on the test set" in shown
     assert "there is no gap to cover" in shown
 
 
-def test_settings_by_name(run: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
+def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
     command = (
         "finetune",
         "-m",
@@ -158,9 +134,9 @@ def test_settings_by_name(run: Run, files: tuple[object, ...], tiny_model: TinyM
         1,
         "--json",
     )
-    config = json.loads(run(*command, "-o", "a").stdout)["config"]
+    config = json.loads(run_alone(*command, "-o", "a").stdout)["config"]
     assert (config["epochs"], config["learning_rate"]) == (100, 1e-5)
-    config = json.loads(run(*command, "-o", "b", "--epochs", 3).stdout)["config"]
+    config = json.loads(run_alone(*command, "-o", "b", "--epochs", 3).stdout)["config"]
     assert (config["epochs"], config["learning_rate"]) == (3, 1e-5)
 
 
@@ -173,7 +149,7 @@ def as_options(settings: dict[str, Any]) -> list[object]:
     return made
 
 
-def test_every_setting_of_training_and_ner(run: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
+def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
     given = {
         "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
         "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3, "warmup": 0.2,
@@ -182,7 +158,7 @@ def test_every_setting_of_training_and_ner(run: Run, files: tuple[object, ...], 
     }  # fmt: skip
     assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
     start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--json")
-    config = json.loads(run(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
+    config = json.loads(run_alone(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
     assert config == {**asdict(TaskConfig(task="ner")), "text_fields": ["text"], **given, "seeds": [3, 4]}
 
 
@@ -194,20 +170,20 @@ def test_every_setting_of_training_and_ner(run: Run, files: tuple[object, ...], 
     ],
 )
 def test_every_setting_of_the_other_tasks(
-    run: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, given: dict[str, Any]
+    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, given: dict[str, Any]
 ) -> None:
     qa_file(tmp_path / "qa.json")
     rows = [{"one": "heart rate", "two": "virus", "gold": i} for i in range(8)]
     (tmp_path / "classification.json").write_text(json.dumps(rows))
     start = ("finetune", "-m", tiny_model(), "--task", task, "--train", f"{task}.json", *QUICK, "--epochs", 1, "--json")
-    config = json.loads(run(*start, *as_options(given), "-o", "run").stdout)["config"]
+    config = json.loads(run_alone(*start, *as_options(given), "-o", "run").stdout)["config"]
     fields = {{"text_field": "text_fields", "labels": "label_kind"}.get(name, name): given[name] for name in given}
     expected = {**asdict(TaskConfig(task=task)), "text_fields": ["text"], "max_length": 64, **fields}
     assert {name: config[name] for name in expected} == expected
     assert all(expected[name] != getattr(TaskConfig, name) for name in fields)
 
 
-def test_every_setting_of_a_run(run: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[FinetuneRequest] = []
 
     def stop(session: object, request: FinetuneRequest, others: list[str]) -> None:
@@ -216,11 +192,11 @@ def test_every_setting_of_a_run(run: Run, files: tuple[object, ...], monkeypatch
 
     monkeypatch.setattr("greenadapt.pipeline.compare.compare", stop)
     given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
-    run("finetune", "-m", "any", *files, *as_options(given), "--whole-sentences", code=2)
+    run_alone("finetune", "-m", "any", *files, *as_options(given), "--whole-sentences", code=2)
     assert asdict(seen[0].run) == {**given, "report_to": ("tensorboard", "wandb")}
     assert seen[0].task == TaskConfig(chunk=None)
     assert seen[0].training == TrainConfig()
-    run("finetune", "-m", "any", *files, code=2)
+    run_alone("finetune", "-m", "any", *files, code=2)
     assert (seen[1].run, seen[1].task) == (RunConfig(), TaskConfig())
 
 
@@ -244,32 +220,32 @@ def test_every_setting_of_a_run(run: Run, files: tuple[object, ...], monkeypatch
     ],
 )
 def test_wrong_usage(
-    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, options: Any, message: str
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, options: Any, message: str
 ) -> None:
-    result = run("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
+    result = run_alone("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
     assert message in last_line(result)
     assert not (tmp_path / "run").exists()
 
 
-def test_no_model(run: Run, files: tuple[object, ...]) -> None:
-    assert "give a folder with --model" in last_line(run("finetune", *files, code=2))
-    assert "no model folder" in last_line(run("finetune", *files, "-m", "ws/none/here", code=1))
+def test_no_model(run_alone: Run, files: tuple[object, ...]) -> None:
+    assert "give a folder with --model" in last_line(run_alone("finetune", *files, code=2))
+    assert "no model folder" in last_line(run_alone("finetune", *files, "-m", "ws/none/here", code=1))
 
 
 def test_what_fails_says_so_in_a_line(
-    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     model = tiny_model()
     start = ("finetune", "-m", model, *QUICK, "-o", "run")
-    diverged = last_line(run(*start, *files, "--lr", 1e30, "--clip", 1e30, code=1))
+    diverged = last_line(run_alone(*start, *files, "--lr", 1e30, "--clip", 1e30, code=1))
     assert re.search(r"training diverged in step \d+ \(epoch 1\): loss .* use a lower --learning-rate", diverged)
-    assert "--train has no examples" in last_line(run(*start, "--task", "ner", "--train", os.devnull, code=1))
-    assert "none.tsv" in last_line(run(*start, "--task", "ner", "--train", "none.tsv", code=1))
+    assert "--train has no examples" in last_line(run_alone(*start, "--task", "ner", "--train", os.devnull, code=1))
+    assert "none.tsv" in last_line(run_alone(*start, "--task", "ner", "--train", "none.tsv", code=1))
     texts = texts_file(tmp_path / "texts.jsonl")
     wrong = ("--task", "classification", "--train", texts, "--label-field", "class")
-    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run(*start, *wrong, code=1))
+    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *wrong, code=1))
     assert not (tmp_path / "run").exists()
-    done = json.loads(run(*start, *files, "--json").stdout)
+    done = json.loads(run_alone(*start, *files, "--json").stdout)
     assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
 
 
@@ -289,7 +265,7 @@ def digests(folder: Path) -> dict[str, str]:
     ],
 )
 def test_interrupted_in_the_middle(
-    run: Run,
+    run_alone: Run,
     files: tuple[object, ...],
     tiny_model: TinyModel,
     tmp_path: Path,
@@ -299,7 +275,7 @@ def test_interrupted_in_the_middle(
 ) -> None:
     options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", 2)
     command = ["finetune", "-m", adapted(tiny_model), *files, "--max-length", 64, *options]
-    run(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
+    run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
     process = subprocess.Popen(
         [sys.executable, "-m", "greenadapt", *map(str, command), "--checkpoint-steps", "1", "-o", "run"],
         stdout=subprocess.PIPE,
@@ -320,7 +296,7 @@ def test_interrupted_in_the_middle(
     assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
     if number == signal.SIGINT:
         assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
-    resumed = run(*command, "-o", "run")
+    resumed = run_alone(*command, "-o", "run")
     assert re.search(rf"seed {seed}: going on from step \d+", resumed.stderr)
     assert "seed 0: going on" not in resumed.stderr or seed == 0
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
@@ -337,7 +313,7 @@ def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_processes_of_a_launcher(
-    run: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("finetune", "-m", model, *files, *QUICK, "--epochs", 5, "--dev", "test.tsv", "--keep", "best", "--json")
@@ -346,7 +322,7 @@ def test_two_processes_of_a_launcher(
     result = json.loads(done.stdout)  # printed once
     assert result["status"] == "done"
     assert "Traceback" not in done.stderr
-    alone = json.loads(run(*command, "-o", "alone").stdout)
+    alone = json.loads(run_alone(*command, "-o", "alone").stdout)
     ours, theirs = (each["scores"]["seeds"][0] for each in (result, alone))
     assert ours["test"]["f1"] > 0
     for name in ("precision", "recall", "f1"):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from torchmetrics.text import SQuAD
 from typer.testing import CliRunner, Result
 
 from greenadapt.cli import app
+from tests.conftest import Run, last_line
 from tests.small_tasks import Json, TinyModel, adapted, lines, qa_file, read_json, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Run = Callable[..., Result]
 QA = "BertForQuestionAnswering"
 ANSWER = ["answer", "start", "end", "score", "logit", "document", "sentence", "sentence_start"]
 SCORES = ["em", "f1", "substr"]
@@ -28,22 +28,9 @@ SHORT = ("--max-length", 32)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs ``qa`` in a workspace and a folder of its own; exit code 1 or 2 comes with one line on stderr alone."""
-    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-
-    def invoke(*arguments: object, code: int = 0, stdin: str | None = None) -> Result:
-        result = CliRunner().invoke(app, ["qa", *map(str, arguments)], input=stdin)
-        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
-        if code:
-            assert result.stdout == ""
-            assert "Traceback" not in result.stderr
-            assert len([line for line in result.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
-        return result
-
-    return invoke
+def run(run_alone: Run) -> Run:
+    """Runs ``qa`` alone."""
+    return partial(run_alone, "qa")
 
 
 @pytest.fixture
@@ -60,10 +47,6 @@ def paper(tmp_path: Path) -> Path:
 
 def rows_of(result: Result) -> list[Json]:
     return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def last_line(result: Result) -> str:
-    return result.stderr.strip().splitlines()[-1]
 
 
 class Screen(io.StringIO):

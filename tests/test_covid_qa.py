@@ -1,7 +1,6 @@
 """The pure parts of ``benchmarks/covid_qa.py``: the folds, which questions are asked, and what the table says."""
 
 import argparse
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -13,21 +12,15 @@ import pytest
 
 from greenadapt.progress import Silent
 from greenadapt.tasks.squad_files import read_questions
+from tests.conftest import load_benchmark
 from tests.small_tasks import TinyModel, qa_file, sentences
 
-FILE = Path(__file__).parents[1] / "benchmarks" / "covid_qa.py"
 Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("covid_qa", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["covid_qa"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("covid_qa")
 
 
 def paragraph(number: int, n_questions: int, first: int = 0) -> Json:

@@ -1,8 +1,6 @@
 """The pure parts of ``benchmarks/green_ner.py``: which runs, what is kept of them, and what the table says."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,21 +15,15 @@ from greenadapt.corpus.reading import Decoder
 from greenadapt.tasks.conll import read_conll
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.sentences import Sentence
+from tests.conftest import load_benchmark
 
-FILE = Path(__file__).parents[1] / "benchmarks" / "green_ner.py"
 LABELS = ("O", "B-X", "I-X")
 TASK = NerTask(LABELS)
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("green_ner", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["green_ner"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("green_ner")
 
 
 @pytest.fixture
