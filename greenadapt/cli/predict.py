@@ -104,7 +104,7 @@ def predict(
         PredictRequest(tuple(model), source, format, ReadingOptions(pool, seed, precision, max_tokens))
     )
     style = _Style(bio, tags, predictor.task.name)
-    with _output(out) as (stream, is_ascii):
+    with open_output(out) as (stream, is_ascii):
         for block in predictor.predict(make_progress(is_read=False)):
             stream.writelines(style.lines(block, is_ascii=is_ascii))
             stream.flush()
@@ -151,7 +151,7 @@ class _Style:
 
 
 @contextmanager
-def _output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
+def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
     """Where rows go, and whether it takes only ASCII; a file gets its name once everything is in it."""
     if out is None:
         yield sys.stdout, (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"

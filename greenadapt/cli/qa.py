@@ -9,7 +9,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed, check_file
+from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed, check_file, open_output
 from greenadapt.config import QaConfig, WordUnit
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
@@ -251,6 +251,5 @@ class _ForScorer:
         """Write each file whole or not at all."""
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):
             if path is not None:
-                part = path.with_name(f".{path.name}.part")
-                part.write_text(json.dumps(values, ensure_ascii=False) + "\n", "utf-8")
-                part.replace(path)
+                with open_output(path) as (stream, is_ascii):
+                    stream.write(json.dumps(values, ensure_ascii=is_ascii) + "\n")

@@ -133,11 +133,16 @@ def is_read_once(source: str) -> bool:
     return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
 
 
+def input_name(source: str) -> str:
+    """What messages call a file, or standard input, ``-``."""
+    return "standard input" if source == STDIN else source
+
+
 @contextmanager
 def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
     """A file's bytes as ``open_binary`` has them, or those of standard input for ``-``, and what messages call it."""
     if source == STDIN:
-        yield sys.stdin.buffer, "standard input"
+        yield sys.stdin.buffer, input_name(source)
         return
     with open_binary(source) as stream:
         yield stream, source

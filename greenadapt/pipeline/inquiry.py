@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
-from greenadapt.corpus.reading import STDIN, Decoder, is_read_once
+from greenadapt.corpus.reading import Decoder, input_name, is_read_once
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress, Silent
 from greenadapt.tasks.asked import Asked, read_asked
@@ -49,7 +49,7 @@ class InquirySources:
         if "" in paths:
             raise UsageError("a path is empty", "name a file or a folder")
         if repeated := next((path for path in paths if paths.count(path) > 1), None):
-            raise UsageError(f"{'standard input' if repeated == STDIN else repeated} is given twice", "give it once")
+            raise UsageError(f"{input_name(repeated)} is given twice", "give it once")
 
     def paths(self) -> list[str]:
         """All files, folders and data sets that are read."""
@@ -79,7 +79,7 @@ class Inquiry:
 
     def golds(self) -> dict[str, list[str]]:
         """The gold answers that count, by the id of the question, of those that are labelled."""
-        is_second = has_impossible(list(self.asked.values()))
+        is_second = has_impossible(self.asked.values())
         labelled = (question for question in self.asked.values() if question.is_labelled)
         return {question.id: gold_texts(question, is_second=is_second) for question in labelled}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.config import Pool, QaConfig
-from greenadapt.corpus.reading import STDIN, is_read_once
+from greenadapt.corpus.reading import input_name, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.finetune import require_torch, source_input
@@ -65,6 +65,11 @@ class Answering:
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []
+
+    @property
+    def model(self) -> PretrainedModel:
+        """The one that is asked."""
+        return self._models[OURS].found
 
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
         """A row a question, in order, each as soon as it and those before it have been looked up everywhere.
@@ -171,8 +176,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     Does nothing where that is done, and goes on from the last question where it was killed.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
-        pipe = "standard input" if pipes[0] == STDIN else pipes[0]
-        raise UsageError(f"--out keeps what can be made again, and {pipe} is read once", "name a file")
+        raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
     _refuse_within(session, request.sources)
     answering = Answering(request, session.progress)
     config: Json = {**asdict(request.config), **asdict(request.reading)}
@@ -181,7 +185,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     # The rows name documents and questions by paths as they were given.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
     config |= {"format": sources.format, "fields": list(sources.fields)}
-    model = find_model(request.model)
+    model = answering.model
 
     def build(work: Path) -> Outcome:
         rows = answering.rows(work / _JOURNAL)

@@ -8,7 +8,7 @@ from itertools import chain
 from greenadapt.corpus.reading import Decoder, data_suffix, open_input
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
-from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, Row, json_rows, records
+from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, Row, json_rows, records, refuse_repeated
 from greenadapt.tasks.squad_files import refuse_squad
 
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
@@ -37,13 +37,7 @@ def read_asked(source: str, progress: Progress) -> list[Asked]:
         raise
     if not found:
         raise InputError(f"{source} has no questions", "give one a line, or JSON lines with the field question")
-    places: dict[str, str] = {}
-    for where, asked in found:
-        if asked.id in places:
-            raise InputError(
-                f"{where} has the id {asked.id!r}, as {places[asked.id]} has", "give each question its own"
-            )
-        places[asked.id] = where
+    refuse_repeated((asked.id, where) for where, asked in found)
     return [asked for _, asked in found]
 
 

@@ -1,4 +1,4 @@
-"""Whole documents to look answers up in, of every format that corpora have, and the questions asked of them."""
+"""Whole documents to look answers up in, of every format that corpora have."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from greenadapt.corpus.readers import read_whole
-from greenadapt.corpus.reading import STDIN, Decoder, Document, open_binary
+from greenadapt.corpus.reading import STDIN, Decoder, Document, input_name, open_binary
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
@@ -81,7 +81,7 @@ class _Source:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return "standard input" if self.path == STDIN else self.path
+        return input_name(self.path)
 
 
 def _kind(source: str, given: str | None) -> str:

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -60,6 +60,15 @@ def field(row: Row, name: str, where: str, hint: str = "") -> Any:
         more = f" and {len(row) - _NAMES_SHOWN} more" if len(row) > _NAMES_SHOWN else ""
         raise InputError(f"{where} has no field {name}, it has: {', '.join([*row][:_NAMES_SHOWN])}{more}", hint)
     return row[name]
+
+
+def refuse_repeated(ids: Iterable[tuple[str, str]]) -> None:
+    """Raise ``InputError``, with the places of both, where an id, which comes with its place, is there twice."""
+    places: dict[str, str] = {}
+    for name, where in ids:
+        if name in places:
+            raise InputError(f"{where} has the id {name!r}, as {places[name]} has", "give each question its own")
+        places[name] = where
 
 
 def parse_json(text: str, where: str, first_line: int = 1) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, input_errors, open_binary
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
-from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records
+from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records, refuse_repeated
 
 Json = dict[str, Any]
 _NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
@@ -81,14 +81,8 @@ def unlabelled_question(record: Json, where: str) -> Question:
 
 def unique_ids(questions: Iterable[Question], source: str) -> None:
     """Raise ``InputError``, with the places of both, where two questions have the same id."""
-    places: dict[str, str] = {}
-    for number, question in enumerate(questions):
-        where = question.where or f"{source}, question {number}"
-        if question.id in places:
-            raise InputError(
-                f"{where} has the id {question.id!r}, as {places[question.id]} has", "give each question its own"
-            )
-        places[question.id] = where
+    numbered = enumerate(questions)
+    refuse_repeated((one.id, one.where or f"{source}, question {number}") for number, one in numbered)
 
 
 def refuse_squad(source: str) -> None:
