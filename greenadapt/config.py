@@ -18,6 +18,9 @@ Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
 LabelKind = Literal["auto", "classes", "numbers"]
 WordUnit = Literal["whitespace", "punct"]
+Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
+MemoryVariant = Literal["memory", "cross", "gate"]
+GateInit = Literal["zero", "normal"]
 
 
 def _check(condition: bool, message: str) -> None:
@@ -217,6 +220,48 @@ PAPER = TrainConfig(epochs=100, learning_rate=1e-5)
 
 
 @dataclass(frozen=True)
+class MemoryConfig:
+    """How the states of a general model come into the domain model that is trained (G-MAP, arXiv 2212.03613)."""
+
+    strategy: Strategy = "chunk"
+    """Which states reach which layers; ``logits`` adds the general model's logits instead (one shared head)."""
+    attention: MemoryVariant = "memory"
+    """One softmax over the layer's own keys and the memory's, or one of the paper's two other variants."""
+    layers: tuple[int, ...] = ()
+    """Layers of the domain model that see memory, from 1; empty: the strategy's own."""
+    source: str = "paper"
+    """Which states of the general model: ``paper``, ``reference`` (one layer lower, as the released code has it), or a
+    range for each of the layers, such as ``1-6,7-12``, where 0 is the embeddings' output."""
+    gate_init: GateInit = "zero"
+    """Gates begin as the mean over their layers, or at N(0, 0.02) as in the released code."""
+    project: bool = False
+    """Learn a linear map from the general model's width to the domain model's."""
+    frozen: bool = True
+    """Whether the general model stays as it is."""
+
+    def __post_init__(self) -> None:
+        low = [layer for layer in self.layers if layer < 1]
+        _check(not low, f"--memory-layers has {low[0] if low else ''}, must be from 1")
+        _check(
+            len(set(self.layers)) == len(self.layers) and list(self.layers) == sorted(self.layers),
+            f"--memory-layers is {','.join(map(str, self.layers))}, must ascend, each layer once",
+        )
+        if self.strategy == "logits":
+            for name, option in _OPTIONS_OF_ATTENTION.items():
+                is_given = getattr(self, name) != getattr(MemoryConfig, name)
+                _check(not is_given, f"{option} has no effect with --strategy logits: leave it out")
+        has_gates = self.strategy in ("gated", "chunk")
+        _check(
+            has_gates or self.gate_init == MemoryConfig.gate_init,
+            f"--gate-init has no effect with --strategy {self.strategy}: leave it out",
+        )
+
+
+_OPTIONS_OF_ATTENTION = {"attention": "--memory-attention", "layers": "--memory-layers", "source": "--memory-source"}
+"""Fields of ``MemoryConfig`` that ``strategy="logits"`` has no use for."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """How a training run goes on its machine.
 
@@ -231,8 +276,13 @@ class RunConfig:
     compile: bool = False
     report_to: tuple[str, ...] = ()
     """Trackers that accelerate knows, such as ``tensorboard``."""
+    cache_memory: bool = False
+    """Keep what a frozen general model makes of the training texts on disk, so that it reads each of them once."""
+    max_cache: int = 20 << 30
+    """Bytes that ``cache_memory`` may take."""
 
     def __post_init__(self) -> None:
+        _check(self.max_cache >= 1, f"--max-cache is {self.max_cache}, must be at least 1")
         _check(self.max_tokens >= 1, f"--max-tokens is {self.max_tokens}, must be at least 1")
         _check(self.checkpoint_steps >= 1, f"--checkpoint-steps is {self.checkpoint_steps}, must be at least 1")
 
@@ -266,3 +316,41 @@ class QaConfig:
             self.null_threshold is None or self.no_answer is not False,
             "--null-threshold has no effect with --always-answer: leave out one of them",
         )
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """What a masked language model is trained on; ``PRETRAIN`` has the settings of the training itself."""
+
+    max_length: int | None = None
+    """Base pieces of an input at most, special tokens included; ``None``: 128, or what the model reads if that is less.
+    A paragraph of an abstract has about so many, and one of 512 costs four times as much and more."""
+    heldout: float = 0.3
+    """Share of the documents that is kept out of training, to measure on (arXiv 2212.03613, section 5.5: 70/30)."""
+    mask_share: float = 0.15
+    """Share of the pieces that are to be guessed."""
+    whole_words: bool = False
+    """Whether all pieces of a word are to be guessed together."""
+    only_new_rows: bool = False
+    """Whether nothing but the rows of the added words is trained."""
+    head_steps: int = 200
+    """Optimiser steps of a head that the checkpoint does not have, before the encoder is trained with it."""
+    head_learning_rate: float = 1e-3
+    """Of these steps, at its highest."""
+    eval_inputs: int = 2000
+    """Inputs of a set, at most, that the loss is measured on."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        _check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
+        _check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
+        _check(0 < self.mask_share < 1, f"--mask-share is {self.mask_share}, must lie between 0 and 1")
+        _check(self.head_steps >= 0, f"--head-steps is {self.head_steps}, must not be negative")
+        rate = self.head_learning_rate
+        _check(isfinite(rate) and rate > 0, f"--head-learning-rate is {rate}, must be above 0")
+        _check(self.eval_inputs >= 1, f"--eval-inputs is {self.eval_inputs}, must be at least 1")
+
+
+PRETRAIN = TrainConfig(epochs=5, learning_rate=4e-5)
+"""Settings of arXiv 2212.03613, table 6, which has 5 to 10 epochs."""

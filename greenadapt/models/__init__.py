@@ -1,0 +1,1 @@
+"""Models that are put together from pretrained ones: torch only, no paths, no tokenizers."""
