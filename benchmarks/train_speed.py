@@ -28,6 +28,7 @@ from greenadapt.model import find_model
 from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
+from greenadapt.training.batches import FeatureTable
 from greenadapt.training.loop import Plan, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import open_model
@@ -70,8 +71,9 @@ def train_ours(setting: Setting, items: list[Views]) -> float:
     checkpoint = Checkpoint.open(setting.folder)
     model = open_model(checkpoint, setting.task.head, setting.task.head_config(), rows, SEED)
     train = TrainConfig(mix="base", epochs=1, batch_size=setting.batch_size, learning_rate=RATE)
-    plan = Plan(train, RunConfig(compile=setting.compiled), SEED, special.pad)
-    training = Training(model, setting.task.head, items, rows, plan, setting.machine)
+    plan = Plan(train, RunConfig(compile=setting.compiled), SEED)
+    table = FeatureTable.of(items, rows, setting.task.head, special.pad)
+    training = Training(model, table, plan, setting.machine)
     begin = time.perf_counter()
     for _ in training.steps():
         pass

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from greenadapt.added_words import WORDS_FILE
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.config import OovRule
 from greenadapt.corpus.splitter import load_tokenizer
@@ -19,6 +20,7 @@ from greenadapt.tokenizer import BASE_FOLDER
 _BASE_FILES = (
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
 )  # fmt: skip
+_TOKENIZER_FILES = ("tokenizer.json", *_BASE_FILES)
 Json = dict[str, Any]
 
 
@@ -30,6 +32,16 @@ class ExportReport:
     r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph."""
     changed_entries: list[str]
     """Base entries that byte-level BPE merges never reach, and that ``ignore_merges`` now gives for such a word."""
+
+
+def copy_tokenizers(source: Path, folder: Path) -> None:
+    """Copy the tokenizer of a model's folder, and of an expanded one the base tokenizer and the added words."""
+    for name in (*_TOKENIZER_FILES, WORDS_FILE):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (source / BASE_FOLDER).is_dir():
+        (folder / BASE_FOLDER).mkdir(exist_ok=True)
+        copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
 
 
 def export_tokenizers(source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule) -> ExportReport:

@@ -37,6 +37,10 @@ class Workspace:
         """Where the fetched files of a corpus lie."""
         return self.root / corpus / ".sources"
 
+    def memory_cache(self) -> Path:
+        """Where the states of general models are kept that ``finetune --cache-memory`` computed; may be removed."""
+        return self.root / ".memory"
+
     def corpora(self) -> list[str]:
         """Names of the corpora that have a folder here."""
         return _visible_folders(self.root)

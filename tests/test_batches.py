@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.config import Mix
+from greenadapt.errors import InputError
 from greenadapt.features import Feature, Views
 from greenadapt.training.batches import Cut, FeatureTable, Order, share
 from greenadapt.training.rows import Rows
@@ -36,6 +37,7 @@ def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
         assert batch.ids.tolist() == [[1, 2] + [0] * (n - 2), longer]
         assert batch.mask.tolist() == [[1, 1] + [0] * (n - 2), [1] * n]
         assert batch.types.tolist() == [[0, 1] + [0] * (n - 2), [i % 2 for i in range(n)]]
+        assert batch.extra == {}
         assert batch.targets.tolist() == [[-100, 0] + [-100] * (n - 2), [-100, *range(n - 1)]]
         assert table.n_terms(numbers) == 1 + n - 1
 
@@ -50,6 +52,11 @@ def test_one_example_can_have_several_inputs() -> None:
     assert table.n_terms(numbers) == 4
     assert table.batch(numbers).targets.tolist() == [[0, 0], [0, 0], [1, 2], [1, 2]]
     assert table.inputs_of(np.array([0]), np.array([True])).tolist() == [2]
+
+
+def test_nothing_to_train_on_is_said() -> None:
+    with pytest.raises(InputError, match="nothing to train on"):
+        FeatureTable.of([], Rows.all(9), "QuestionAnswering", 0)
 
 
 @pytest.mark.parametrize("mix", ["sample", "fixed", "batch", "both", "base", "expanded"])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import RunConfig, TaskConfig, TaskName, TrainConfig
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TaskName, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.pipeline.finetune import FinetuneRequest
 from greenadapt.store import hash_file
@@ -58,11 +58,18 @@ def test_a_run_and_what_it_prints(
     assert not (tmp_path / "ws").exists()
 
 
+MEMORY = (
+    *("--memory", "bertmodel", "--memory-layers", "1,2", "--memory-source", "0-1,2", "--memory-attention", "gate"),
+    *("--gate-init", "normal", "--memory-project", "--unfreeze-memory"),
+)
+
+
+@pytest.mark.parametrize("memory", [(), MEMORY])
 def test_the_cards_command_gives_the_same(
-    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, memory: tuple[str, ...]
 ) -> None:
     options = (*QUICK, "--seed", 3, "--seeds", 2, "--whole-sentences", "--weight-decay", 0.1, "--dev", "test.tsv")
-    run_alone("finetune", "-m", tiny_model(), *files, *options, "--keep", "best", "-o", "run")
+    run_alone("finetune", "-m", tiny_model(), *files, *options, *memory, "--keep", "best", "-o", "run")
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)
     words = shlex.split(command)
@@ -192,8 +199,15 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
 
     monkeypatch.setattr("greenadapt.pipeline.compare.compare", stop)
     given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
-    run_alone("finetune", "-m", "any", *files, *as_options(given), "--whole-sentences", code=2)
-    assert asdict(seen[0].run) == {**given, "report_to": ("tensorboard", "wandb")}
+    memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
+    run_alone("finetune", "-m", "any", *files, *as_options(given | memory), "--whole-sentences", code=2)
+    assert asdict(seen[0].run) == {
+        **given,
+        "report_to": ("tensorboard", "wandb"),
+        "cache_memory": True,
+        "max_cache": 3 << 20,
+    }
+    assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
     assert seen[0].task == TaskConfig(chunk=None)
     assert seen[0].training == TrainConfig()
     run_alone("finetune", "-m", "any", *files, code=2)
@@ -217,6 +231,17 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is no tracker"),
+        (("--strategy", "single"), "settings of a memory, but no memory: name the general model with --memory"),
+        (("--cache-memory",), "--cache-memory, but no memory"),
+        (("--memory", "base"), "--memory base, but "),
+        (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
+        (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
+        (("--memory", "bertmodel", "--memory-layers", "3"), "--memory-layers has layer 3, the domain model has 2"),
+        (("--memory", "bertmodel", "--memory-layers", "2,1"), "--memory-layers is 2,1, must ascend"),
+        (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
+        (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
+        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "MB, --max-cache allows 0.0 MB"),
+        (("--memory", "bertmodel", "--max-cache", "much"), "--max-cache is 'much'"),
     ],
 )
 def test_wrong_usage(
@@ -225,6 +250,18 @@ def test_wrong_usage(
     result = run_alone("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
     assert message in last_line(result)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot be given memory")]
+)
+def test_models_that_do_not_go_together(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, width: int, message: str
+) -> None:
+    general = tiny_model("BertModel", name="general", width=width)
+    model = tiny_model("BertModel" if width == 64 else "MPNetModel", name="domain")
+    result = run_alone("finetune", "-m", model, *files, *QUICK, "--memory", general, "-o", "run", code=2)
+    assert message in last_line(result)
 
 
 def test_no_model(run_alone: Run, files: tuple[object, ...]) -> None:
@@ -257,11 +294,13 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "seed", "codes"),
+    ("number", "seed", "codes", "memory"),
     [
-        (signal.SIGINT, 0, (130, -signal.SIGINT)),
-        (signal.SIGTERM, 0, (143,)),
-        (signal.SIGKILL, 1, (-signal.SIGKILL,)),
+        (signal.SIGINT, 0, (130, -signal.SIGINT), ()),
+        (signal.SIGTERM, 0, (143,), ("--memory", "base", "--strategy", "gated", "--gate-init", "normal")),
+        (signal.SIGKILL, 1, (-signal.SIGKILL,), ()),
+        (signal.SIGKILL, 1, (-signal.SIGKILL,), ("--memory", "base", "--cache-memory")),
+        (signal.SIGKILL, 0, (-signal.SIGKILL,), ("--memory", "base", "--unfreeze-memory")),
     ],
 )
 def test_interrupted_in_the_middle(
@@ -272,9 +311,10 @@ def test_interrupted_in_the_middle(
     number: int,
     seed: int,
     codes: tuple[int, ...],
+    memory: tuple[str, ...],
 ) -> None:
-    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", 2)
-    command = ["finetune", "-m", adapted(tiny_model), *files, "--max-length", 64, *options]
+    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", 2, *memory)
+    command = ["finetune", "-m", knowing_its_base(adapted(tiny_model)), *files, "--max-length", 64, *options]
     run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
     process = subprocess.Popen(
         [sys.executable, "-m", "greenadapt", *map(str, command), "--checkpoint-steps", "1", "-o", "run"],
@@ -301,6 +341,13 @@ def test_interrupted_in_the_middle(
     assert "seed 0: going on" not in resumed.stderr or seed == 0
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
     assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 8
+
+
+def knowing_its_base(folder: Path) -> Path:
+    """An adapted folder that says what it was made from, as expand's do."""
+    facts = {"corpus": "words", "model": {"name": "base", "source": str(folder.parent / "base")}}
+    (folder / "greenadapt.json").write_text(json.dumps(facts))
+    return folder
 
 
 def launch(*arguments: object) -> subprocess.CompletedProcess[str]:

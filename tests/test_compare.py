@@ -12,6 +12,7 @@ from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.pipeline import finetune as finetuning
 from greenadapt.pipeline.compare import compare
+from greenadapt.pipeline.expand import FACTS_FILE
 from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
 from tests.small_tasks import TRAIN, TinyModel, adapted, expand, ner_request, session, texts_file
 
@@ -67,7 +68,7 @@ def test_two_models_of_one_name_do_not_replace_each_other(
     one = adapted(tiny_model)
     other = expand(tiny_model(name="other"), tmp_path / "adapted2")
     for folder in (one, other):
-        (folder / finetuning.FACTS_FILE).write_text('{"model": {"name": "bert"}, "corpus": "covid"}')
+        (folder / FACTS_FILE).write_text('{"model": {"name": "bert"}, "corpus": "covid"}')
     compared = compare(replace(session(tmp_path), out=None), ner_request(tmp_path, one, training=QUICK), [str(other)])
     ours, theirs = compared.results
     assert [row["model"] for row in compared.rows] == ["bert-covid"] * 2

@@ -15,7 +15,8 @@ from greenadapt.config import QaConfig
 from greenadapt.model import find_model
 from greenadapt.pipeline.inquiry import Inquiry, InquirySources, read_inquiry
 from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
-from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder
+from greenadapt.pipeline.task_folder import TaskFolder
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions
 from greenadapt.progress import Silent
 from greenadapt.tasks.answers import Candidate, Found, together
 from greenadapt.tasks.squad import QuestionTask

@@ -11,7 +11,8 @@ import pytest
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.model import find_model
-from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder, one_process
+from greenadapt.pipeline.task_folder import TaskFolder
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.tasks.registry import make_task
 from greenadapt.tasks.squad import QuestionTask
 from tests.small_tasks import TinyModel

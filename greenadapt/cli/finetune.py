@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
+from greenadapt.cli import memory_options as m
 from greenadapt.cli import options as o
-from greenadapt.config import PAPER, Keep, LabelKind, Mix, Pool, Precision, TaskName
+from greenadapt.config import PAPER, Keep, LabelKind, MemoryConfig, Mix, Pool, Precision, TaskName
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TaskConfig as Task
 from greenadapt.config import TrainConfig as Train
@@ -201,6 +202,16 @@ def finetune(
     compile: Compile = Run.compile,  # noqa: A002  (the option's name)
     report_to: ReportTo = None,
     save_logits: SaveLogits = False,
+    memory: m.Memory = None,
+    strategy: m.StrategyOption = MemoryConfig.strategy,
+    memory_attention: m.MemoryAttention = MemoryConfig.attention,
+    memory_layers: m.MemoryLayers = None,
+    memory_source: m.MemorySource = MemoryConfig.source,
+    gate_init: m.GateInitOption = MemoryConfig.gate_init,
+    memory_project: m.MemoryProject = MemoryConfig.project,
+    unfreeze_memory: m.UnfreezeMemory = not MemoryConfig.frozen,
+    cache_memory: m.CacheMemory = Run.cache_memory,
+    max_cache: m.MaxCache = "20G",
     compare: Compare = None,
     reference: Reference = None,
     workspace: o.WorkspaceFolder = None,
@@ -243,7 +254,23 @@ def finetune(
         negatives=negatives,
         max_length=max_length,
     )
-    run = Run(max_tokens, checkpoint_steps, compile, tuple(report_to or ()))
+    run = Run(
+        max_tokens,
+        checkpoint_steps,
+        compile,
+        tuple(report_to or ()),
+        cache_memory,
+        m.parse_max_cache(max_cache),
+    )
+    fusion = MemoryConfig(
+        strategy=strategy,
+        attention=memory_attention,
+        layers=m.parse_layers(memory_layers),
+        source=memory_source,
+        gate_init=gate_init,
+        project=memory_project,
+        frozen=not unfreeze_memory,
+    )
 
     from greenadapt.cli.console import print_json
     from greenadapt.cli.scores import print_comparison, print_scores
@@ -263,6 +290,8 @@ def finetune(
         run,
         tuple(range(seed, seed + seeds)),
         save_logits,
+        memory,
+        fusion,
     )
     compared = compare_models(session, request, [name for name in (compare, reference) if name is not None])
     if launched_processes()[0] > 0:

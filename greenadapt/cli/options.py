@@ -149,7 +149,7 @@ Dtype = Annotated[
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, option: str = "--max-memory") -> int:
     """``500M`` → bytes (binary units); raises ``UsageError``."""
     from greenadapt.errors import UsageError
 
@@ -159,7 +159,7 @@ def parse_bytes(text: str) -> int:
     try:
         value = int(float(number) * _UNITS[unit])
     except (ValueError, OverflowError):
-        raise UsageError(f"--max-memory is {text!r}, must be a number of bytes such as 500M or 8G") from None
+        raise UsageError(f"{option} is {text!r}, must be a number of bytes such as 500M or 8G") from None
     if value <= 0:
-        raise UsageError(f"--max-memory is {text!r}, must be more than nothing")
+        raise UsageError(f"{option} is {text!r}, must be more than nothing")
     return value

@@ -9,6 +9,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
+from greenadapt.cli.memory_options import MovedMemory
 from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed, check_file, open_output
 from greenadapt.config import QaConfig, WordUnit
 from greenadapt.config import RunConfig as Run
@@ -136,6 +137,7 @@ def qa(
     precision: PrecisionOption = Train.precision,
     max_tokens: MaxTokens = Run.max_tokens,
     max_length: MaxLength = None,
+    memory: MovedMemory = None,
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
@@ -169,7 +171,7 @@ def qa(
         single=context is not None,
     )
     config = QaConfig(top, n_best, word_unit, max_answer_chars, no_answer, null_threshold)
-    reading = ReadingOptions(pool, seed, precision, max_tokens, max_length)
+    reading = ReadingOptions(pool, seed, precision, max_tokens, max_length, memory)
     request = QaRequest(model, sources, config, reading, compare, null_odds=null_odds is not None)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())

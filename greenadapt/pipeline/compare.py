@@ -9,6 +9,7 @@ import numpy as np
 
 from greenadapt.arrays import Array
 from greenadapt.bootstrap import gap_covered, paired
+from greenadapt.config import MemoryConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.model import find_model
 from greenadapt.pipeline.finetune import FinetuneRequest, default_out, finetune, source_input, starting_model
@@ -31,10 +32,13 @@ class Comparison:
 
 
 def compare(session: Session, request: FinetuneRequest, others: list[str]) -> Comparison:
-    """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way."""
+    """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way, but
+    for a memory, which only the first has.
+    """
     if others and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
-    requests = [replace(request, model=model) for model in (request.model, *others)]
+    plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
+    requests = [request, *(replace(plain, model=model) for model in others)]
     outs = _outs(session, requests)  # before the first of them takes its time
     results = [finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
     return Comparison(results, _rows(request, results) if others else [])

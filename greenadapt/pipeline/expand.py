@@ -1,5 +1,6 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -38,7 +39,7 @@ from greenadapt.store import (
     write_json,
 )
 from greenadapt.surgery import copy_side_files, write_expanded
-from greenadapt.training.layout import TASK_FILE
+from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER, TASK_FILE
 from greenadapt.vectors import VECTORS, WordVectors
 
 FACTS_FILE = "greenadapt.json"
@@ -148,8 +149,11 @@ class Expansion:
             replaced = replacements(self.vectors.words, self.vocabulary.whole_words, self._mapped)
         write_expanded(self.checkpoint, self._new_rows().streamed(), work, dtype=self.config.dtype, replaced=replaced)
         copy_side_files(self.folder, work)
-        if (self.folder / TASK_FILE).is_file():  # a fine-tuned model stays one
-            shutil.copyfile(self.folder / TASK_FILE, work / TASK_FILE)
+        for name in (TASK_FILE, MEMORY_FILE):  # a fine-tuned model stays one
+            if (self.folder / name).is_file():
+                shutil.copyfile(self.folder / name, work / name)
+        if (self.folder / MEMORY_FOLDER).is_dir():
+            shutil.copytree(self.folder / MEMORY_FOLDER, work / MEMORY_FOLDER)
         AddedWords.build(self.entries, self.vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
         return export_tokenizers(self.folder, work, self.entries, first_id, self.config.oov)
 
@@ -173,6 +177,12 @@ class Expansion:
 
     def _n_pieces(self, words: Sequence[str]) -> list[int]:
         return [len(pieces) for pieces in self.vocabulary.pieces(words)]
+
+
+def read_facts(folder: Path) -> Json | None:
+    """What an adapted model's folder says of how it was made; ``None`` where it is none."""
+    facts = folder / FACTS_FILE
+    return dict(json.loads(facts.read_text("utf-8"))) if facts.is_file() else None
 
 
 def _reading_options(corpus: Manifest) -> list[str]:

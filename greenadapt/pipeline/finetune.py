@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,18 @@ import numpy as np
 from greenadapt import __version__
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.corpus.recipes import path_sha256
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel, find_model
-from greenadapt.pipeline.expand import FACTS_FILE
+from greenadapt.pipeline.expand import read_facts
+from greenadapt.pipeline.memory_choice import MemoryChoice
 from greenadapt.pipeline.session import EXPAND, FINETUNE, Session, adapted_input, model_facts
+from greenadapt.pipeline.together import run_together
 from greenadapt.processes import launched_processes
-from greenadapt.progress import Silent
+from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
@@ -44,8 +48,17 @@ class FinetuneRequest:
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
     """Keep the logits of the test set, of both views."""
+    memory: str | None = None
+    """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
+    memory_config: MemoryConfig = field(default_factory=MemoryConfig)
 
     def __post_init__(self) -> None:
+        if self.memory is None and self.memory_config != MemoryConfig():
+            raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
+        if self.run.cache_memory and self.memory is None:
+            raise UsageError("--cache-memory, but no memory", "name the general model with --memory")
+        if self.run.cache_memory and not self.memory_config.frozen:
+            raise UsageError("--cache-memory keeps what a frozen model gives", "leave out --unfreeze-memory")
         if not self.train:
             raise UsageError("nothing to train on", "give --train FILE")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -64,6 +77,19 @@ class FinetuneRequest:
         return named | {name: source for name, source in (("dev", self.dev), ("test", self.test)) if source is not None}
 
 
+@dataclass(frozen=True)
+class _Start:
+    """What training begins with."""
+
+    model: PretrainedModel
+    memory: MemoryChoice | None
+
+    @classmethod
+    def of(cls, request: FinetuneRequest) -> "_Start":
+        model, config = starting_model(request.model), request.memory_config
+        return cls(model, None if request.memory is None else MemoryChoice.find(request.memory, model, config))
+
+
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
     """``model`` itself, or the adapted one of ``corpus`` in the workspace; raises ``UsageError`` for neither."""
     if corpus is not None:
@@ -77,18 +103,24 @@ def adapted_model(session: Session, corpus: str | None, model: str | None) -> st
 def finetune(session: Session, request: FinetuneRequest) -> Result:
     """Train, score and write a model for each seed; does nothing where that is done, goes on where it was killed."""
     require_torch("fine-tuning")
-    chosen = starting_model(request.model)
-    session = replace(session, out=session.out or default_out(request, chosen))
-    rank, processes = launched_processes()
-    if processes > 1:
-        return _together(session, request, chosen, is_first=rank == 0)
-    with session.locked(None, chosen.name):
-        return _run(session, request, chosen, lambda work: _build(session, request, chosen, work))
+    start = _Start.of(request)
+    session = replace(session, out=session.out or default_out(request, start.model))
+    machine = _machine(session, request) if launched_processes()[1] > 1 else None
+
+    def build(work: Path, progress: Progress) -> Outcome:
+        return _build(replace(session, progress=progress), request, start, work, machine)
+
+    def run(build: Callable[[Path], Outcome]) -> Result:
+        with session.locked(None, start.model.name):
+            return _run(session, request, start, build)
+
+    return run_together(machine, session.place("", start.model.name, FINETUNE), session.progress, build, run)
 
 
 def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     """Where a model is written whose folder the user did not name."""
-    return Path("runs") / f"{request.task.task}-{chosen.name}"
+    strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
+    return Path("runs") / f"{request.task.task}-{chosen.name}{strategy}"
 
 
 def read_scores(result: Result) -> Json:
@@ -97,27 +129,30 @@ def read_scores(result: Result) -> Json:
     return scores
 
 
-def _run(session: Session, request: FinetuneRequest, chosen: PretrainedModel, build: Any) -> Result:
+def _run(session: Session, request: FinetuneRequest, start: _Start, build: Any) -> Result:
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
-    inputs = {"model": adapted_input(chosen)}
+    inputs = {"model": adapted_input(start.model)}
+    if start.memory is not None:
+        config["memory"] = asdict(start.memory.config)
+        inputs["memory"] = start.memory.as_input()
     inputs |= {name: source_input(source) for name, source in request.sources().items()}
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
-        return _card(request, chosen, config, work, outcome.counts, cost)
+        return _card(request, start, config, work, outcome.counts, cost)
 
     job = Job(FINETUNE, config, inputs, build, resumes=True, card=card)
-    return session.run(session.place("", chosen.name, FINETUNE), job)
+    return session.run(session.place("", start.model.name, FINETUNE), job)
 
 
-def _card(request: FinetuneRequest, chosen: PretrainedModel, config: Json, work: Path, counts: Json, cost: Json) -> str:
+def _card(request: FinetuneRequest, start: _Start, config: Json, work: Path, counts: Json, cost: Json) -> str:
     from greenadapt.report.task_card import TaskCard
 
     settings, scores = (json.loads((work / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
-    made = _adaptation(chosen)
+    made = read_facts(start.model.folder)
     return TaskCard(
-        model=chosen.name,
-        base=made["model"]["name"] if made else chosen.name,
+        model=start.model.name,
+        base=made["model"]["name"] if made else start.model.name,
         given=request.model,
         head=make_task(request.task).head,
         task=settings,
@@ -131,43 +166,10 @@ def _card(request: FinetuneRequest, chosen: PretrainedModel, config: Json, work:
     ).text()
 
 
-def _together(session: Session, request: FinetuneRequest, chosen: PretrainedModel, *, is_first: bool) -> Result:
-    """One of several processes that a launcher started: the first one keeps the books, all of them train."""
-    machine = _machine(session, request)
-    if not is_first:
-        work = machine.shared(None)
-        if work is not None:
-            _build(replace(session, progress=Silent()), request, chosen, Path(work), machine)
-            machine.wait()
-        result = session.place("", chosen.name, FINETUNE).current()
-        if result is None:
-            raise InputError("the first process failed", "its message says why")
-        return result
-    told = False
-
-    def build(work: Path) -> Outcome:
-        nonlocal told
-        told = machine.shared(str(work)) is not None
-        return _build(session, request, chosen, work, machine)
-
-    try:
-        with session.locked(None, chosen.name):
-            result = _run(session, request, chosen, build)
-    finally:
-        if not told:
-            machine.shared(None)
-    if told:  # the others read the result once it is there; after an error nobody waits, the launcher ends them
-        machine.wait()
-    return result
-
-
-def _build(
-    session: Session, request: FinetuneRequest, chosen: PretrainedModel, work: Path, machine: "Machine | None" = None
-) -> Outcome:
-    from greenadapt.training.models import copy_tokenizers
+def _build(session: Session, request: FinetuneRequest, start: _Start, work: Path, machine: "Machine | None") -> Outcome:
     from greenadapt.training.seed_run import remove_state
 
-    setup = _setup(session, request, chosen, machine or _machine(session, request))
+    setup = _setup(session, request, start, machine or _machine(session, request))
     task, is_first = setup.task, setup.machine.is_first
     finished: list[Json] = []
     for seed in request.seeds:
@@ -180,12 +182,15 @@ def _build(
     counts, *_ = [one.pop("counts") for one in finished]
     scores = _summary(request, task, finished)
     if is_first:
-        copy_tokenizers(chosen.folder, work)
-        used = {"pool": request.training.pool, "mix": request.training.mix, "max_length": setup.encoder.max_length}
+        copy_tokenizers(start.model.folder, work)
+        training = request.training
+        used: Json = {"pool": training.pool, "mix": training.mix, "max_length": setup.encoder.max_length}
+        if start.memory is not None:
+            used["memory"] = start.memory.as_settings()
         write_json(work / TASK_FILE, {**task.settings(), **used})
         write_json(work / SCORES, scores)
     setup.machine.end()
-    facts = {"model": model_facts(chosen), "task": task.name, "scores": {**scores, "seeds": len(finished)}}
+    facts = {"model": model_facts(start.model), "task": task.name, "scores": {**scores, "seeds": len(finished)}}
     return Outcome(counts, facts)
 
 
@@ -199,10 +204,10 @@ def _run_seed(setup: "Setup", seed: int, work: Path, finished: list[Json]) -> No
     setup.machine.wait()
 
 
-def _setup(session: Session, request: FinetuneRequest, chosen: PretrainedModel, machine: "Machine") -> "Setup":
+def _setup(session: Session, request: FinetuneRequest, start: _Start, machine: "Machine") -> "Setup":
     from greenadapt.training.seed_run import Examples, Setup
 
-    checkpoint = Checkpoint.open(chosen.folder)
+    checkpoint = Checkpoint.open(start.model.folder)
     encoder = Encoder.of(checkpoint, request.task.max_length)
     task, progress = make_task(request.task), session.progress
     train = [example for source in request.train for example in task.read(source, progress)]
@@ -214,10 +219,21 @@ def _setup(session: Session, request: FinetuneRequest, chosen: PretrainedModel, 
         if read is not None and not read:
             raise InputError(f"--{name} has no examples", "give a file that has some")
     if not encoder.has_words:
-        progress.note(f"{chosen.name} has no added words: both tokenizations are the same")
+        progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
     examples = Examples(train, dev, test)
-    save = request.save_logits
-    return Setup(task, checkpoint, encoder, examples, request.training, request.run, machine, progress, save)
+    return Setup(
+        task,
+        checkpoint,
+        encoder,
+        examples,
+        request.training,
+        request.run,
+        machine,
+        progress,
+        request.save_logits,
+        None if start.memory is None else start.memory.open(),
+        session.workspace.memory_cache(),
+    )
 
 
 def _summary(request: FinetuneRequest, task: Any, finished: list[Json]) -> Json:
@@ -268,13 +284,7 @@ def require_torch(what: str) -> None:
 def starting_model(model: str) -> PretrainedModel:
     """The model, by a name that says what it was adapted to, and by the path that the user gave; see ``find_model``."""
     found = find_model(model)
-    made = _adaptation(found)
+    made = read_facts(found.folder)
     if made is None:
         return found
     return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=str(Path(model).absolute()))
-
-
-def _adaptation(model: PretrainedModel) -> Json | None:
-    """What an adapted folder says of how it was made."""
-    facts = model.folder / FACTS_FILE
-    return dict(json.loads(facts.read_text("utf-8"))) if facts.is_file() else None

@@ -16,7 +16,8 @@ from greenadapt.pipeline.inquiry import InquirySources, read_inquiry
 from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
 from greenadapt.pipeline.qa_scores import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.pipeline.session import QA, Session, adapted_input, model_facts
-from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, TaskFolder, one_process
+from greenadapt.pipeline.task_folder import TaskFolder
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.tasks.answers import Found, ranked

@@ -14,10 +14,11 @@ from greenadapt.model import PretrainedModel, find_model, model_name
 from greenadapt.progress import Progress
 from greenadapt.publish import beside
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
-from greenadapt.training.layout import TASK_FILE
+from greenadapt.training.layout import MEMORY_FILE, TASK_FILE
 from greenadapt.workspace import Workspace
 
-CORPUS, W2V, ALIGN, EXPAND, FINETUNE, QA = "corpus", "w2v", "align", "expand", "finetune", "qa"
+CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
+PRETRAIN, FINETUNE, QA = "pretrain", "finetune", "qa"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def model_input(model: PretrainedModel) -> Json:
 def adapted_input(model: PretrainedModel) -> Json:
     """The same for a model that may have added words and a task."""
     entry = model_input(model)
-    files = [path for name in (WORDS_FILE, TASK_FILE) if (path := model.folder / name).is_file()]
+    files = [path for name in (WORDS_FILE, TASK_FILE, MEMORY_FILE) if (path := model.folder / name).is_file()]
     if files:
         entry["sha256"] = hash_json([entry["sha256"], *map(hash_file, files)])
     return entry

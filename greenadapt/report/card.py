@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from greenadapt.config import MemoryConfig
 from greenadapt.store import plain
 
 Json = dict[str, Any]
@@ -146,7 +147,15 @@ class Made:
         return options + (["--workers", "1"] if workers == "one" else [])
 
 
-_NEGATIVE = {"cbow_mean": "--cbow-sum", "shrink_windows": "--full-windows"}
+def memory_options(memory: Json) -> list[str]:
+    """The options that give the fields of a ``MemoryConfig``, of those that are not the default."""
+    layers = ",".join(map(str, memory["layers"]))
+    options = Made("", {**memory, "layers": layers or []}, MemoryConfig()).options()
+    return [_OF_MEMORY.get(option, option) for option in options]
+
+
+_OF_MEMORY = {f"--{name}": f"--memory-{name}" for name in ("attention", "layers", "source", "project")}
+_NEGATIVE = {"cbow_mean": "--cbow-sum", "shrink_windows": "--full-windows", "frozen": "--unfreeze-memory"}
 
 
 def _option(name: str, value: Any) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.config import TaskConfig, TrainConfig
-from greenadapt.report.card import Made
+from greenadapt.report.card import Made, memory_options
 from greenadapt.report.score_tables import VIEWS, Table, score_tables
 from greenadapt.store import plain
 
@@ -24,7 +24,7 @@ tags:
 
 # {model}, fine-tuned for {what}
 
-{reads}{data}{labels}{scores}
+{reads}{memory}{data}{labels}{scores}
 ## Use
 
 ```sh
@@ -99,6 +99,7 @@ class TaskCard:
             pipeline=_PIPELINES[name],
             what=_WHAT[name],
             reads=self._reads(),
+            memory=self._memory(),
             data=self._data(),
             labels=self._labels(),
             scores="".join(_markdown(table) for table in score_tables(self.scores)),
@@ -120,6 +121,25 @@ class TaskCard:
             f"{VIEWS[self.config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
             "Language Models* (arXiv 2004.03354).\n`base_tokenizer/` holds the model's own tokenizer, the folder "
             "itself the expanded one.\n"
+        )
+
+    def _memory(self) -> str:
+        memory = self.task.get("memory")
+        if memory is None:
+            return ""
+        general = f"{memory['general']['name']} (SHA-256 {memory['general']['sha256'][:12]}…)"
+        if memory["strategy"] == "logits":
+            does = f"The logits that its head gives for the states of the general model {general} are added to its own"
+        else:
+            does = f"It sees the states of the general model {general} as memory, strategy `{memory['strategy']}`"
+        needs = (
+            "stayed as it was and is needed beside this folder"
+            if memory["frozen"]
+            else "was trained, too, and lies in `memory/`"
+        )
+        return (
+            f"\n{does}, as in Wan et al., *G-MAP: General Memory-Augmented Pre-trained Language Model for Domain\n"
+            f"Tasks* (arXiv 2212.03613). That model {needs}; plain transformers loads this one without it.\n"
         )
 
     def _input(self) -> str:
@@ -147,6 +167,8 @@ class TaskCard:
         """The command line that gives this configuration, with the files' names alone."""
         config = plain(self.config)
         options = ["--model", _short(self.given)]
+        if "memory" in self.task:
+            options += ["--memory", _short(self.task["memory"]["general"]["source"]), *memory_options(config["memory"])]
         for name, source in self.sources.items():
             options += [f"--{name.split()[0]}", _short(source)]
         if config["chunk"] is None:

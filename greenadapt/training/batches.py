@@ -1,16 +1,19 @@
 """Which examples make an optimiser step, and in which parts they go through the model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from greenadapt.arrays import Array
 from greenadapt.config import Mix
+from greenadapt.errors import InputError
 from greenadapt.features import IGNORED, Feature, Views
 from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
 from greenadapt.training.losses import n_terms
+from greenadapt.training.memory_input import MemoryInput
 from greenadapt.training.mixture import Purpose, choose, random_bits
 from greenadapt.training.rows import RowMap
 
@@ -34,9 +37,36 @@ class Order:
         return cls(items, choose(mix, seed, epoch, keys))
 
 
+class Table(Protocol):
+    """What a model is trained on; inputs go by number."""
+
+    @property
+    def head(self) -> str:
+        """By what the loss goes, see ``loss_sum``."""
+
+    @property
+    def n_items(self) -> int:
+        """How many examples there are."""
+
+    def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
+        """Numbers of the inputs that examples have in the chosen views, the shortest first."""
+
+    def lengths(self, numbers: IntArray) -> IntArray:
+        """Pieces of each input."""
+
+    def n_terms(self, numbers: IntArray, epoch: int) -> int:
+        """How many terms the loss has for these inputs in an epoch, from 0."""
+
+    def batch(self, numbers: IntArray, epoch: int) -> "Batch":
+        """The inputs as they go through the model in an epoch."""
+
+    def digest(self, update: Any) -> None:
+        """Give all that says what is trained on to ``update``, a hash's."""
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureTable:
-    """All training inputs in a few arrays, in rows of the model's own embedding.
+    """Labelled inputs in a few arrays.
 
     Input f has ``ids[offsets[f]:offsets[f + 1]]`` and as many ``types``; its targets lie in the same places for a head
     with an output a piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
@@ -51,10 +81,20 @@ class FeatureTable:
     counts: IntArray
     head: str
     pad_id: int
+    rows: RowMap
+    memory: MemoryInput | None = None
+    """Where the model has a memory, what goes into that."""
 
     @classmethod
-    def of(cls, items: Sequence[Views], row_map: RowMap, head: str, pad_id: int) -> "FeatureTable":
-        """The inputs of ``items``, which all have targets; examples whose views are the same share them."""
+    def of(
+        cls, items: Sequence[Views], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
+    ) -> "FeatureTable":
+        """The inputs of ``items``, which all have targets; examples whose views are the same share them.
+
+        Raises ``InputError`` where there are no items.
+        """
+        if not items:
+            raise InputError("there is nothing to train on", "give training files that have examples")
         features: list[Feature] = []
         firsts, counts = np.zeros((2, len(items), 2), np.int64)
         for i, item in enumerate(items):
@@ -67,7 +107,7 @@ class FeatureTable:
         types = np.concatenate([feature.types for feature in features]).astype(np.int8)
         targets = [np.asarray(feature.target) for feature in features]
         return cls(
-            row_map.compact(ids).astype(np.int32),
+            ids,
             types,
             offsets_of(np.array([len(feature) for feature in features], np.int64)),
             np.concatenate(targets) if head == _PIECE_HEAD else np.stack(targets),
@@ -75,7 +115,14 @@ class FeatureTable:
             counts,
             head,
             pad_id,
+            rows,
+            memory,
         )
+
+    @property
+    def n_items(self) -> int:
+        """How many examples there are."""
+        return len(self.counts)
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
         """Numbers of the inputs that examples have in the chosen views, the shortest first."""
@@ -88,28 +135,34 @@ class FeatureTable:
         """Pieces of each input."""
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
-    def n_terms(self, numbers: IntArray) -> int:
-        """How many terms the loss has for these inputs."""
+    def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
+        """How many terms the loss has for these inputs, in any epoch."""
         if self.head != _PIECE_HEAD:
             return len(numbers)
         return n_terms(self.head, self.targets[self._places(numbers)[1]])
 
-    def batch(self, numbers: IntArray) -> "Batch":
-        """The inputs below each other, padded to the longest."""
+    def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
+        """The inputs below each other, padded to the longest, alike in any epoch."""
         is_piece, places = self._places(numbers)
 
         def padded(values: Array, fill: int) -> torch.Tensor:
             array = np.full(is_piece.shape, fill, np.int64)
-            array[is_piece] = values[places]
+            array[is_piece] = values
             return torch.from_numpy(array)
 
-        targets = self.targets
+        targets, ids, types = self.targets, self.ids[places], self.types[places]
         return Batch(
-            padded(self.ids, self.pad_id),
+            padded(self.rows.compact(ids), self.pad_id),
             torch.from_numpy(is_piece.astype(np.int64)),
-            padded(self.types, 0),
-            padded(targets, IGNORED) if self.head == _PIECE_HEAD else torch.from_numpy(targets[numbers]),
+            padded(types, 0),
+            padded(targets[places], IGNORED) if self.head == _PIECE_HEAD else torch.from_numpy(targets[numbers]),
+            {} if self.memory is None else self.memory.read(ids, types, self.lengths(numbers)),
         )
+
+    def digest(self, update: Any) -> None:
+        """Give all that says what is trained on to ``update``, a hash's."""
+        for array in (self.ids, self.types, self.offsets, self.targets, self.firsts, self.counts):
+            update(array.tobytes())
 
     def _places(self, numbers: IntArray) -> tuple[BoolArray, IntArray]:
         """Where a padded batch (b, n) has pieces, and where in the table each of these lies, row by row."""
@@ -127,17 +180,23 @@ class Batch:
     mask: torch.Tensor
     types: torch.Tensor
     targets: torch.Tensor
+    extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """What the model is called with besides, by name."""
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device, without waiting for it."""
         if device.type == "cpu":
             return self
-        pinned = (each.pin_memory() for each in (self.ids, self.mask, self.types, self.targets))
-        return Batch(*(each.to(device, non_blocking=True) for each in pinned))
+
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        ids, mask, types, targets = map(moved, (self.ids, self.mask, self.types, self.targets))
+        return Batch(ids, mask, types, targets, {name: moved(tensor) for name, tensor in self.extra.items()})
 
     def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
         """The arguments of the model's ``forward``."""
-        inputs = {"input_ids": self.ids, "attention_mask": self.mask}
+        inputs = {"input_ids": self.ids, "attention_mask": self.mask, **self.extra}
         return inputs | {"token_type_ids": self.types} if has_segments else inputs
 
 

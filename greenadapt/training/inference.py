@@ -15,6 +15,7 @@ from greenadapt.sequence_table import BoolArray, IntArray
 from greenadapt.training.ahead import ahead
 from greenadapt.training.blocks import Block, ViewOutputs, blocks
 from greenadapt.training.machine import too_large
+from greenadapt.training.memory_input import MemoryInput, end_to_end
 from greenadapt.training.models import takes_segments
 from greenadapt.training.rows import RowMap
 
@@ -41,6 +42,8 @@ class Inference:
     block_pieces: int | None = None
     """Pieces of the examples whose outputs come together, one example at least; ``None``: a few seconds' work on a CPU,
     and as many on a GPU as keep it busy."""
+    memory: MemoryInput | None = None
+    """Where the model has a memory, what goes into that."""
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -135,9 +138,11 @@ def _start(model: Any, row_map: RowMap, block: Block, run: Inference) -> _Logits
     with _on(device), torch.inference_mode(), run.autocast():
         for batch in batches:
             features = [block.inputs[i] for i in batch]
-            arrays = _arrays(features, row_of, run.pad_id, has_segments=has_segments)
+            inputs = _inputs(features, row_of, run.pad_id, has_segments=has_segments)
+            if run.memory is not None:
+                inputs |= run.memory.read(*end_to_end(features))
             try:
-                rows = _forward(model, arrays, device)
+                rows = _forward(model, inputs, device)
             except torch.cuda.OutOfMemoryError:
                 raise too_large(len(features), len(features[0]), run.max_tokens) from None
             if not filled:
@@ -167,7 +172,9 @@ def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _arrays(features: Sequence[Feature], row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, IntArray]:
+def _inputs(
+    features: Sequence[Feature], row_of: IntArray, pad_id: int, *, has_segments: bool
+) -> dict[str, torch.Tensor]:
     """What the model is called with, each (n_features, n) int64; ``row_of`` has the model's row of each id."""
     lengths = np.array([len(feature) for feature in features])
     is_piece = np.arange(lengths.max()) < lengths[:, None]
@@ -176,12 +183,12 @@ def _arrays(features: Sequence[Feature], row_of: IntArray, pad_id: int, *, has_s
         arrays["attention_mask"] = is_piece.astype(np.int64)
     if has_segments:
         arrays["token_type_ids"] = _padded([feature.types for feature in features], is_piece, 0)
-    return arrays
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _forward(model: Any, arrays: dict[str, IntArray], device: torch.device) -> torch.Tensor:
+def _forward(model: Any, inputs: dict[str, torch.Tensor], device: torch.device) -> torch.Tensor:
     """(n_features, n, k) float32, or (n_features, 1, k), on ``device``."""
-    result = model(**{name: _moved(torch.from_numpy(array), device) for name, array in arrays.items()})
+    result = model(**{name: _moved(tensor, device) for name, tensor in inputs.items()})
     if "start_logits" in result:
         logits = torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
     else:

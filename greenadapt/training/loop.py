@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,13 +15,11 @@ import torch
 from greenadapt.checkpoint import Json
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError
-from greenadapt.features import Views
-from greenadapt.training.batches import Batch, Cut, FeatureTable, Order, longest, share
+from greenadapt.training.batches import Batch, Cut, Order, Table, longest, share
 from greenadapt.training.losses import loss_sum
 from greenadapt.training.machine import Machine, too_large
 from greenadapt.training.mixture import Purpose, random_bits
 from greenadapt.training.models import takes_segments
-from greenadapt.training.rows import RowMap
 from greenadapt.training.state import State, load_state, save_state
 
 # What of the settings decides what is learnt; a state goes on only under the same.
@@ -36,7 +34,6 @@ class Plan:
     train: TrainConfig
     run: RunConfig
     seed: int
-    pad_id: int
 
 
 @dataclass(frozen=True)
@@ -80,27 +77,20 @@ def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> floa
 class Training:
     """A model that is being trained: AdamW (Loshchilov and Hutter, arXiv 1711.05101) with a linear schedule.
 
-    ``model`` holds the rows that ``rows`` maps to, and is trained in place. Everything drawn (order, mixture, dropout)
+    ``model`` holds the rows that ``table`` maps to, and is trained in place. Everything drawn (order, mixture, dropout)
     is a function of the seed and the step's number, so that weights, moments and that number are the whole state.
-    Raises ``InputError`` where there is nothing to train on.
     """
 
-    def __init__(
-        self, model: Any, head: str, items: Sequence[Views], rows: RowMap, plan: Plan, machine: Machine
-    ) -> None:
-        if not items:
-            raise InputError("there is nothing to train on", "give training files that have examples")
+    def __init__(self, model: Any, table: Table, plan: Plan, machine: Machine) -> None:
         train = plan.train
         self.model = model
         self.number = 0
         """Optimiser steps made."""
         self.shrink = 1.0
         """What decay has multiplied those rows of the whole embedding by that the model does not hold."""
-        self.n_items = len(items)
-        self.steps_an_epoch = -(-self.n_items * (2 if train.mix == "both" else 1) // train.batch_size)
+        self.steps_an_epoch = -(-table.n_items * (2 if train.mix == "both" else 1) // train.batch_size)
         self.n_steps = min(train.epochs * self.steps_an_epoch, train.max_steps or train.epochs * self.steps_an_epoch)
-        self._head, self._plan, self._machine = head, plan, machine
-        self._table = FeatureTable.of(items, rows, head, plan.pad_id)
+        self._table, self._plan, self._machine = table, plan, machine
         self._cut = Cut(plan.run.max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
         self._order: tuple[int, Order] | None = None
@@ -190,12 +180,10 @@ class Training:
     def _fingerprint(self) -> str:
         """Of the settings, the examples and the names and shapes of the weights."""
         settings = asdict(self._plan.train)
-        facts = [self._head, self._plan.seed, self._plan.pad_id, {name: settings[name] for name in _LEARNT}]
+        facts = [self._table.head, self._plan.seed, {name: settings[name] for name in _LEARNT}]
         shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
-        table = self._table
-        for array in (table.ids, table.types, table.offsets, table.targets, table.firsts, table.counts):
-            digest.update(array.tobytes())
+        self._table.digest(digest.update)
         return digest.hexdigest()
 
     def _work(self, done: int) -> _Work:
@@ -203,7 +191,7 @@ class Training:
         size, table, machine = self._plan.train.batch_size, self._table, self._machine
         epoch, position = divmod(done, self.steps_an_epoch)
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, Order.of(self.n_items, self._plan.train.mix, size, self._plan.seed, epoch)
+            self._order = epoch, Order.of(table.n_items, self._plan.train.mix, size, self._plan.seed, epoch)
         order, among = self._order[1], slice(position * size, (position + 1) * size)
         inputs = table.inputs_of(order.items[among], order.expanded[among])
         mine = share(inputs, machine.rank, machine.processes)
@@ -212,8 +200,8 @@ class Training:
             mine = inputs[:1]
         parts = self._cut.parts(table.lengths(mine))
         # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
-        weight = machine.processes / max(table.n_terms(inputs), 1) if takes_part else 0.0
-        batches = [table.batch(mine[part]).to(machine.device) for part in parts]
+        weight = machine.processes / max(table.n_terms(inputs, epoch), 1) if takes_part else 0.0
+        batches = [table.batch(mine[part], epoch).to(machine.device) for part in parts]
         return _Work(batches, weight, len(order.items[among]), int(table.lengths(inputs).sum()))
 
     def _gradient(self, work: _Work) -> torch.Tensor:
@@ -228,7 +216,7 @@ class Training:
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
                     output = self._called(**batch.inputs(self._has_segments))
-                loss = loss_sum(self._head, output, batch.targets, batch.mask) * work.weight
+                loss = loss_sum(self._table.head, output, batch.targets, batch.mask) * work.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes

@@ -21,6 +21,7 @@ def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tenso
     ``SequenceClassification``: -log p of the class of each text for whole numbers, the squared error for others, (b,).
     ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2), where the
     probabilities are those of all pieces that are no padding. ``mask`` (b, n) is 1 where a piece is no padding.
+    ``MaskedLM``: -log p of each of the t pieces that were masked, ``targets`` (t,), for logits (t, n_rows) of these.
     """
     if head == "QuestionAnswering":
         logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()

@@ -21,6 +21,8 @@ class Purpose(IntEnum):
     ORDER = 1
     DROPOUT = 2
     FIXED_MIXTURE = 3
+    MASKING = 4
+    EVALUATION = 5
 
 
 def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":

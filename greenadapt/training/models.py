@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from greenadapt.added_words import WORDS_FILE
 from greenadapt.arrays import Array, ArrayFile, Streamed, write_arrays
 from greenadapt.checkpoint import MODEL_TYPES, Checkpoint, Json
 from greenadapt.errors import InputError, MissingError
 from greenadapt.store import write_json
 from greenadapt.surgery import write_weights
-from greenadapt.tokenizer import BASE_FOLDER
+from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 
 if TYPE_CHECKING:
@@ -30,13 +28,11 @@ HEADS = {
     "QuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
 }
 """Head → name of transformers' mapping from a configuration's class to the model's."""
+_ENCODER = "MODEL_MAPPING"
 ROWS_FILE = "rows.safetensors"
 WEIGHTS_FILE = "weights.safetensors"
+_MEMORY = "memory."
 _FLOAT32 = np.dtype("<f4")
-_TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-    "vocab.json", "merges.txt",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,19 +67,28 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
 
     Raises ``InputError`` where the checkpoint lacks weights of the encoder.
     """
-    weights = _weights(checkpoint)
+    weights = read_weights(checkpoint)
     if _labels(checkpoint.config) != _labels(head_config):
         prefix = MODEL_TYPES[checkpoint.model_type].prefix
         if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
             weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
     weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
-    model, new = _load(checkpoint, head, {**head_config, "vocab_size": len(rows)}, weights, seed)
-    lost = [name for name in new if name.startswith(f"{model.base_model_prefix}.") and "pooler" not in name]
-    if lost:
-        raise InputError(
-            f"{checkpoint.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}",
-            "fetch the model again",
-        )
+    model, new = load_model(checkpoint, HEADS[head], {**head_config, "vocab_size": len(rows)}, weights, seed)
+    _keep_exact(model)
+    refuse_lost(checkpoint, [name for name in new if name.startswith(f"{model.base_model_prefix}.")])
+    return model
+
+
+def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
+    """The encoder of ``checkpoint`` alone, float32, with the first ``n_rows`` of its embedding, in evaluation mode.
+
+    Runs none of the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    """
+    weights = read_weights(checkpoint)
+    weights[checkpoint.embedding_name] = _tensor(checkpoint.embedding()[:n_rows])
+    model, new = load_model(checkpoint, _ENCODER, {"vocab_size": n_rows}, weights, seed=0)
+    refuse_lost(checkpoint, new)
+    model.pooler = None  # type: ignore[assignment]  # nothing reads it
     return model
 
 
@@ -94,6 +99,7 @@ def write_model(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoi
     they are. Copies no tokenizer.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    write_memory(model, folder)
     name, table = _embedding_name(model), _table(model, trained, source)
     tensors: dict[str, Array | Streamed] = dict(_arrays(model))
     tensors[name] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
@@ -114,6 +120,7 @@ def write_rows(
     ``rows.safetensors`` the rows that differ, and as ``shrink`` what all others are to be multiplied by.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    write_memory(model, folder)
     written = ArrayFile(full.folder / ROWS_FILE)
     shrink = trained.shrink / float(written.metadata["shrink"])
     ids = np.union1d(trained.rows.ids, written["ids"])
@@ -135,7 +142,7 @@ def open_task_model(folder: Path) -> TaskModel:
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():
         raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
     checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
-    weights = _weights(checkpoint) if is_whole else _tensors(ArrayFile(folder / WEIGHTS_FILE))
+    weights = read_weights(checkpoint) if is_whole else _tensors(ArrayFile(folder / WEIGHTS_FILE))
     table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
     weights[checkpoint.embedding_name] = torch.from_numpy(table.read(rows.ids))
@@ -143,10 +150,34 @@ def open_task_model(folder: Path) -> TaskModel:
     head = architecture.rpartition("For")[2]
     if head not in HEADS:
         raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
-    model, new = _load(checkpoint, head, {"vocab_size": len(rows)}, weights, seed=0)
+    model, new = load_model(checkpoint, HEADS[head], {"vocab_size": len(rows)}, weights, seed=0)
+    _keep_exact(model)
     if new:
         raise InputError(f"{folder} lacks {len(new)} weights of {architecture}, such as {new[0]}", "train it again")
     return TaskModel(model, StreamedRows(model, rows, table), head, checkpoint)
+
+
+def read_memory(model: Any, folder: Path) -> None:
+    """Give ``model``, which has a memory, what ``write_model`` or ``write_rows`` wrote of it into ``folder``.
+
+    Raises ``MissingError`` where there is no such file, ``InputError`` where it is of another kind of memory.
+    """
+    file = folder / MEMORY_FILE
+    if not file.is_file():
+        raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
+    weights = _tensors(ArrayFile(file))
+    learnt = {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith("general.")}
+    expected = {name: tuple(weight.shape) for name, weight in learnt.items()}
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    if found != expected:
+        raise InputError(f"{file} holds {found}, need {expected}", "train the model again")
+    model.memory.load_state_dict(weights, strict=False)
+
+
+def trained_weights(model: Any) -> dict[str, torch.Tensor]:
+    """All weights by name but those that stay as they were, such as a frozen general model's."""
+    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
+    return {name: weight for name, weight in model.state_dict().items() if name not in frozen}
 
 
 def takes_segments(model: Any) -> bool:
@@ -155,25 +186,15 @@ def takes_segments(model: Any) -> bool:
     return known and getattr(model.config, "type_vocab_size", 0) > 1
 
 
-def copy_tokenizers(source: Path, folder: Path) -> None:
-    """Copy the tokenizer of a model's folder, and of an expanded one the base tokenizer and the added words."""
-    for name in (*_TOKENIZER_FILES, WORDS_FILE):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
-    if (source / BASE_FOLDER).is_dir():
-        (folder / BASE_FOLDER).mkdir(exist_ok=True)
-        copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
-
-
-def _load(
-    checkpoint: Checkpoint, head: str, config: Json, weights: dict[str, torch.Tensor], seed: int
+def load_model(
+    checkpoint: Checkpoint, mapping: str, config: Json, weights: dict[str, torch.Tensor], seed: int
 ) -> tuple["PreTrainedModel", list[str]]:
-    """The model, and the names of its weights that are new."""
+    """The model of transformers' ``mapping``, and the names of its weights that are new."""
     import transformers
 
     with _quiet():
         settings = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False, **config)
-        model_class = getattr(transformers, HEADS[head])[type(settings)]
+        model_class = getattr(transformers, mapping)[type(settings)]
         torch.manual_seed(seed)
         model, info = model_class.from_pretrained(
             None,
@@ -183,13 +204,24 @@ def _load(
             ignore_mismatched_sizes=True,  # of a head for other labels, which is made anew
             output_loading_info=True,
         )
-    _keep_exact(model)
     return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
+
+
+def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
+    """Raise ``InputError`` for weights of the encoder that had to be made anew; a pooler may lack."""
+    lost = [name for name in new if "pooler" not in name]
+    if lost:
+        raise InputError(
+            f"{checkpoint.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}",
+            "fetch the model again",
+        )
 
 
 def _keep_exact(model: "PreTrainedModel") -> None:
     """Leave the last layer in float32 under autocast: in bfloat16 the logits of a long context would have many ties."""
-    layer: Any = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1]
+    encoder = f"{model.base_model_prefix}."  # in some models it comes behind the head
+    named = ((name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
+    layer: Any = [module for name, module in named if not name.startswith(encoder)][-1]
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
         with torch.autocast(inputs.device.type, enabled=False):
@@ -220,7 +252,7 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """All weights but those with an entry a row of the vocabulary."""
     vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
     return {name: _tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
@@ -237,11 +269,28 @@ def _tensor(array: Array) -> torch.Tensor:
 
 
 def _arrays(model: "PreTrainedModel") -> dict[str, Array]:
-    """All weights by name, float32 where they have floating point numbers."""
-    return {name: _array(tensor) for name, tensor in model.state_dict().items()}
+    """All weights by name but the memory's, float32 where they have floating point numbers."""
+    weights = model.state_dict()
+    return {name: as_array(tensor) for name, tensor in weights.items() if not name.startswith(_MEMORY)}
 
 
-def _array(tensor: torch.Tensor) -> Array:
+def write_memory(model: Any, folder: Path) -> None:
+    """Write what is learnt about a memory, and the general model, where it was trained, as a folder of its own."""
+    memory = getattr(model, "memory", None)
+    if memory is None:
+        return
+    weights = {name: as_array(weight) for name, weight in memory.state_dict().items()}
+    own = {name: weight for name, weight in weights.items() if not name.startswith("general.")}
+    write_arrays(folder / MEMORY_FILE, own, {"format": "pt"})
+    if not memory.frozen:
+        general = folder / MEMORY_FOLDER
+        general.mkdir(exist_ok=True)
+        write_weights(general, {name: as_array(weight) for name, weight in memory.general.state_dict().items()})
+        write_json(general / "config.json", json.loads(memory.general.config.to_json_string()))
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """A tensor in the CPU's memory, float32 where it has floating point numbers."""
     array: Array = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
     return array
 
@@ -253,7 +302,7 @@ def _embedding_name(model: "PreTrainedModel") -> str:
 
 def _table(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint) -> RowTable:
     layer: Any = model.get_input_embeddings()
-    values = _array(layer.weight)
+    values = as_array(layer.weight)
     return RowTable(source.embedding(), trained.rows, values, trained.shrink)
 
 

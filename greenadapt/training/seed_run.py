@@ -22,12 +22,15 @@ from greenadapt.features import Encoder, Views
 from greenadapt.progress import Progress
 from greenadapt.store import write_json
 from greenadapt.tasks import Json, Task
+from greenadapt.training.batches import FeatureTable
 from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
+from greenadapt.training.general_model import GeneralModel, StatesOnDisk
 from greenadapt.training.inference import Inference, outputs
 from greenadapt.training.layout import HISTORY, LOGITS, PREDICTIONS, SCORES
 from greenadapt.training.loop import Plan, Step, Training
 from greenadapt.training.machine import Machine
-from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
+from greenadapt.training.memory_input import MemoryInput
+from greenadapt.training.models import TrainedRows, open_model, trained_weights, write_model, write_rows
 from greenadapt.training.rows import Rows
 from greenadapt.training.state import RECORD
 from greenadapt.training.stopping import stoppable
@@ -55,6 +58,10 @@ class Setup:
     machine: Machine
     progress: Progress
     save_logits: bool = False
+    general: GeneralModel | None = None
+    """What the trained model has as its memory."""
+    states: Path = Path()
+    """Folder where the general model's states are kept under ``run.cache_memory``."""
 
 
 @dataclass
@@ -87,8 +94,24 @@ class SeedRun:
         special = encoder.special
         self.rows = Rows.of(chain(items, self._seen()), special.pad, (special.cls, special.sep, special.unk))
         self.model = open_model(setup.checkpoint, task.head, task.head_config(), self.rows, seed)
-        plan = Plan(setup.train, setup.run, seed, special.pad)
-        self.training = Training(self.model, task.head, items, self.rows, plan, setup.machine)
+        self._memory = self._attached(items)
+        table = FeatureTable.of(items, self.rows, task.head, special.pad, self._memory["train"])
+        self.n_inputs = table.n_items
+        self.training = Training(self.model, table, Plan(setup.train, setup.run, seed), setup.machine)
+
+    def _attached(self, items: Sequence[Views]) -> dict[str, MemoryInput | None]:
+        """Give the model its memory, and say where what goes into it comes from, for training, ``dev`` and ``test``."""
+        setup, general = self.setup, self.setup.general
+        if general is None:
+            return dict.fromkeys(("train", "dev", "test"))
+        reader = general.reader(setup.encoder)
+        general.attach(self.model, setup.encoder, setup.machine, self.seed)
+        often: MemoryInput = reader
+        if setup.run.cache_memory:
+            kept = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
+            dev = setup.task.inference(setup.examples.dev or (), setup.encoder)
+            often = kept.of(general, self.model, reader, chain(items, dev))
+        return {"train": often, "dev": often, "test": reader}
 
     def _seen(self) -> Iterator[Views]:
         """What is read but not trained on."""
@@ -151,7 +174,7 @@ class SeedRun:
     def _write_best(self) -> None:
         """Keep the weights of the best epoch so far; the state, saved next, says which that is."""
         if self.setup.machine.is_first:
-            weights = {name: weight.detach().contiguous() for name, weight in self.model.state_dict().items()}
+            weights = {name: weight.detach().contiguous() for name, weight in trained_weights(self.model).items()}
             part = self.best.with_name(self.best.name + ".part")
             save_file(weights, part, {"shrink": repr(self.training.shrink)})
             part.replace(self.best)
@@ -159,7 +182,8 @@ class SeedRun:
     def _read_best(self) -> float:
         """Put the best epoch's weights into the model; returns what decay had done by then to rows not held."""
         with safe_open(self.best, "pt") as file:
-            self.model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118  (it is no dict)
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
+            self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
 
     def finish(self, whole: Path, *, is_whole: bool) -> None:
@@ -186,6 +210,8 @@ class SeedRun:
             write_model(self.model, trained, setup.checkpoint, whole)
         else:
             write_rows(self.model, trained, setup.checkpoint, Checkpoint.open(whole), self.folder)
+        if setup.general is not None and not setup.general.config.frozen:
+            setup.general.copy_tokenizer(whole if is_whole else self.folder)
         # The scores come last and whole: they say that the seed is finished.
         part = self.folder / f".{SCORES}"
         write_json(part, scores | {"counts": self._counts()})
@@ -202,7 +228,7 @@ class SeedRun:
         examples = self.setup.examples
         return {
             "train": len(examples.train),
-            "inputs": self.training.n_items,
+            "inputs": self.n_inputs,
             "dev": len(examples.dev or ()),
             "test": len(examples.test or ()),
             "rows": self.setup.checkpoint.n_rows,
@@ -212,7 +238,8 @@ class SeedRun:
     def _evaluate(self, examples: Sequence[Any] | None, label: str) -> Evaluation:
         setup = self.setup
         evaluator = Evaluator(setup.task, setup.encoder, examples or (), setup.train.pool)
-        inference = Inference(setup.run.max_tokens, setup.encoder.special.pad, setup.machine.autocast)
+        pad, memory = setup.encoder.special.pad, self._memory[label]
+        inference = Inference(setup.run.max_tokens, pad, setup.machine.autocast, memory=memory)
         run = partial(outputs, self.model, self.rows, run=inference)
         with setup.progress.bar(f"seed {self.seed}, {label}", len(examples or ()), "examples") as bar:
             return evaluator.evaluate(run, bar, keep_logits=setup.save_logits and label == "test")

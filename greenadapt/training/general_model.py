@@ -1,0 +1,88 @@
+"""A general model put beside a domain model: opened and attached, its states kept where that is wanted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import MemoryConfig, RunConfig
+from greenadapt.errors import UsageError
+from greenadapt.export import copy_tokenizers
+from greenadapt.features import Encoder, Views
+from greenadapt.models.logits_fusion import attach_logits_fusion
+from greenadapt.models.memory import attach_memory
+from greenadapt.progress import Progress
+from greenadapt.tokenizer import BASE_FOLDER
+from greenadapt.training.layout import MEMORY_FOLDER
+from greenadapt.training.machine import Machine
+from greenadapt.training.memory_cache import CachedMemory, CacheFolder, GeneralStates, Texts, open_cache
+from greenadapt.training.memory_input import MemoryReader
+from greenadapt.training.models import open_encoder
+
+
+@dataclass(frozen=True, eq=False)
+class GeneralModel:
+    """A general model on disk, and how its states come into a domain model."""
+
+    checkpoint: Checkpoint
+    config: MemoryConfig
+    sha256: str
+    """Of its configuration, tokenizer and weights."""
+
+    def reader(self, encoder: Encoder) -> MemoryReader:
+        """How it reads what a domain model reads by ``encoder``; see ``MemoryReader.of``."""
+        return MemoryReader.of(encoder, self.checkpoint)
+
+    def attach(self, model: Any, encoder: Encoder, machine: Machine, seed: int) -> None:
+        """Give ``model``, which reads by ``encoder``, a memory of this model, and move both to the machine's device.
+
+        ``seed`` draws its gates. A frozen general model is in half precision where the machine computes in it. Raises
+        ``UsageError`` where the two do not go together.
+        """
+        reads_pieces = not type(model).__name__.endswith("SequenceClassification")
+        if self.config.strategy == "logits" and reads_pieces and encoder.has_words:
+            raise UsageError(
+                "--strategy logits adds the logits of each piece, and added words are other pieces than the general "
+                "model's",
+                "use the model without added words, or another strategy",
+            )
+        n_rows = Encoder.of(self.checkpoint).tokenizer.added.first_id
+        general: Any = open_encoder(self.checkpoint, n_rows)
+        if self.config.frozen and machine.is_bfloat16:
+            general = general.to(torch.bfloat16)
+        attach = attach_logits_fusion if self.config.strategy == "logits" else attach_memory
+        attach(model, general, self.config, seed)
+        model.to(machine.device)
+
+    def copy_tokenizer(self, folder: Path) -> None:
+        """Make a general model that was trained, too, and written into ``folder``, a model's folder of its own."""
+        source = self.checkpoint.folder
+        base = source / BASE_FOLDER
+        copy_tokenizers(base if base.is_dir() else source, folder / MEMORY_FOLDER)
+
+
+@dataclass(frozen=True, eq=False)
+class StatesOnDisk:
+    """Where and how a general model's states are kept."""
+
+    folder: Path
+    run: RunConfig
+    machine: Machine
+    progress: Progress
+
+    def of(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Views]) -> CachedMemory:
+        """The states for all inputs of ``views``, which ``model``, with ``general`` as its memory, computes where they
+        are not there; of several processes the first one does. Raises what ``open_cache`` raises.
+        """
+        states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
+        texts = Texts.of(map(reader.of_views, views))
+        folder = CacheFolder(self.folder, self.run.max_cache)
+        if not self.machine.is_first:
+            self.machine.wait()
+        cached = open_cache(folder, states, reader, texts, self.progress)
+        if self.machine.is_first:
+            self.machine.wait()
+        return cached
