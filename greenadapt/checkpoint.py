@@ -39,6 +39,7 @@ MODEL_TYPES: dict[str, ModelType] = {
         ("cls.predictions.bias", "cls.predictions.decoder.bias"),
     ),
     "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD),
+    "xlm-roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD),
     "distilbert": ModelType("distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",)),
     "electra": ModelType("electra.", _WORD_EMBEDDINGS, "generator_lm_head.weight", ("generator_lm_head.bias",)),
     "mpnet": ModelType("mpnet.", _WORD_EMBEDDINGS, *_LM_HEAD),

@@ -14,7 +14,7 @@ from greenadapt.special_tokens import SpecialIds
 from greenadapt.tokenizer import DualTokenizer
 
 # Of these, a pair has two separators between its parts, and positions are counted from behind the padding's id.
-_TWO_SEPARATORS = ("roberta", "mpnet")
+_TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
 _SEGMENTS = ("bert", "electra")
 
 IGNORED = -100
@@ -101,8 +101,8 @@ class Encoder:
         return ids, np.zeros(len(ids), np.int32), 1
 
     def pair(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray, int]:
-        """``[CLS] first [SEP] second [SEP]``, with two ``[SEP]`` between for RoBERTa and MPNet: ids, types, and where
-        ``second`` begins.
+        """``[CLS] first [SEP] second [SEP]``, with two ``[SEP]`` between for (XLM-)RoBERTa and MPNet: ids, types, and
+        where ``second`` begins.
 
         Raises ``InputError`` where that is longer than the model reads.
         """

@@ -23,6 +23,10 @@ Text = str | Sequence[str]
 _AT_ONCE = 1 << 17
 # Where a text can be cut and has the same pieces: before a space between two words.
 _SPACE = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
+# What tokenizers take for white space: any of these may be what the mark before a word stands for.
+_WHITE = np.array(
+    [ord(c) for c in "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"] + [*range(0x2000, 0x200B)]
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Pieces:
 
     ``ids`` (n,) int32; ``words`` (n,) int32, the word that a piece belongs to, numbered from 0 with none left out;
     ``spans`` (n, 2) int32, first character and the one after the last, without the space before a word; for pre-split
-    text ``given`` (n,) int32, the index of the given word, else ``None``.
+    text ``given`` (n,) int32, the index of the given word, else ``None``. A piece that is but the mark of a space has
+    the span of the word's first character, or an empty one before it.
     """
 
     ids: IntArray
@@ -60,13 +65,15 @@ class DualTokenizer:
     section 4). With ``greedy``, the WordPiece tokenizer whose vocabulary the words were put into, the expanded view is
     that tokenizer's (their code). Truncates nothing. ``special`` has the ids of the special tokens, ``base`` is the
     base tokenizer, without truncation, padding or template.
+
+    Raises ``InputError`` where words are added to a tokenizer of another kind than WordPiece and byte-level BPE.
     """
 
     def __init__(self, base_folder: Path, added: AddedWords, greedy: Tokenizer | None = None) -> None:
         self.base = load_tokenizer(base_folder)
         self.special = special_ids(self.base, read_settings(base_folder))
         self.added = added
-        self._unk_id = BaseVocabulary(self.base).unk_id
+        self._unk_id = BaseVocabulary(self.base).unk_id if len(added) else None
         # The template trims the spans of some models; spans are trimmed here, alike for all.
         self.base.post_processor = None
         self._greedy = greedy
@@ -225,6 +232,7 @@ class _Batch:
         self._given = np.stack([starts, starts + sizes], axis=1).astype(np.int32)
         self._first_character = offsets_of(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))
         self._characters = np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-32-le"), np.uint32)
+        self._visible = np.append(np.flatnonzero(~np.isin(self._characters, _WHITE)), len(self._characters))
 
     def text_of(self, pieces: _Flat, piece: int) -> str:
         """The characters of one piece."""
@@ -276,12 +284,13 @@ class _Batch:
         return self._first_character[lines] + positions
 
     def _trim(self, pieces: _Flat) -> _Flat:
-        """Take the space before a word out of its span."""
+        """Take the space before a word out of its span; of a word that is nothing but spaces, the first one."""
         last = np.flatnonzero(np.append(pieces.begins, True))[1:] - 1
         first = np.flatnonzero(pieces.begins)
-        begin, end = pieces.spans[first, 0], pieces.spans[last, 1]
-        marked = first[(self._characters[self._place(pieces.lines[first], begin)] == ord(" ")) & (end - begin > 1)]
+        begin, end = (self._place(pieces.lines[at], pieces.spans[at, i]) for i, at in enumerate((first, last)))
+        visible = self._visible[np.searchsorted(self._visible, begin)]
+        is_space = (self._characters[begin] == ord(" ")) & (end - begin > 1)
         spans = pieces.spans.copy()
-        spans[marked, 0] += 1
-        spans[marked, 1] = np.maximum(spans[marked, 1], spans[marked, 0])
+        spans[first, 0] += np.where(visible < end, visible - begin, is_space).astype(np.int32)
+        spans[first, 1] = np.maximum(spans[first, 1], spans[first, 0])
         return replace(pieces, spans=spans)

@@ -102,6 +102,36 @@ def bytelevel_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def unigram_tokenizer() -> Tokenizer:
+    """An XLM-RoBERTa tokenizer trained on a few sentences: printable ASCII, some longer pieces, its special tokens."""
+    import json
+
+    from tokenizers import trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200,
+        special_tokens=specials,
+        unk_token="<unk>",
+        initial_alphabet=[chr(c) for c in range(33, 127)],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([" ".join(WORDS) * 3, "heart rates of patients with viruses"] * 20, trainer)
+    # The trainer's order of equally likely pieces differs from one run to the next.
+    trained = json.loads(tokenizer.model.__getstate__())["vocab"]
+    pieces = sorted((piece, score) for piece, score in trained if piece not in specials)
+    tokenizer.model = models.Unigram([(name, 0.0) for name in specials] + pieces, unk_id=3)
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in specials])
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True, normalized=False)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, tokenizer_class: str, **config: Any) -> None:
     """Write ``tokenizer.json`` and a ``tokenizer_config.json`` as a model folder has them."""
     import json
@@ -133,7 +163,11 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
         import transformers
 
         bytelevel = architecture.startswith(("Roberta", "ModernBert"))
-        tokenizer = bytelevel_tokenizer() if bytelevel else wordpiece_tokenizer(lowercase)
+        unigram = architecture.startswith("XLMRoberta")
+        if bytelevel or unigram:
+            tokenizer = bytelevel_tokenizer() if bytelevel else unigram_tokenizer()
+        else:
+            tokenizer = wordpiece_tokenizer(lowercase)
         folder = tmp_path / (name or architecture.lower())
         model_class = getattr(transformers, architecture)
         sizes = dict(
@@ -149,12 +183,12 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
         torch.manual_seed(0)
         model = model_class(model_class.config_class(**{**sizes, **config})).eval()
         model.save_pretrained(folder, max_shard_size=max_shard_size)
-        if bytelevel:
+        if bytelevel or unigram:
             specials = dict(
                 bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
                 unk_token="<unk>", mask_token="<mask>",
             )  # fmt: skip
-            save_tokenizer(tokenizer, folder, "RobertaTokenizer", **specials)
+            save_tokenizer(tokenizer, folder, "RobertaTokenizer" if bytelevel else "XLMRobertaTokenizer", **specials)
         else:
             save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
         return folder

@@ -109,13 +109,13 @@ class PlainQa:
     def _pieces(self, name: str, context: str, words: list[tuple[int, int]]) -> tuple[list[int], list[int | None]]:
         """The pieces of the context, and the word that each belongs to.
 
-        WordPiece is applied to one word after the other. Byte-level BPE writes spaces too, so that the context is cut
-        as a whole, and a piece belongs to the word of its first character.
+        WordPiece is applied to one word after the other. Byte-level BPE and Unigram write spaces too, so that the
+        context is cut as a whole, and a piece belongs to the word of its first character.
         """
         tokenizer = self._tokenizers[name]
         pieces: list[int] = []
         owners: list[int | None] = []
-        if not self._is_bytelevel:
+        if not self._writes_spaces:
             for word, (begin, end) in enumerate(words):
                 ids = tokenizer(context[begin:end], add_special_tokens=False)["input_ids"]
                 pieces += ids
@@ -129,7 +129,7 @@ class PlainQa:
     def _piece_logits(self, name: str, question: str, context: list[int]) -> list[Pair]:
         """Start and end logit of each piece of the context: the active slices of all windows behind each other."""
         tokenizer = self._tokenizers[name]
-        between = 2 if self._kind in ("roberta", "mpnet") else 1
+        between = 2 if self._kind in ("roberta", "xlm-roberta", "mpnet") else 1
         asked = tokenizer(question, add_special_tokens=False)["input_ids"][: self.max_length - (between + 2) - 2]
         before = [tokenizer.cls_token_id, *asked, *[tokenizer.sep_token_id] * between]
         logits: list[Pair] = []
@@ -166,8 +166,8 @@ class PlainQa:
         return str(self._model.config.model_type)
 
     @property
-    def _is_bytelevel(self) -> bool:
-        return "Ġvirus" in self._tokenizers["base_tokenizer"].get_vocab()
+    def _writes_spaces(self) -> bool:
+        return bool({"Ġvirus", "▁virus"} & self._tokenizers["base_tokenizer"].get_vocab().keys())
 
 
 def assert_same_answers(ours: list[dict[str, Any]], theirs: list[Any], context: str) -> None:

@@ -11,7 +11,7 @@ from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.features import Encoder
 
-ARCHITECTURES = ["BertModel", "RobertaModel", "ElectraModel", "DistilBertModel", "MPNetModel"]
+ARCHITECTURES = ["BertModel", "RobertaModel", "XLMRobertaModel", "ElectraModel", "DistilBertModel", "MPNetModel"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -29,7 +29,7 @@ def test_single_and_pair_are_those_of_transformers(architecture: str, tiny_model
     ids, types, begin = encoder.pair(first, second)
     assert ids[begin : begin + len(second)].tolist() == second.tolist()
     assert len(ids) == len(first) + len(second) + encoder.n_special_pair
-    if architecture in ("BertModel", "RobertaModel"):  # the others' folders hold BERT's template
+    if architecture in ("BertModel", "RobertaModel", "XLMRobertaModel"):  # the others' folders hold BERT's template
         expected = theirs("heart rate", "of the patient", padding=False)
         assert ids.tolist() == expected["input_ids"]
         assert types.tolist() == expected.get("token_type_ids", [0] * len(ids))

@@ -23,7 +23,7 @@ from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 
 TinyModel = Callable[..., Path]
-ARCHITECTURES = ["Bert", "Roberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
+ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
 
 
@@ -57,7 +57,10 @@ class Task:
     def alone(self, feature: Feature) -> np.ndarray:
         """One input through plain transformers: (n, k) or (1, k)."""
         inputs = {"input_ids": torch.from_numpy(feature.ids[None].astype(np.int64))}
-        if self.checkpoint.model_type in ("bert", "electra", "roberta") and self.model.config.type_vocab_size > 1:
+        if (
+            self.checkpoint.model_type in ("bert", "electra", "roberta", "xlm-roberta")
+            and self.model.config.type_vocab_size > 1
+        ):
             inputs["token_type_ids"] = torch.from_numpy(feature.types[None].astype(np.int64))
         with torch.no_grad():
             result = self.model(**inputs)

@@ -17,7 +17,7 @@ from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 from tests.small_tasks import TinyModel, expanded
 
-ARCHITECTURES = ["Bert", "Roberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
+ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 
 
 def feature(ids: Sequence[int]) -> Feature:
