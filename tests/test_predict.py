@@ -17,13 +17,14 @@ from typer.testing import CliRunner, Result
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.cli import app
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.export import copy_tokenizers
 from greenadapt.pipeline.predict import PredictRequest, predict
 from greenadapt.pipeline.task_models import ReadingOptions
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.squad import QuestionTask
-from greenadapt.training.models import TrainedRows, copy_tokenizers, open_model, write_model, write_rows
+from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
 from greenadapt.training.rows import Rows
 from tests.small_tasks import Json, TinyModel, expand
 

@@ -18,6 +18,7 @@ _ORDER = [
     "w2v",
     "align",
     "expand",
+    "interpolate",
     "neighbours",
     "export",
     "finetune",

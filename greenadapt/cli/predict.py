@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 import typer
 
 from greenadapt.cli import app
+from greenadapt.cli.memory_options import MovedMemory
 from greenadapt.config import Pool, Precision
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
@@ -23,9 +24,11 @@ _BREAKS = str.maketrans("\t\r\n", "   ")
 
 Models = Annotated[
     list[str],
-    typer.Option(
-        "--model", "-m", help="A folder that finetune wrote; the logits of several are averaged.", show_default=False
-    ),
+    typer.Option("--model", "-m", help="A folder that finetune wrote; several are averaged.", show_default=False),
+]
+Ensemble = Annotated[
+    Literal["logits", "probabilities"] | None,
+    typer.Option("--ensemble", help="What is averaged over several --model [default: logits].", show_default=False),
 ]
 Input = Annotated[
     str,
@@ -76,12 +79,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, which the outp
 @app.command()
 def predict(
     model: Models,
+    ensemble: Ensemble = None,
     source: Input = "-",
     format: Format = None,  # noqa: A002  (the option's name)
     pool: PoolOption = None,
     seed: Seed = None,
     precision: PrecisionOption = Train.precision,
     max_tokens: MaxTokens = Run.max_tokens,
+    memory: MovedMemory = None,
     bio: Bio = False,
     tags: Tags = False,
     out: OutFile = None,
@@ -100,9 +105,8 @@ def predict(
         raise UsageError("--bio writes a word a line, no JSON", "leave out --bio or --json")
     if out is not None:
         check_file(out)
-    predictor = Predictor(
-        PredictRequest(tuple(model), source, format, ReadingOptions(pool, seed, precision, max_tokens))
-    )
+    reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
+    predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble))
     style = _Style(bio, tags, predictor.task.name)
     with open_output(out) as (stream, is_ascii):
         for block in predictor.predict(make_progress(is_read=False)):

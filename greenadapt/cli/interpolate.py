@@ -1,0 +1,39 @@
+"""``greenadapt interpolate``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+
+Domain = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="The domain model: a folder, such as pretrain or expand wrote.", show_default=False
+    ),
+]
+General = Annotated[
+    str, typer.Option("--with", help="The general model: a folder, a hub id, or minilm.", show_default=False)
+]
+Weight = Annotated[float, typer.Option("--weight", help="Share of the general model, from 0 to 1.", show_default=False)]
+OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the new model.", show_default=False)]
+
+
+@app.command()
+def interpolate(
+    model: Domain,
+    general: General,
+    weight: Weight,
+    out: OutFolder,
+    force: o.Force = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Write the model whose weights lie between those of a domain model and of a general one."""
+    from greenadapt.cli.session import make_session, print_results
+    from greenadapt.pipeline.interpolate import InterpolateRequest
+    from greenadapt.pipeline.interpolate import interpolate as interpolate_models
+
+    request = InterpolateRequest(model, general, weight)
+    print_results([interpolate_models(make_session(None, out=out, force=force), request)], as_json)

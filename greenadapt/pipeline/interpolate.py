@@ -1,0 +1,80 @@
+"""The interpolate stage: a domain model and a general one in, the model between them out."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenadapt import __version__
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.errors import UsageError
+from greenadapt.export import copy_tokenizers
+from greenadapt.interpolate import Interpolation, n_base_rows
+from greenadapt.model import find_model
+from greenadapt.pipeline.expand import FACTS_FILE
+from greenadapt.pipeline.finetune import starting_model
+from greenadapt.pipeline.session import INTERPOLATE, Session, adapted_input, model_facts
+from greenadapt.report.interpolation_card import InterpolationCard
+from greenadapt.store import Job, Json, Outcome, Result, write_json
+from greenadapt.surgery import copy_side_files, write_weights
+from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER, TASK_FILE
+
+
+@dataclass(frozen=True)
+class InterpolateRequest:
+    """Which models are to be interpolated, and how much each counts."""
+
+    model: str
+    """The domain model, whose added words, head and tokenizers the new one has."""
+    general: str
+    weight: float
+    """The share of ``general``."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"--weight is {self.weight:g}, must lie between 0 and 1")
+
+
+def interpolate(session: Session, request: InterpolateRequest) -> Result:
+    """Write the model between two others as a folder that transformers and ``finetune`` load.
+
+    Raises ``UsageError`` where ``session.out`` names no folder, ``InputError`` where the models differ in more than
+    their weights.
+    """
+    if session.out is None:
+        raise UsageError("no folder to write into", "name one with --out")
+    domain, general = starting_model(request.model), find_model(request.general)
+    inputs = {"model": adapted_input(domain), "general": adapted_input(general)}
+
+    def build(work: Path) -> Outcome:
+        mixed = Interpolation(Checkpoint.open(domain.folder), Checkpoint.open(general.folder), request.weight)
+        return _write(mixed, work, {"model": model_facts(domain), "general": model_facts(general)})
+
+    def card(work: Path, outcome: Outcome, cost: Json) -> str:
+        return InterpolationCard(_shown(request.model), _shown(request.general), request.weight, __version__).text()
+
+    job = Job(INTERPOLATE, {"weight": request.weight}, inputs, build, card=card)
+    with session.locked(None, domain.name):
+        return session.run(session.place("", domain.name, INTERPOLATE), job)
+
+
+def _write(mixed: Interpolation, work: Path, facts: Json) -> Outcome:
+    domain = mixed.domain
+    tensors = mixed.tensors()
+    write_weights(work, tensors)
+    config = {name: value for name, value in domain.config.items() if name != "auto_map"}  # names code, not copied
+    write_json(work / "config.json", config)
+    copy_tokenizers(domain.folder, work)
+    copy_side_files(domain.folder, work)
+    for name in (FACTS_FILE, TASK_FILE, MEMORY_FILE):  # an adapted model, and a fine-tuned one, stays one
+        if (domain.folder / name).is_file():
+            shutil.copyfile(domain.folder / name, work / name)
+    if (domain.folder / MEMORY_FOLDER).is_dir():
+        shutil.copytree(domain.folder / MEMORY_FOLDER, work / MEMORY_FOLDER)
+    n_rows, n_mixed = n_base_rows(domain), len(mixed.pairs)
+    counts = {"weights": n_mixed, "kept": len(tensors) - n_mixed, "base_rows": n_rows, "rows": domain.n_rows - n_rows}
+    return Outcome(counts, facts)
+
+
+def _shown(model: str) -> str:
+    """A path says something about its owner and nothing to other readers of the card."""
+    return Path(model).name if Path(model).is_dir() else model
