@@ -21,6 +21,7 @@ _ORDER = [
     "interpolate",
     "neighbours",
     "export",
+    "pretrain",
     "finetune",
     "predict",
     "qa",

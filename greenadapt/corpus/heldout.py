@@ -17,13 +17,13 @@ def without_heldout(documents: Iterable[Document], share: float, folder: Path) -
         return
     with open(folder / HELDOUT, "w", encoding="utf-8", newline="\n") as file:
         for document in documents:
-            if _draw(document) >= share:
+            if draw(document) >= share:
                 yield document
             else:
                 file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
 
 
-def _draw(document: Document) -> float:
+def draw(document: Document) -> float:
     """A number in [0, 1) that only the text decides."""
     digest = blake2b("\n".join(document.lines).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

@@ -1,0 +1,291 @@
+"""The pretrain stage: a model and running text in, the model trained further as a masked language model out."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenadapt import __version__
+from greenadapt.added_words import WORDS_FILE
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import PRETRAIN as PRETRAIN_TRAINING
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.reading import Document
+from greenadapt.corpus.recipes import find_recipe
+from greenadapt.errors import InputError, UsageError
+from greenadapt.export import copy_tokenizers
+from greenadapt.features import Encoder
+from greenadapt.model import PretrainedModel
+from greenadapt.pipeline.expand import FACTS_FILE, read_facts
+from greenadapt.pipeline.finetune import require_torch, starting_model
+from greenadapt.pipeline.memory_choice import MemoryChoice
+from greenadapt.pipeline.session import PRETRAIN, Session, adapted_input, model_facts
+from greenadapt.pipeline.together import run_together
+from greenadapt.processes import launched_processes
+from greenadapt.progress import Progress
+from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
+from greenadapt.surgery import copy_side_files
+from greenadapt.training.layout import SCORES, TASK_FILE
+
+if TYPE_CHECKING:
+    from greenadapt.training.machine import Machine
+    from greenadapt.training.pretrain_run import PretrainRun, Texts
+
+_USUAL_LENGTH = 128
+_TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-training does not have
+
+
+@dataclass(frozen=True)
+class PretrainRequest:
+    """What is to be trained on what."""
+
+    model: str
+    texts: tuple[str, ...]
+    """Named corpora, recipes or paths, read one after the other."""
+    general_text: str | None = None
+    """Text of no domain, on which the loss tells what the model forgets."""
+    format: str | None = None
+    """Of ``texts``, where their names do not say it."""
+    fields: tuple[str, ...] = ()
+    """Fields or columns that hold text."""
+    config: PretrainConfig = field(default_factory=PretrainConfig)
+    training: TrainConfig = PRETRAIN_TRAINING
+    run: RunConfig = field(default_factory=RunConfig)
+    memory: str | None = None
+    """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
+    memory_config: MemoryConfig = field(default_factory=MemoryConfig)
+
+    def __post_init__(self) -> None:
+        if not self.texts:
+            raise UsageError("nothing to train on", "give --text FILE")
+        if self.memory is None and self.memory_config != MemoryConfig():
+            raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
+        if self.memory_config.strategy == "logits":
+            raise UsageError(
+                "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
+            )
+        if self.config.only_new_rows and self.memory is not None:
+            raise UsageError("--only-new-rows trains nothing of a memory", "leave out --memory")
+        if self.config.only_new_rows and self.training.mix == "base":
+            raise UsageError("--mix base reads no added word, so that --only-new-rows has nothing to train")
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What training begins with."""
+
+    model: PretrainedModel
+    memory: MemoryChoice | None
+    texts: tuple[Reading, ...]
+    general: tuple[Reading, ...]
+
+    @classmethod
+    def of(cls, session: Session, request: PretrainRequest) -> "_Start":
+        model = starting_model(request.model)
+        if (model.folder / TASK_FILE).is_file():
+            raise UsageError(
+                f"{request.model} is fine-tuned for a task, and pre-training would undo that",
+                "give the model that it was fine-tuned from",
+            )
+        if request.config.only_new_rows and not (model.folder / WORDS_FILE).is_file():
+            raise UsageError(f"--only-new-rows, but {request.model} has no added words", "give an adapted model")
+        memory = None
+        if request.memory is not None:
+            memory = MemoryChoice.find(request.memory, model, request.memory_config)
+        said: Json = {"format": request.format, "fields": request.fields}
+        texts = tuple(_open(session, text, said) for text in request.texts)
+        general = tuple(_open(session, text, {"fields": request.fields}) for text in _given(request.general_text))
+        return cls(model, memory, texts, general)
+
+    def inputs(self) -> dict[str, Json]:
+        """What a manifest says of all that is read."""
+        inputs = {"model": adapted_input(self.model)}
+        if self.memory is not None:
+            inputs["memory"] = self.memory.as_input()
+        named = {f"text {number + 1}": reading for number, reading in enumerate(self.texts)}
+        named |= dict(zip(["general text"], self.general, strict=False))
+        for name, reading in named.items():
+            sources = reading.fingerprint()
+            inputs[name] = {"sha256": hash_json([reading.recipe.fields, sources]), "sources": sources}
+        return inputs
+
+
+def pretrain(session: Session, request: PretrainRequest) -> Result:
+    """Train and write the model; does nothing where that is done, goes on where it was killed."""
+    require_torch("pre-training")
+    start = _Start.of(session, request)
+    session = replace(session, out=session.out or Path("runs") / f"pretrain-{start.model.name}")
+    place = session.place("", start.model.name, PRETRAIN)
+    machine = _machine(session, request) if launched_processes()[1] > 1 else None
+
+    def build(work: Path, progress: Progress) -> Outcome:
+        return _build(replace(session, progress=progress), request, start, work, machine)
+
+    def run(build: Callable[[Path], Outcome]) -> Result:
+        with session.locked(None, start.model.name):
+            return session.run(place, _job(request, start, build))
+
+    return run_together(machine, place, session.progress, build, run)
+
+
+def read_losses(result: Result) -> Json:
+    """``scores.json`` of a pre-trained model."""
+    return _read_scores(result.folder)
+
+
+def _job(request: PretrainRequest, start: _Start, build: Callable[[Path], Outcome]) -> Job:
+    training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
+    config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
+    if start.memory is not None:
+        config["memory"] = asdict(start.memory.config)
+
+    def card(work: Path, outcome: Outcome, cost: Json) -> str:
+        from greenadapt.report.pretrain_card import PretrainCard
+
+        made = read_facts(start.model.folder)
+        return PretrainCard(
+            model=start.model.name,
+            base=made["model"]["name"] if made else start.model.name,
+            given=request.model,
+            texts=request.texts,
+            general_text=request.general_text,
+            memory=None if start.memory is None else start.memory.as_settings()["general"],
+            config=config,
+            scores=_read_scores(work),
+            counts=outcome.counts,
+            version=__version__,
+            is_expanded=(work / WORDS_FILE).is_file(),
+            cost=cost,
+        ).text()
+
+    return Job(PRETRAIN, config, start.inputs(), build, resumes=True, card=card)
+
+
+def _build(session: Session, request: PretrainRequest, start: _Start, work: Path, machine: "Machine | None") -> Outcome:
+    from greenadapt.training.pretrain_run import Pretraining, PretrainRun
+    from greenadapt.training.seed_run import remove_state
+
+    machine, progress = machine or _machine(session, request), session.progress
+    checkpoint = Checkpoint.open(start.model.folder)
+    encoder = _encoder(checkpoint, request.config.max_length)
+    if not encoder.has_words:
+        progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
+    texts = _packed(start, request.config, encoder, work, _Hands(machine, progress))
+    general = None if start.memory is None else start.memory.open()
+    setup = Pretraining(
+        checkpoint, encoder, texts, request.config, request.training, request.run, machine, progress, general
+    )
+    run = PretrainRun(setup, work)
+    _tell(run, start, request.config, progress)
+    run.train()
+    run.finish(work)
+    if machine.is_first:
+        copy_tokenizers(start.model.folder, work)
+        copy_side_files(start.model.folder, work)
+        write_json(work / FACTS_FILE, _facts(request, start))
+        remove_state(work)
+    machine.end()
+    losses = _read_scores(work)["losses"] if machine.is_first else {}
+    return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
+
+
+def _read_scores(folder: Path) -> Json:
+    scores: Json = json.loads((folder / SCORES).read_text("utf-8"))
+    return scores
+
+
+def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
+    opened = run.opened
+    if opened.has_new_head:
+        steps = f"it is trained alone for {config.head_steps:,} steps first" if config.head_steps else "it is untrained"
+        progress.note(f"{start.model.name} has no head for masked language modelling, and gets one: {steps}")
+    heads = [name for name in opened.left_out if "pooler" not in name and "position_ids" not in name]
+    if heads:
+        progress.note(f"left out {len(heads)} weights of {start.model.name} that no such model has, as {heads[0]}")
+
+
+def _facts(request: PretrainRequest, start: _Start) -> Json:
+    """``greenadapt.json``: how the model was adapted, if it was, and what it was pre-trained on since."""
+    recipe = start.texts[0].recipe
+    known = read_facts(start.model.folder) or {
+        "greenadapt": __version__,
+        "corpus": recipe.name,
+        "title": recipe.title,
+        "licence": recipe.licence,
+        "model": model_facts(start.model),
+    }
+    training = {"texts": [reading.recipe.name for reading in start.texts], "config": asdict(request.config)}
+    if start.memory is not None:
+        training["memory"] = start.memory.as_settings()
+    return {**known, "pretrained": [*known.get("pretrained", []), training]}
+
+
+def _encoder(checkpoint: Checkpoint, max_length: int | None) -> Encoder:
+    if max_length is not None:
+        return Encoder.of(checkpoint, max_length)
+    encoder = Encoder.of(checkpoint)
+    return replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
+
+
+@dataclass(frozen=True)
+class _Hands:
+    """The process that works, and whom it tells."""
+
+    machine: "Machine"
+    progress: Progress
+
+
+def _packed(start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, hands: _Hands) -> "Texts":
+    """The inputs of all texts, which the first process tokenizes where an earlier attempt has not done it."""
+    from greenadapt.training.packed_text import PackedText, pack
+    from greenadapt.training.pretrain_run import Texts
+
+    folder = work / ".text"
+    names = ("train", "heldout") if config.heldout else ("train",)
+    domain, general = [folder / name for name in names], [folder / "general" for _ in start.general]
+    if hands.machine.is_first:
+        if any(PackedText.open(each) is None for each in domain):
+            pack(_documents(start.texts, "text", hands.progress), encoder, domain, config.heldout)
+        if any(PackedText.open(each) is None for each in general):
+            pack(_documents(start.general, "general text", hands.progress), encoder, general)
+    hands.machine.wait()
+    found: dict[str, Any] = {each.name: PackedText.open(each) for each in (*domain, *general)}
+    for name, text in found.items():
+        if left_out := text.counts["left_out"]:
+            hands.progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
+        if not len(text):
+            what = "train on" if name == "train" else "measure on"
+            raise InputError(
+                f"--heldout {config.heldout} leaves no text to {what}",
+                "give more documents (of plain text, a line is one), or --heldout 0 to train on all",
+            )
+    return Texts(found["train"], found.get("heldout"), found.get("general"))
+
+
+def _documents(readings: tuple[Reading, ...], label: str, progress: Progress) -> Iterator[Document]:
+    with progress.bar(label, None, "documents") as bar:
+        for reading in readings:
+            for document in reading.documents():
+                bar.advance(1)
+                yield document
+            if replaced := reading.counts.get("replaced", 0):
+                progress.warn(f"{reading.recipe.given}: replaced {replaced:,} broken UTF-8 sequences")
+
+
+def _open(session: Session, text: str, said: Json) -> Reading:
+    recipe = find_recipe(text, {name: value for name, value in said.items() if value})
+    return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)
+
+
+def _given(text: str | None) -> list[str]:
+    return [] if text is None else [text]
+
+
+def _machine(session: Session, request: PretrainRequest) -> "Machine":
+    from greenadapt.training.machine import Machine
+
+    out = session.out or Path()
+    settings = {**asdict(request.config), **asdict(request.training)}
+    return Machine.start(request.training.precision, request.run.report_to, out.with_name(f"{out.name}-logs"), settings)

@@ -1,0 +1,165 @@
+"""The README of a pre-trained model's folder."""
+
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from greenadapt.config import PRETRAIN, PretrainConfig
+from greenadapt.report.card import Made, memory_options
+from greenadapt.report.loss_tables import loss_tables
+from greenadapt.report.score_tables import Table
+from greenadapt.store import plain
+
+Json = dict[str, Any]
+
+_CARD = """---
+base_model: {base}
+library_name: transformers
+pipeline_tag: fill-mask
+tags:
+- greenadapt
+- domain-adaptation
+---
+
+# {model}, pre-trained on {texts}
+
+The model {model}, trained further as a masked language model ({share:.0%} of the {unit}, {trained}) on {documents:,}
+documents of {texts}, {pieces:,} pieces.{tokenizations}{head}{memory}
+{losses}
+## Use
+
+```python
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+model = AutoModelForMaskedLM.from_pretrained(FOLDER)
+tokenizer = AutoTokenizer.from_pretrained({tokenizer})
+```
+
+```sh
+greenadapt finetune --model FOLDER --task ner --train train.tsv --test test.tsv
+```
+
+## Made by
+
+```sh
+{command}
+```
+
+greenadapt {version}{cost}; `history.jsonl` has a line an epoch.
+"""
+_TEXT_ONLY = (
+    "mix",
+    "epochs",
+    "max_steps",
+    "learning_rate",
+    "warmup",
+    "batch_size",
+    "weight_decay",
+    "clip",
+    "precision",
+)
+
+
+@dataclass(frozen=True)
+class PretrainCard:
+    """What the card of a pre-trained model tells."""
+
+    model: str
+    """The model that was trained, by name or hub id."""
+    base: str
+    """The pretrained model that it was adapted from, or itself."""
+    given: str
+    """What the user gave as ``--model``; of a path only the last part is told."""
+    texts: tuple[str, ...]
+    """What was given as ``--text``."""
+    general_text: str | None
+    memory: Json | None
+    """The general model, ``name``, ``source`` and ``sha256``."""
+    config: Json
+    """The stage's configuration."""
+    scores: Json
+    """``scores.json``."""
+    counts: Json
+    version: str
+    is_expanded: bool
+    """Whether the model has added words."""
+    cost: Json
+
+    def text(self) -> str:
+        """The card, in Markdown."""
+        return _CARD.format(
+            model=self.model,
+            base=self.base,
+            texts=", ".join(f"*{_short(text)}*" for text in self.texts),
+            share=self.config["mask_share"],
+            unit="pieces, whole words" if self.config["whole_words"] else "pieces",
+            trained="only the rows of added words" if self.config["only_new_rows"] else "all weights",
+            documents=self.counts["documents"],
+            pieces=self.counts["pieces"],
+            tokenizations=self._tokenizations(),
+            head=self._head(),
+            memory=self._memory(),
+            losses="".join(_markdown(table) for table in loss_tables(self.scores)),
+            tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
+            command=self._command(),
+            version=self.version,
+            cost=self._cost(),
+        )
+
+    def _tokenizations(self) -> str:
+        if not self.is_expanded:
+            return ""
+        return (
+            "\nAn input was read by the model's own tokenizer or by the expanded one; added words were read, and never "
+            "to be guessed.\n`base_tokenizer/` holds the model's own tokenizer, the folder itself the expanded one."
+        )
+
+    def _head(self) -> str:
+        steps = self.scores["new_head_steps"]
+        if steps is None:
+            return ""
+        trained = (
+            f"was trained alone for {steps:,} steps\nbefore the losses below were measured" if steps else "was drawn"
+        )
+        return f"\nThe model had no head for masked language modelling: its head {trained}."
+
+    def _memory(self) -> str:
+        if self.memory is None:
+            return ""
+        return (
+            f"\nIn training it saw the states of the general model {self.memory['name']} as memory, strategy "
+            f"`{self.config['memory']['strategy']}`, as in Wan et al.,\n*G-MAP: General Memory-Augmented Pre-trained "
+            "Language Model for Domain Tasks* (arXiv 2212.03613). The losses below are with it;\nplain transformers "
+            "loads this model without it."
+        )
+
+    def _command(self) -> str:
+        """The command line that gives this configuration, with the files' names alone."""
+        config = plain(self.config)
+        options = ["--model", _short(self.given)]
+        options += [part for text in self.texts for part in ("--text", _short(text))]
+        options += ["--format", config["format"]] if config["format"] else []
+        options += [part for field in config["fields"] for part in ("--field", field)]
+        options += ["--general-text", _short(self.general_text)] if self.general_text is not None else []
+        if self.memory is not None:
+            options += ["--memory", _short(self.memory["source"]), *memory_options(config["memory"])]
+        training = {**asdict(PRETRAIN), **{name: config[name] for name in _TEXT_ONLY}}
+        options += [*Made("", config, PretrainConfig()).options(), *Made("", training, PRETRAIN).options()]
+        return shlex.join(["greenadapt", "pretrain", *options])
+
+    def _cost(self) -> str:
+        seconds, watt_hours = self.cost["seconds"], 1000 * self.cost["energy_kwh"]
+        return f"; {seconds:,.0f} seconds, {watt_hours:.3g} Wh ({self.cost['energy_source']})"
+
+
+def _short(source: str) -> str:
+    """A file by its name alone, a named corpus or a model of the hub as it is."""
+    return Path(source).name if "://" in source or Path(source).expanduser().exists() else source
+
+
+def _markdown(table: Table) -> str:
+    """A heading and a table."""
+    lines = [table.columns, ["---", "---", *["---:"] * (len(table.columns) - 2)], *table.rows]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"\n## {table.title[:1].upper()}{table.title[1:]}\n\n{drawn}\n"

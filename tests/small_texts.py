@@ -1,0 +1,42 @@
+"""Running text for tiny masked language models."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.corpus.reading import Document
+from greenadapt.features import Encoder
+from greenadapt.training.masked_table import MaskedTable
+from greenadapt.training.masking import Masking
+from greenadapt.training.memory_input import MemoryInput
+from greenadapt.training.packed_text import PackedText, pack
+from greenadapt.training.rows import Rows
+from tests.small_tasks import sentences
+
+
+def documents(n: int = 30, seed: int = 0) -> list[Document]:
+    return [Document((" ".join(words),), f"{i}") for i, words in enumerate(sentences(n, seed))]
+
+
+def text_file(path: Path, n: int = 60, seed: int = 0) -> Path:
+    path.write_text("".join(f"{document.lines[0]}\n" for document in documents(n, seed)), "utf-8")
+    return path
+
+
+def packed(model: Path, folder: Path, texts: Iterable[Document], max_length: int = 32) -> tuple[PackedText, Encoder]:
+    checkpoint = Checkpoint.open(model)
+    encoder = Encoder.of(checkpoint, max_length)
+    pack(texts, encoder, [folder])
+    text = PackedText.open(folder)
+    assert text is not None
+    return text, encoder
+
+
+def masked_table(
+    model: Path, folder: Path, memory: MemoryInput | None = None, *, is_fixed: bool = False, share: float = 0.3
+) -> MaskedTable:
+    """All rows are held, and the masks are those of seed 7."""
+    text, encoder = packed(model, folder, documents())
+    masking = Masking.of(encoder.tokenizer, share, whole_words=False)
+    rows = Rows.all(Checkpoint.open(model).n_rows)
+    return MaskedTable(text, rows, masking, encoder.special.pad, 7, memory, is_fixed)
