@@ -1,0 +1,205 @@
+"""Fine-tuning with a general model as memory beside plain fine-tuning: time a step and peak memory, in one run.
+
+    python benchmarks/gmap_speed.py --data DIR [--model minilm] [--memory minilm] [--steps 60] [--work FOLDER]
+
+Task: classification of the texts of ``DIR/train.txt``, JSON lines with ``text`` and ``label``, cut as ``finetune`` cuts
+them. Three copies of one model go through the training loop of ``finetune``: ``plain`` has no memory, ``live`` has
+chunk-gated memory-attention (arXiv 2212.03613) whose frozen general model reads each batch, and ``cached`` the same
+with the general model's states read from disk. All see the same batches in the same order, and take turns, a few steps
+each, in another order each time, after some steps to warm up. Loading models, preparing the data and making the cache
+are not timed as steps; what the cache takes is told. The ratio to plain is that of the median steps, and beside it the
+median, with quartiles, of the ratio of each step to the plain one on the same batch.
+
+Peak memory is that of a process which makes the first steps of one side alone: of its resident pages, the imports
+included, or of the memory that it has allocated on a GPU. Precision is float32 on a CPU and bfloat16 on a GPU. Run it
+on an idle machine.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.features import Encoder, Views
+from greenadapt.model import find_model
+from greenadapt.pipeline.memory_choice import MemoryChoice
+from greenadapt.progress import Silent
+from greenadapt.tasks import Task
+from greenadapt.tasks.registry import make_task
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.general_model import GeneralModel, StatesOnDisk
+from greenadapt.training.loop import Plan, Step, Training
+from greenadapt.training.machine import Machine
+from greenadapt.training.memory_input import MemoryInput
+from greenadapt.training.models import open_model
+from greenadapt.training.rows import Rows
+
+SEED = 0
+LIMITS = {"plain": None, "live": 1.6, "cached": 1.15}
+"""Each side, and how many times a plain step it may take."""
+WARM_UP = 5
+AT_A_TURN = 2
+ALONE = 10  # steps in which the peak memory is measured
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all sides train on."""
+
+    checkpoint: Checkpoint
+    general: GeneralModel
+    task: Task[Any]
+    encoder: Encoder
+    items: list[Views]
+    machine: Machine
+    plan: Plan
+    cache: Path
+
+    @classmethod
+    def read(cls, arguments: argparse.Namespace) -> "Setting":
+        """The models, and the training examples."""
+        domain = find_model(arguments.model)
+        general = MemoryChoice.find(arguments.memory, domain, MemoryConfig(strategy="chunk")).open()
+        checkpoint, silent = Checkpoint.open(domain.folder), Silent()
+        encoder, task = Encoder.of(checkpoint, arguments.max_length), make_task(TaskConfig(task="classification"))
+        texts = task.read(str(arguments.data / "train.txt"), silent)
+        task = task.fit(texts, silent)
+        items = task.training(texts, encoder, SEED, silent)
+        n_steps = WARM_UP + arguments.steps
+        train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
+        plan = Plan(train, RunConfig(), SEED)
+        machine = Machine.start(arguments.precision)
+        return cls(checkpoint, general, task, encoder, items, machine, plan, arguments.work)
+
+    def training(self, side: str) -> Training:
+        """One side, before its first step."""
+        special, task = self.encoder.special, self.task
+        rows = Rows.of(self.items, special.pad, (special.cls, special.sep, special.unk))
+        model = open_model(self.checkpoint, task.head, task.head_config(), rows, SEED)
+        memory = None if side == "plain" else self._memory(model, is_cached=side == "cached")
+        table = FeatureTable.of(self.items, rows, task.head, special.pad, memory)
+        return Training(model, table, self.plan, self.machine)
+
+    def _memory(self, model: Any, *, is_cached: bool) -> MemoryInput:
+        reader = self.general.reader(self.encoder)
+        self.general.attach(model, self.encoder, self.machine, SEED)
+        if not is_cached:
+            return reader
+        kept = StatesOnDisk(self.cache, self.plan.run, self.machine, Silent())
+        return kept.open(self.general, model, reader, self.items)
+
+
+def seconds_of(setting: Setting) -> dict[str, list[float]]:
+    """Side → how long each of its steps takes, the warm-up left out."""
+    begin = time.perf_counter()
+    trainings = {"cached": setting.training("cached")}
+    size = sum(path.stat().st_size for path in setting.cache.iterdir())
+    print(f"cache: {size / 1e6:,.1f} MB, ready after {time.perf_counter() - begin:.1f} s")
+    trainings |= {side: setting.training(side) for side in ("plain", "live")}
+    steps = {side: training.steps() for side, training in trainings.items()}
+    made: dict[str, list[Step]] = {side: [] for side in LIMITS}
+    seconds: dict[str, list[float]] = {side: [] for side in LIMITS}
+    sides, left = list(LIMITS), trainings["plain"].n_steps
+    for turn in range(-(-left // AT_A_TURN)):
+        for side in sides[turn % len(sides) :] + sides[: turn % len(sides)]:
+            for _ in range(min(AT_A_TURN, left - turn * AT_A_TURN)):
+                begin = time.perf_counter()
+                made[side].append(next(steps[side]))
+                wait()
+                seconds[side].append(time.perf_counter() - begin)
+    for side in LIMITS:
+        assert [step.pieces for step in made[side]] == [step.pieces for step in made["plain"]]
+    return {side: each[WARM_UP:] for side, each in seconds.items()}
+
+
+def wait() -> None:
+    """Until a GPU has done its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def train_alone(setting: Setting, side: str) -> int:
+    """Make the first steps of one side; returns the peak of this process's memory in bytes."""
+    for step in setting.training(side).steps():
+        if step.number == ALONE:
+            break
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
+
+
+def peak(arguments: argparse.Namespace, side: str) -> int:
+    """The peak of one side in bytes, in a process of its own, which prints it last."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--work", str(arguments.work), "--alone", side]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{side} alone failed")
+    return int(json.loads(done.stdout.splitlines()[-1]))
+
+
+def table(seconds: Mapping[str, Sequence[float]], peaks: Mapping[str, int]) -> list[str]:
+    """One line a side; the ratios are to plain."""
+    made = [f"{'':8}{'ms a step':>12}{'ratio':>8}{'of each step':>24}{'at most':>10}{'peak MB':>10}{'ratio':>8}"]
+    median = {side: statistics.median(each) for side, each in seconds.items()}
+    for side, limit in LIMITS.items():
+        pairs = [one / plain for one, plain in zip(seconds[side], seconds["plain"], strict=True)]
+        low, middle, high = statistics.quantiles(pairs, method="inclusive")
+        made.append(
+            f"{side:8}{median[side] * 1e3:12.1f}{median[side] / median['plain']:8.3f}"
+            f"{f'{middle:.3f} ({low:.3f}–{high:.3f})':>24}{'' if limit is None else f'{limit:.2f}':>10}"
+            f"{peaks[side] / 1e6:10,.0f}{peaks[side] / peaks['plain']:8.2f}"
+        )
+    return made
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Print what all sides take."""
+    setting = Setting.read(arguments)
+    lengths = [len(item.base[0]) for item in setting.items]
+    precision = "bfloat16" if setting.machine.is_bfloat16 else "float32"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{arguments.model} with {arguments.memory} as memory on {device}, {precision}, torch {torch.__version__}")
+    print(f"{len(lengths):,} texts of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}")
+    print(f"{arguments.steps} steps of {arguments.batch_size} texts, after {WARM_UP} to warm up", flush=True)
+    seconds = seconds_of(setting)
+    print(*table(seconds, {side: peak(arguments, side) for side in LIMITS}), sep="\n")
+
+
+def main() -> None:
+    """Time all sides, and measure what memory each takes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with train.txt")
+    parser.add_argument("--model", default="minilm", help="domain model: name or folder")
+    parser.add_argument("--memory", default="minilm", help="general model: name or folder, or base")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-length", type=int, default=256)
+    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
+    parser.add_argument("--work", type=Path, help="folder for the cache; kept and used again where given")
+    parser.add_argument("--alone", choices=list(LIMITS), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    if arguments.alone:
+        print(train_alone(Setting.read(arguments), arguments.alone))
+        return
+    with TemporaryDirectory() as folder:
+        arguments.work = arguments.work or Path(folder)
+        compare(arguments)
+
+
+if __name__ == "__main__":
+    main()
