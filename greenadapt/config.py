@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Literal, get_args
 
 from greenadapt.errors import UsageError
 
@@ -14,6 +14,7 @@ DType = Literal["float32", "float16", "bfloat16"]
 TaskName = Literal["ner", "classification", "qa"]
 Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
 Pool = Literal["mean", "base", "expanded"]
+EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
 LabelKind = Literal["auto", "classes", "numbers"]
@@ -240,6 +241,12 @@ class MemoryConfig:
     """Whether the general model stays as it is."""
 
     def __post_init__(self) -> None:
+        for option, value, kind in (
+            ("--strategy", self.strategy, Strategy),
+            ("--memory-attention", self.attention, MemoryVariant),
+            ("--gate-init", self.gate_init, GateInit),
+        ):
+            _check(value in get_args(kind), f"{option} is {value!r}, must be one of {', '.join(get_args(kind))}")
         low = [layer for layer in self.layers if layer < 1]
         _check(not low, f"--memory-layers has {low[0] if low else ''}, must be from 1")
         _check(
@@ -320,7 +327,7 @@ class QaConfig:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """What a masked language model is trained on; ``PRETRAIN`` has the settings of the training itself."""
+    """What a masked language model is trained on; ``GMAP_PRETRAINING`` has the settings of the training itself."""
 
     max_length: int | None = None
     """Base pieces of an input at most, special tokens included; ``None``: 128, or what the model reads if that is less.
@@ -352,5 +359,5 @@ class PretrainConfig:
         _check(self.eval_inputs >= 1, f"--eval-inputs is {self.eval_inputs}, must be at least 1")
 
 
-PRETRAIN = TrainConfig(epochs=5, learning_rate=4e-5)
+GMAP_PRETRAINING = TrainConfig(epochs=5, learning_rate=4e-5)
 """Settings of arXiv 2212.03613, table 6, which has 5 to 10 epochs."""

@@ -1,16 +1,14 @@
 """What several models say together."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from greenadapt.arrays import Array
+from greenadapt.config import EnsembleRule
 
-Rule = Literal["logits", "probabilities"]
 
-
-def combined(logits: Sequence[Array], rule: Rule, head: str) -> Array:
+def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
     """The logits of an ensemble of models for one example, (n_units, k) float32, from those of each, (n_units, k).
 
     ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,

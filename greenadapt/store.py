@@ -8,7 +8,7 @@ and is kept when a run is killed, so that the next one goes on from there.
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -344,3 +344,9 @@ def plain(value: Any) -> Any:
 def write_json(path: Path, value: object) -> None:
     """Write JSON for people and programs: indented, UTF-8, ending in a newline."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def write_lines(path: Path, rows: Iterable[Json]) -> None:
+    """Write JSON lines, UTF-8."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

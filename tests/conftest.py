@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from typer.testing import CliRunner, Result
 
@@ -15,6 +16,9 @@ from greenadapt.cli import app
 from greenadapt.progress import Silent
 
 Run = Callable[..., Result]
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 WORDS = [
     "the",

@@ -67,6 +67,12 @@ def other_ids(ids: Tensor, seed: int) -> Tensor:
     return (ids - 5 + shift) % (N_IDS - 5) + 5
 
 
+def call(model: Any, own: Batch, other: Batch, **more: Any) -> Any:
+    """The output of a model that has ``other`` as its memory."""
+    arguments = {"input_ids": own.ids, "attention_mask": own.mask}
+    return model(**arguments, memory_ids=other.ids, memory_mask=other.mask, **more)
+
+
 def attention_of(model: Any) -> list[Any]:
     """Every layer's self-attention."""
     return [layer.attention.self for layer in model.base_model.encoder.layer]

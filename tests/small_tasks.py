@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
 
 from greenadapt.align import Alignment
 from greenadapt.checkpoint import Checkpoint
@@ -23,6 +25,7 @@ Json = dict[str, Any]
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
 DISEASES = {"tachycardia", "coronavirus", "virus"}
+FAMILIES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
 
 
@@ -40,6 +43,22 @@ def adapted(tiny_model: TinyModel, **config: Any) -> Path:
     """An expanded tiny model, beside the one it was made from."""
     base = tiny_model(name="base", initializer_range=0.1, **config)
     return expand(base, base.parent / "adapted")
+
+
+def facts_file(model: Path) -> Json:
+    """What ``expand`` would have left of how ``model`` was made from the one beside it."""
+    facts: Json = {"corpus": "medicine", "model": {"name": "tiny", "source": str(model.parent / "base")}}
+    (model / "greenadapt.json").write_text(json.dumps(facts))
+    return facts
+
+
+def trained(folder: Path, seed: int = 1) -> Path:
+    """The model of a folder after some training, as far as its weights tell: each has moved a little."""
+    draw = torch.Generator().manual_seed(seed)
+    weights = load_file(folder / "model.safetensors")
+    moved = {name: w + 0.1 * torch.randn(w.shape, generator=draw).to(w.dtype) for name, w in weights.items()}
+    save_file(moved, folder / "model.safetensors", {"format": "pt"})
+    return folder
 
 
 def expanded(tiny_model: TinyModel, tmp_path: Path, architecture: str, n: int = 300, **config: Any) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.corpus.reading import Document
@@ -12,6 +13,14 @@ from greenadapt.training.memory_input import MemoryInput
 from greenadapt.training.packed_text import PackedText, pack
 from greenadapt.training.rows import Rows
 from tests.small_tasks import sentences
+
+MEASURED: dict[str, Any] = {
+    "inputs": 2000,
+    "targets": {"base": 12345, "expanded": 40},
+    "before": {"base": 6.5, "expanded": 7.25},
+    "after": {"base": 2.25, "expanded": 7.5},
+}
+"""What ``scores.json`` has of the losses on one text."""
 
 
 def documents(n: int = 30, seed: int = 0) -> list[Document]:

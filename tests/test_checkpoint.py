@@ -14,9 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoint import MODEL_TYPES, Checkpoint
 from greenadapt.errors import InputError, MissingError
+from tests.small_tasks import FAMILIES, TinyModel
 
-TinyModel = Callable[..., Path]
-FAMILIES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForQuestionAnswering", "ForTokenClassification"]
 ARCHITECTURES = [f + h for f in FAMILIES for h in HEADS if hasattr(transformers, f + h)]
 ODD_SIZE = 1009  # a vocabulary size that no other dimension has

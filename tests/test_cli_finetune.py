@@ -5,9 +5,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,20 @@ import pytest
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TaskName, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.pipeline.finetune import FinetuneRequest
-from greenadapt.store import hash_file
 from tests.conftest import Run, last_line
-from tests.small_tasks import VOCABULARY, TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences, texts_file
+from tests.processes import MODULE, digests, interrupted, launched
+from tests.small_tasks import (
+    VOCABULARY,
+    TinyModel,
+    adapted,
+    facts_file,
+    lines,
+    ner_file,
+    qa_file,
+    read_json,
+    sentences,
+    texts_file,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
@@ -240,7 +248,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--memory", "bertmodel", "--memory-layers", "2,1"), "--memory-layers is 2,1, must ascend"),
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
-        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "MB, --max-cache allows 0.0 MB"),
+        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),
         (("--memory", "bertmodel", "--max-cache", "much"), "--max-cache is 'much'"),
     ],
 )
@@ -286,21 +294,16 @@ def test_what_fails_says_so_in_a_line(
     assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Of all that does not tell the time."""
-    timed = {"README.md", "manifest.json", "history.jsonl"}
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
-    return {path.relative_to(folder).as_posix(): hash_file(path) for path in found}
-
-
 @pytest.mark.parametrize(
-    ("number", "seed", "codes", "memory"),
+    ("number", "seed", "memory"),
     [
-        (signal.SIGINT, 0, (130, -signal.SIGINT), ()),
-        (signal.SIGTERM, 0, (143,), ("--memory", "base", "--strategy", "gated", "--gate-init", "normal")),
-        (signal.SIGKILL, 1, (-signal.SIGKILL,), ()),
-        (signal.SIGKILL, 1, (-signal.SIGKILL,), ("--memory", "base", "--cache-memory")),
-        (signal.SIGKILL, 0, (-signal.SIGKILL,), ("--memory", "base", "--unfreeze-memory")),
+        (signal.SIGINT, 0, ()),
+        (
+            signal.SIGTERM,
+            0,
+            ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory"),
+        ),
+        (signal.SIGKILL, 1, ("--memory", "base", "--cache-memory")),
     ],
 )
 def test_interrupted_in_the_middle(
@@ -308,55 +311,25 @@ def test_interrupted_in_the_middle(
     files: tuple[object, ...],
     tiny_model: TinyModel,
     tmp_path: Path,
-    number: int,
+    number: signal.Signals,
     seed: int,
-    codes: tuple[int, ...],
     memory: tuple[str, ...],
 ) -> None:
-    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", 2, *memory)
-    command = ["finetune", "-m", knowing_its_base(adapted(tiny_model)), *files, "--max-length", 64, *options]
+    """In the last of the seeds."""
+    model = adapted(tiny_model)
+    facts_file(model)
+    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", seed + 1, *memory)
+    command = ["finetune", "-m", model, *files, "--max-length", 64, *options]
     run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greenadapt", *map(str, command), "--checkpoint-steps", "1", "-o", "run"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
     state = tmp_path / ".run.work" / "seeds" / str(seed) / ".state" / "state.json"
-    deadline = time.monotonic() + 100
-    while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(number)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode in codes, error
-    assert out == ""
-    assert "Traceback" not in error
+    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], state, number)
     assert not (tmp_path / "run").exists()
     assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
-    if number == signal.SIGINT:
-        assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
     resumed = run_alone(*command, "-o", "run")
     assert re.search(rf"seed {seed}: going on from step \d+", resumed.stderr)
-    assert "seed 0: going on" not in resumed.stderr or seed == 0
+    assert resumed.stderr.count("going on") == 1
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
-    assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 8
-
-
-def knowing_its_base(folder: Path) -> Path:
-    """An adapted folder that says what it was made from, as expand's do."""
-    facts = {"corpus": "words", "model": {"name": "base", "source": str(folder.parent / "base")}}
-    (folder / "greenadapt.json").write_text(json.dumps(facts))
-    return folder
-
-
-def launch(*arguments: object) -> subprocess.CompletedProcess[str]:
-    # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
-    command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", "0", "-m", "greenadapt", *map(str, arguments)]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
+    assert len(lines(tmp_path / "run" / "seeds" / str(seed) / "history.jsonl")) == 8
 
 
 def test_two_processes_of_a_launcher(
@@ -364,8 +337,7 @@ def test_two_processes_of_a_launcher(
 ) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("finetune", "-m", model, *files, *QUICK, "--epochs", 5, "--dev", "test.tsv", "--keep", "best", "--json")
-    done = launch(*command, "-o", "run")
-    assert done.returncode == 0, done.stderr
+    done = launched([*MODULE, *command, "-o", "run"])
     result = json.loads(done.stdout)  # printed once
     assert result["status"] == "done"
     assert "Traceback" not in done.stderr

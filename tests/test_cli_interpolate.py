@@ -1,7 +1,6 @@
 """``greenadapt interpolate`` as a person meets it: a folder that loads and trains, what is said, what is refused."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,10 @@ from safetensors.torch import load_file
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import TrainConfig
-from greenadapt.pipeline.finetune import finetune, read_scores
+from greenadapt.pipeline.finetune import finetune
 from greenadapt.tokenizer import DualTokenizer
 from tests.conftest import Run, last_line
-from tests.small_tasks import NEW, TinyModel, adapted, lines, ner_request, read_json, session
-from tests.test_interpolate import trained
+from tests.small_tasks import NEW, TinyModel, adapted, facts_file, lines, ner_request, read_json, session, trained
 
 COPIED = ("tokenizer.json", "tokenizer_config.json", "words.safetensors", "base_tokenizer/tokenizer.json")
 
@@ -25,7 +23,7 @@ COPIED = ("tokenizer.json", "tokenizer_config.json", "words.safetensors", "base_
 def folders(tiny_model: TinyModel) -> tuple[Path, Path]:
     """An expanded and trained model, and the one that it was made from."""
     domain = trained(adapted(tiny_model))
-    (domain / "greenadapt.json").write_text(json.dumps({"model": {"name": "tiny"}, "corpus": "papers"}))
+    facts_file(domain)
     (domain / "generation_config.json").write_text("{}")
     (domain / "modeling_evil.py").write_text("raise SystemExit")
     config = read_json(domain / "config.json")
@@ -45,7 +43,7 @@ def test_the_folder_is_the_domain_models_but_for_its_weights(
     n_base = Checkpoint.open(general).n_rows
     assert told["counts"] == {"weights": 39, "kept": 0, "base_rows": n_base, "rows": len(NEW)}
     assert told["config"] == {"weight": 0.3}
-    assert (told["facts"]["model"]["name"], told["facts"]["general"]["source"]) == ("tiny-papers", str(general))
+    assert (told["facts"]["model"]["name"], told["facts"]["general"]["source"]) == ("tiny-medicine", str(general))
     for name in (*COPIED, "greenadapt.json", "generation_config.json"):
         assert (out / name).read_bytes() == (domain / name).read_bytes(), name
     assert not list(out.glob("*.py"))
@@ -74,13 +72,19 @@ def test_a_second_run_does_nothing(run_alone: Run, folders: tuple[Path, Path], t
     assert again.stdout.startswith("interpolate: done in")
 
 
-def test_it_can_be_fine_tuned(run_alone: Run, folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_fine_tuning_takes_it_as_it_takes_the_domain_model(
+    run_alone: Run, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Where the general model counts for nothing, both come to the same."""
     domain, general = folders
-    run_alone("interpolate", "-m", domain, "--with", general, "--weight", 0.5, "--out", tmp_path / "out")
-    request = ner_request(tmp_path, tmp_path / "out")
-    result = finetune(session(tmp_path), replace(request, training=TrainConfig(epochs=1, learning_rate=1e-3)))
-    assert read_scores(result)["mean"]["f1"] >= 0
-    assert lines(result.folder / "seeds" / "0" / "history.jsonl")[-1]["loss"] > 0
+    run_alone("interpolate", "-m", domain, "--with", general, "--weight", 0, "--out", tmp_path / "out")
+    training = TrainConfig(epochs=1, learning_rate=1e-3)
+    first, second = (
+        finetune(session(tmp_path, name), ner_request(tmp_path, folder, training=training)).folder
+        for name, folder in (("first", domain), ("second", tmp_path / "out"))
+    )
+    assert lines(first / "seeds/0/predictions.jsonl") == lines(second / "seeds/0/predictions.jsonl")
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
 
 
 def test_a_fine_tuned_model_stays_one(run_alone: Run, folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -5,18 +5,15 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from greenadapt.config import PRETRAIN, MemoryConfig, PretrainConfig
-from greenadapt.store import hash_file
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
 from tests.conftest import Run, last_line
+from tests.processes import MODULE, digests, interrupted, launched
 from tests.small_tasks import TinyModel, adapted, lines, read_json, texts_file
 from tests.small_texts import text_file
 
@@ -83,7 +80,7 @@ def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None
         "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5,
         "precision": "bfloat16",
     }  # fmt: skip
-    usual = {**asdict(PRETRAIN), **asdict(PretrainConfig())}
+    usual = {**asdict(GMAP_PRETRAINING), **asdict(PretrainConfig())}
     assert [name for name, value in given.items() if usual[name] == value] == []
     options = [
         part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value) if value is not True
@@ -117,8 +114,6 @@ def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyMode
         (("--seed", -1), "--seed is -1"),
         (("--epochs", 0), "--epochs is 0"),
         (("--memory", "base"), "--memory base, but"),
-        (("--strategy", "single"), "settings of a memory, but no memory"),
-        (("--memory", "minilm", "--strategy", "logits"), "--strategy logits"),
         (("--memory", "minilm", "--memory-layers", "a"), "--memory-layers is 'a'"),
     ],
 )
@@ -144,66 +139,26 @@ def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: Tin
     assert not (tmp_path / "run").exists()
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Of all that does not tell the time."""
-    timed = {"README.md", "manifest.json", "history.jsonl"}
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
-    return {path.relative_to(folder).as_posix(): hash_file(path) for path in found}
-
-
-@pytest.mark.parametrize(
-    ("number", "state", "codes"),
-    [
-        (signal.SIGINT, ".head", (130, -signal.SIGINT)),
-        (signal.SIGKILL, ".state", (-signal.SIGKILL,)),
-    ],
-)
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, ".head"), (signal.SIGKILL, ".state")])
 def test_interrupted_in_the_middle(
-    run_alone: Run,
-    text: str,
-    tiny_model: TinyModel,
-    tmp_path: Path,
-    number: int,
-    state: str,
-    codes: tuple[int, ...],
+    run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, number: signal.Signals, state: str
 ) -> None:
-    command = ["pretrain", "-m", adapted(tiny_model), "--text", text, *QUICK, "--epochs", 20, "--head-steps", 60]
+    command = ["pretrain", "-m", adapted(tiny_model), "--text", text, *QUICK, "--epochs", 6, "--head-steps", 20]
     run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greenadapt", *map(str, command), "--checkpoint-steps", "1", "-o", "run"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
     file = tmp_path / ".run.work" / state / "state.json"
-    deadline = time.monotonic() + 100
-    while not file.is_file() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(number)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode in codes, error
-    assert out == ""
-    assert "Traceback" not in error
+    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], file, number)
     assert not (tmp_path / "run").exists()
-    if number == signal.SIGINT:
-        assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
     resumed = run_alone(*command, "-o", "run")
     assert re.search(r"going on from step \d+( of the new head)?$", resumed.stderr, re.MULTILINE)
     assert "documents in" not in resumed.stderr  # tokenized once
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
-    assert len(lines(tmp_path / "run" / "history.jsonl")) == 20
+    assert len(lines(tmp_path / "run" / "history.jsonl")) == 6
 
 
 def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")
-    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
-    launcher += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    launcher += ["--main_process_port", "0", "-m", "greenadapt", *map(str, command), "-o", "run"]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(launcher, env=environment, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stderr
+    done = launched([*MODULE, *command, "-o", "run"])
     result = json.loads(done.stdout)  # printed once
     alone = json.loads(run_alone(*command, "-o", "alone").stdout)
     for name in ("before", "after"):

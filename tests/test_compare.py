@@ -10,9 +10,9 @@ import pytest
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.pipeline import finetune as finetuning
+from greenadapt.model import find_model
+from greenadapt.pipeline.adapted import FACTS_FILE
 from greenadapt.pipeline.compare import compare
-from greenadapt.pipeline.expand import FACTS_FILE
 from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
 from tests.small_tasks import TRAIN, TinyModel, adapted, expand, ner_request, session, texts_file
 
@@ -56,7 +56,7 @@ def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch:
         row = compare(here, request, [str(model)]).rows[1]
         assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
     assert [path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == [
-        f"ner-{finetuning.find_model(str(model)).name}"
+        f"ner-{find_model(str(model)).name}"
     ]
 
 

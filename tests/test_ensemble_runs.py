@@ -20,7 +20,7 @@ from greenadapt.pipeline.finetune import finetune
 from greenadapt.pipeline.predict import PredictRequest
 from greenadapt.progress import Silent
 from tests.conftest import last_line
-from tests.small_tasks import TinyModel, adapted, ner_request, qa_file, session, texts_file
+from tests.small_tasks import TinyModel, adapted, lines, ner_request, qa_file, session, texts_file
 
 SEEDS = (3, 4)
 
@@ -67,7 +67,7 @@ def by_hand(runs: dict[str, Path], number: int) -> np.ndarray:
 
 def test_each_seed_goes_with_the_other_models(runs: dict[str, Path]) -> None:
     kept = opened(runs)
-    examples = kept[0].task.read(str(runs["plain"].parent / "test.jsonl"), Silent())
+    examples = kept[0].model.task.read(str(runs["plain"].parent / "test.jsonl"), Silent())
     scored = {rule: score_ensemble(kept, examples, rule) for rule in ("logits", "probabilities")}  # type: ignore[arg-type]
     assert [one.seeds for one in scored["logits"]] == [(3, 0), (4, 1)]
     for number in (0, 1):
@@ -75,7 +75,7 @@ def test_each_seed_goes_with_the_other_models(runs: dict[str, Path]) -> None:
         wanted = {"logits": torch.softmax(each.mean(0), -1), "probabilities": torch.softmax(each, -1).mean(0)}
         for rule, shares in wanted.items():
             one = scored[rule][number]
-            labels = [kept[0].task.labels[i] for i in shares.argmax(-1)]
+            labels = [kept[0].model.task.labels[i] for i in shares.argmax(-1)]
             assert [prediction["label"] for prediction in one.predictions] == labels
             found = [list(prediction["probabilities"].values()) for prediction in one.predictions]
             np.testing.assert_allclose(found, shares, atol=1e-6)
@@ -86,7 +86,7 @@ def test_each_seed_goes_with_the_other_models(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize("rule", ["logits", "probabilities"])
 def test_the_command_predicts_the_same(runs: dict[str, Path], rule: str) -> None:
     kept, source = opened(runs), runs["plain"].parent / "test.jsonl"
-    examples = kept[0].task.read(str(source), Silent())
+    examples = kept[0].model.task.read(str(source), Silent())
     (expected, _) = score_ensemble(kept, examples, rule)  # type: ignore[arg-type]
     models = [argument for path in runs.values() for argument in ("-m", str(path))]
     told = CliRunner().invoke(app, ["predict", *models, "-i", str(source), "--ensemble", rule])
@@ -127,27 +127,30 @@ def test_answers_of_two_runs(tiny_model: TinyModel, tmp_path: Path) -> None:
     training = TrainConfig(epochs=1, learning_rate=1e-3)
     request = ner_request(tmp_path, base, train=(str(train),), test=str(test), task=TaskConfig("qa"), training=training)
     run = KeptRun.open(finetune(session(tmp_path), replace(request, save_logits=True)).folder)
-    examples = run.task.read(str(test), Silent())
+    examples = run.model.task.read(str(test), Silent())
     (once,) = score_ensemble([run, run], examples, "probabilities")
-    alone = [json.loads(line) for line in (run.folder / "seeds/0/predictions.jsonl").read_text("utf-8").splitlines()]
+    alone = lines(run.model.folder / "seeds/0/predictions.jsonl")
     assert [one["answer"] for one in once.predictions] == [one["answer"] for one in alone]
 
 
 def test_what_can_be_no_ensemble(runs: dict[str, Path], tmp_path: Path) -> None:
     kept = opened(runs)
-    examples = kept[0].task.read(str(runs["plain"].parent / "test.jsonl"), Silent())
+    examples = kept[0].model.task.read(str(runs["plain"].parent / "test.jsonl"), Silent())
     with pytest.raises(InputError, match=r"was tested on 15 examples, here are 14: test it on these"):
         score_ensemble(kept, examples[:-1], "logits")
     with pytest.raises(InputError, match=r"expanded has 2 seeds, .*plain has 1: fine-tune both"):
         score_ensemble([kept[0], replace(kept[1], seeds=(0,))], examples, "logits")
-    other = replace(kept[1], task=replace(kept[1].task, labels=("ill", "dead")))
+    other = replace(kept[1], model=replace(kept[1].model, task=replace(kept[1].model.task, labels=("ill", "dead"))))
     with pytest.raises(InputError, match=r"expanded has the labels ill, well, .*plain has ill, dead: give models"):
         score_ensemble([kept[0], other], examples, "logits")
-    with pytest.raises(MissingError, match=r"has no task.json: fine-tune it with --test and --save-logits"):
+    with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task.json"):
         KeptRun.open(tmp_path)
     (tmp_path / "task.json").write_text('{"task": "classification"}')
-    (tmp_path / "scores.json").write_text('{"seeds": [{"seed": 7}]}')
-    with pytest.raises(InputError, match=r"task.json or scores.json is broken"):
+    with pytest.raises(InputError, match=r"task.json is broken"):
+        KeptRun.open(tmp_path)
+    shutil.copyfile(runs["plain"] / "task.json", tmp_path / "task.json")
+    (tmp_path / "scores.json").write_text('{"seeds": [{}]}')
+    with pytest.raises(InputError, match=r"scores.json is broken"):
         KeptRun.open(tmp_path)
     with pytest.raises(MissingError, match=r"seeds/7/logits.safetensors is not there: fine-tune it with"):
-        replace(kept[0], folder=tmp_path).logits(7)
+        replace(kept[0], model=replace(kept[0].model, folder=tmp_path)).logits(7)

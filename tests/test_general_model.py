@@ -1,6 +1,5 @@
 """A general model beside a domain model: what is attached, in which precision, and that kept states are live ones."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,15 @@ from greenadapt.features import Encoder, Views
 from greenadapt.tasks.texts import Text, text_views, with_target
 from greenadapt.training.batches import FeatureTable
 from greenadapt.training.general_model import GeneralModel, StatesOnDisk
+from greenadapt.training.inputs import Inputs
 from greenadapt.training.loop import Plan, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows
 from tests.conftest import Notes
-from tests.small_tasks import adapted, sentences
+from tests.small_tasks import TinyModel, adapted, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TinyModel = Callable[..., Path]
 TEXTS = "SequenceClassification"
 
 
@@ -47,7 +46,7 @@ def test_the_states_are_those_of_plain_transformers(tiny_model: TinyModel) -> No
     folder = adapted(tiny_model)
     general = folder.parent / "base"
     model, chosen, encoder = _model(folder, general, Machine.start("float32"))
-    read = chosen.reader(encoder).read(*_end_to_end(_views(encoder)))
+    read = chosen.reader(encoder).read(Inputs.of([one.expanded[0] for one in _views(encoder)]))
     states = model.memory.general_states(read["memory_ids"], read["memory_mask"], read["memory_types"])
     plain = AutoModel.from_pretrained(general).eval()
     hidden = plain(
@@ -58,12 +57,6 @@ def test_the_states_are_those_of_plain_transformers(tiny_model: TinyModel) -> No
     ).hidden_states
     assert model.memory.plan.states == (1, 2)
     torch.testing.assert_close(states, torch.stack(hidden[1:]), atol=1e-6, rtol=0)
-
-
-def _end_to_end(views: list[Views]) -> Any:
-    features = [one.expanded[0] for one in views]
-    ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
-    return ids, types, np.array([len(one) for one in features])
 
 
 @pytest.mark.parametrize(("frozen", "half"), [(True, True), (False, False)])
@@ -83,23 +76,22 @@ def test_an_expanded_general_model_is_read_by_its_base_rows(tiny_model: TinyMode
     model, chosen, encoder = _model(folder, folder, Machine.start("float32"))
     n_base = encoder.tokenizer.added.first_id
     assert model.memory.general.get_input_embeddings().weight.shape[0] == n_base < Checkpoint.open(folder).n_rows
-    read = chosen.reader(encoder).read(*_end_to_end(_views(encoder)))
+    read = chosen.reader(encoder).read(Inputs.of([one.expanded[0] for one in _views(encoder)]))
     assert int(read["memory_ids"].max()) < n_base
 
 
-@pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk"])
-def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path: Path, strategy: Any) -> None:
+def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path: Path) -> None:
     """To what bfloat16 rounds off, step by step; and from the second time on the general model is not called."""
     folder = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     machine, run = Machine.start("float32"), RunConfig(cache_memory=True)
     losses, calls = [], []
     for kept in (False, True, True):
-        model, chosen, encoder = _model(folder, folder.parent / "base", machine, strategy=strategy)
+        model, chosen, encoder = _model(folder, folder.parent / "base", machine)
         views, n_calls = _views(encoder), [0]
         model.memory.general.register_forward_hook(lambda *_, n=n_calls: n.__setitem__(0, n[0] + 1))
         memory: Any = chosen.reader(encoder)
         if kept:
-            memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).of(chosen, model, memory, views)
+            memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).open(chosen, model, memory, views)
         table = FeatureTable.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
         losses.append([step.loss for step in Training(model, table, Plan(train, run, 0), machine).steps()])

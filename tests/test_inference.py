@@ -1,10 +1,9 @@
 """Outputs by unit, in both views, against plain transformers on one input at a time."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,8 @@ from greenadapt.training.blocks import ViewOutputs
 from greenadapt.training.inference import Inference, outputs, pooled
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
+from tests.small_tasks import FAMILIES, TinyModel
 
-TinyModel = Callable[..., Path]
-ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
 
 
@@ -85,7 +83,7 @@ def task(tiny_model: TinyModel) -> Task:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architecture: str, head: str) -> None:
     task = Task(tiny_model, architecture, head)
     examples = [task.example() for _ in range(12)]

@@ -15,18 +15,9 @@ from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError
 from greenadapt.interpolate import Interpolation, n_base_rows
 from greenadapt.surgery import write_weights
-from tests.small_tasks import NEW, TinyModel, adapted, expand
+from tests.small_tasks import NEW, TinyModel, adapted, expand, trained
 
 State = dict[str, torch.Tensor]
-
-
-def trained(folder: Path, seed: int = 1) -> Path:
-    """The model of a folder after some training, as far as its weights tell: each has moved a little."""
-    draw = torch.Generator().manual_seed(seed)
-    weights = load_file(folder / "model.safetensors")
-    moved = {name: w + 0.1 * torch.randn(w.shape, generator=draw).to(w.dtype) for name, w in weights.items()}
-    save_file(moved, folder / "model.safetensors", {"format": "pt"})
-    return folder
 
 
 def state(folder: Path, architecture: str) -> State:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.logits_fusion import attach_logits_fusion
-from tests.small_encoders import ARCHITECTURES, PAD, Batch, batch, encoder
+from tests.small_encoders import ARCHITECTURES, PAD, Batch, batch, call, encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -21,14 +21,9 @@ def fused(architecture: str, head: str, config: MemoryConfig = LOGITS, general: 
     """A domain model of two layers with a general model of three."""
     model = encoder(architecture, head)
     general = encoder(architecture, seed=1, num_hidden_layers=3) if general is None else general
-    memory = attach_logits_fusion(model, general, config)
+    memory = attach_logits_fusion(model, general, config, seed=0)
     assert memory is model.memory
     return model
-
-
-def call(model: Any, own: Batch, other: Batch, **more: Any) -> Any:
-    arguments = {"input_ids": own.ids, "attention_mask": own.mask}
-    return model(**arguments, memory_ids=other.ids, memory_mask=other.mask, **more)
 
 
 def last_states(encoder: Any, inputs: Batch) -> Tensor:
@@ -163,4 +158,4 @@ def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="strategy chunk adds no logits"):
         fused("Bert", CLASSIFICATION, MemoryConfig())
     with pytest.raises(UsageError, match="mpnet"):
-        attach_logits_fusion(encoder("MPNet", CLASSIFICATION), encoder("Bert"), LOGITS)
+        attach_logits_fusion(encoder("MPNet", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)

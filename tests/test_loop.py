@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +17,7 @@ from greenadapt.training.loop import Plan, Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import TrainedRows, open_model, write_model
 from greenadapt.training.rows import Rows
+from tests.processes import launched
 from tests.small_tasks import expanded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -340,13 +338,7 @@ def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) 
     model = _model(tiny_model, **NO_DROPOUT)
     folder = Path(model.name_or_path)
     package = Path(__file__).parent.parent
-    # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
-    command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", "0", "two.py", str(folder), "items.npz", str(package)]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    done = launched(["two.py", folder, "items.npz", package], tmp_path)
     assert "Warning" not in done.stderr
     training = _training(model, _with({"batch_size": 5}, max_tokens=30), items=items)
     expected: list[Step] = list(training.steps())

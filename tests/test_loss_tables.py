@@ -1,13 +1,5 @@
-from typing import Any
-
 from greenadapt.report.loss_tables import loss_tables
-
-MEASURED: dict[str, Any] = {
-    "inputs": 2000,
-    "targets": {"base": 12345, "expanded": 40},
-    "before": {"base": 6.5, "expanded": 7.25},
-    "after": {"base": 2.25, "expanded": 7.5},
-}
+from tests.small_texts import MEASURED
 
 
 def test_each_text_and_tokenization_has_a_row() -> None:

@@ -33,7 +33,7 @@ def test_the_loss_is_the_mean_over_all_masked_pieces(model: Path, tmp_path: Path
         whole = Measured(table, 1000).losses(opened.model, Machine.start("float32"), 10**6, bar)
     assert opened.model.training
     plain = transformers.AutoModelForMaskedLM.from_pretrained(model).eval()
-    for view, numbers in measured.samples().items():
+    for view, numbers in measured.samples.items():
         total, n = 0.0, 0
         for number in numbers.tolist():
             batch = table.batch(np.array([number]), 0)

@@ -17,6 +17,7 @@ from tests.small_encoders import (
     Batch,
     attention_of,
     batch,
+    call,
     context,
     encoder,
 )
@@ -45,11 +46,6 @@ def with_memory(
         for weight in (*memory.gates.parameters(), *memory.biases.parameters()):
             weight.normal_(generator=generator)
     return model
-
-
-def call(model: Any, own: Batch, other: Batch, **more: Any) -> Any:
-    arguments = {"input_ids": own.ids, "attention_mask": own.mask}
-    return model(**arguments, memory_ids=other.ids, memory_mask=other.mask, **more)
 
 
 def weighed(states: list[Tensor], gate: Any) -> Tensor:

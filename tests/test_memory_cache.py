@@ -24,8 +24,9 @@ from greenadapt.features import Encoder
 from greenadapt.models.logits_fusion import attach_logits_fusion
 from greenadapt.models.memory import GeneralMemory, attach_memory
 from greenadapt.progress import Bar, Silent
-from greenadapt.training.memory_cache import CachedMemory, CacheFolder, GeneralStates, Texts, open_cache
-from greenadapt.training.memory_input import Inputs, MemoryReader
+from greenadapt.training.inputs import Inputs
+from greenadapt.training.memory_cache import CachedMemory, CacheFolder, DistinctTexts, GeneralStates, open_cache
+from greenadapt.training.memory_input import MemoryReader
 from tests.conftest import Notes
 from tests.small_tasks import TinyModel, adapted
 
@@ -82,10 +83,10 @@ class Setting:
         ids[draw.random(len(ids)) < 0.2] = self.n_rows - 1
         return Inputs(ids, draw.integers(0, 2, lengths.sum()), lengths)
 
-    def texts(self, *inputs: Inputs) -> Texts:
-        return Texts.of(self.reader.sequences(*one_by_one(each)) for each in inputs)
+    def texts(self, *inputs: Inputs) -> DistinctTexts:
+        return DistinctTexts.of(self.reader.in_base_pieces(each) for each in inputs)
 
-    def open(self, texts: Texts, progress: Silent | None = None) -> CachedMemory:
+    def open(self, texts: DistinctTexts, progress: Silent | None = None) -> CachedMemory:
         general = GeneralStates(self.memory, self.sha256, self.max_tokens)
         return open_cache(self.folder, general, self.reader, texts, progress or Silent())
 
@@ -94,10 +95,6 @@ class Setting:
         """The one cache that there is."""
         (file,) = self.folder.path.glob("*.safetensors")
         return file
-
-
-def one_by_one(inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return inputs.ids, inputs.types, inputs.lengths
 
 
 def batches(inputs: Inputs, size: int) -> Iterator[Inputs]:
@@ -115,7 +112,7 @@ def test_kept_states_are_the_live_ones_rounded(tiny_model: TinyModel, architectu
     inputs = setting.inputs(50)
     cache = setting.open(setting.texts(inputs))
     for batch in [*batches(inputs, 7), *batches(inputs, 1)]:
-        read, kept = setting.reader.read(*one_by_one(batch)), cache.read(*one_by_one(batch))
+        read, kept = setting.reader.read(batch), cache.read(batch)
         live = setting.memory.read(**read)
         assert kept["memory_states"].dtype == torch.bfloat16
         assert kept.keys() - {"memory_states"} == read.keys() & {"memory_mask"}
@@ -143,8 +140,8 @@ def test_the_loss_is_that_of_the_live_states(tiny_model: TinyModel, strategy: An
         torch.autograd.backward(loss)
         return loss.item(), setting.model.get_input_embeddings().weight.grad.clone()
 
-    live, live_gradient = loss_and_gradient(setting.reader.read(*one_by_one(inputs)))
-    kept = cache.read(*one_by_one(inputs))
+    live, live_gradient = loss_and_gradient(setting.reader.read(inputs))
+    kept = cache.read(inputs)
     setting.calls = 0
     loss, gradient = loss_and_gradient(kept)
     assert setting.calls == 0
@@ -165,10 +162,10 @@ def as_inputs(sequences: list[list[tuple[int, int]]]) -> Inputs:
 
 @given(SEQUENCES, st.randoms(use_true_random=False), st.integers(1, 5))
 def test_texts_are_known_by_what_they_are_alone(sequences: list[Any], random: Any, size: int) -> None:
-    texts = Texts.of([as_inputs(sequences)])
+    texts = DistinctTexts.of([as_inputs(sequences)])
     again = [*sequences, *random.sample(sequences, len(sequences) // 2)]
     random.shuffle(again)
-    assert Texts.of(batches(as_inputs(again), size)).digest == texts.digest
+    assert DistinctTexts.of(batches(as_inputs(again), size)).digest == texts.digest
     distinct = {tuple(one) for one in sequences}
     assert len(texts) == len(distinct)
     whole = texts.inputs(slice(0, len(texts)))
@@ -178,14 +175,17 @@ def test_texts_are_known_by_what_they_are_alone(sequences: list[Any], random: An
     if sequences:
         assert [found[i] for i in texts.find(as_inputs(sequences))] == [tuple(one) for one in sequences]
         less = [one for one in sequences if one != sequences[0]]
-        assert Texts.of([as_inputs(less)]).digest != texts.digest
-        assert (Texts.of([as_inputs(less)]).find(as_inputs(sequences[:1])) == -1).all()
+        assert DistinctTexts.of([as_inputs(less)]).digest != texts.digest
+        assert (DistinctTexts.of([as_inputs(less)]).find(as_inputs(sequences[:1])) == -1).all()
 
 
 def test_where_one_text_ends_and_the_next_begins_counts() -> None:
     whole, split = [[(7, 0), (7, 0)]], [[(7, 0)], [(7, 0)]]
-    two, one = Texts.of([as_inputs([*whole, [(8, 0)]])]), Texts.of([as_inputs([[(7, 0), (7, 0), (8, 0)]])])
-    assert len({Texts.of([as_inputs(one)]).digest for one in (whole, split)} | {two.digest, one.digest}) == 4
+    two, one = (
+        DistinctTexts.of([as_inputs([*whole, [(8, 0)]])]),
+        DistinctTexts.of([as_inputs([[(7, 0), (7, 0), (8, 0)]])]),
+    )
+    assert len({DistinctTexts.of([as_inputs(one)]).digest for one in (whole, split)} | {two.digest, one.digest}) == 4
 
 
 def test_a_second_run_computes_nothing(tiny_model: TinyModel) -> None:
@@ -201,8 +201,8 @@ def test_a_second_run_computes_nothing(tiny_model: TinyModel) -> None:
     cache = setting.open(setting.texts(*reverse, inputs), notes)
     assert setting.calls == 0
     assert str(setting.file) in notes.notes[1]
-    assert [*setting.folder.path.iterdir()] == [setting.file]
-    cache.read(*one_by_one(inputs))
+    assert {path.suffix for path in setting.folder.path.iterdir()} == {".safetensors", ".sha256"}
+    cache.read(inputs)
     assert setting.calls == 0
 
 
@@ -212,7 +212,7 @@ def test_the_file_is_a_safetensors_file(tiny_model: TinyModel) -> None:
     cache = setting.open(setting.texts(inputs))
     file = ArrayFile(setting.file)
     assert {"general": "a" * 64, "states": "1,2", "dim": "32", "precision": "float32"}.items() <= file.metadata.items()
-    states = cache.read(*one_by_one(inputs))["memory_states"]
+    states = cache.read(inputs)["memory_states"]
     np.testing.assert_array_equal(file["states"].astype(np.float32), states.float().numpy().ravel())
 
 
@@ -252,6 +252,7 @@ def test_a_killed_run_is_gone_on_with(tiny_model: TinyModel) -> None:
     texts = setting.texts(setting.inputs(20))
     setting.open(texts)
     whole, n_batches, setting.calls = setting.file.read_bytes(), setting.calls, 0
+    setting.file.with_suffix(".sha256").unlink()
     setting.file.unlink()
     with pytest.raises(KeyboardInterrupt):
         setting.open(texts, Stopping(3))
@@ -294,18 +295,23 @@ def test_a_part_of_something_else_is_begun_anew(tiny_model: TinyModel) -> None:
         assert setting.file.read_bytes() == whole
 
 
-def test_a_file_that_was_cut_short_is_completed(tiny_model: TinyModel) -> None:
+def test_a_damaged_file_is_made_anew(tiny_model: TinyModel) -> None:
+    """Cut short, one byte changed, or without its checksum."""
     setting, notes = Setting.of(tiny_model), Notes()
     texts = setting.texts(setting.inputs(20))
     setting.open(texts)
-    whole = setting.file.read_bytes()
-    for size in (0, 100, len(whole) // 2, len(whole) - 1):
-        setting.file.write_bytes(whole[:size])
-        setting.calls = 0
+    whole, checksum = setting.file.read_bytes(), setting.file.with_suffix(".sha256")
+    flipped = whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:]
+    for content in (b"", whole[:100], whole[:-1], flipped, whole):
+        if content == whole:
+            checksum.unlink()
+        setting.file.write_bytes(content)
         setting.open(texts, notes)
         assert setting.file.read_bytes() == whole
-        assert f"cut short at byte {size:,} of {len(whole):,}" in notes.warnings[-1]
-    assert setting.calls == 1  # for the last byte
+        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed anew"
+    assert len(notes.warnings) == 5
+    setting.open(texts, notes)
+    assert len(notes.warnings) == 5
 
 
 def test_another_file_in_its_place_is_refused(tiny_model: TinyModel) -> None:
@@ -339,7 +345,7 @@ def test_a_disk_without_room_is_told_before(tiny_model: TinyModel, monkeypatch: 
     setting = Setting.of(tiny_model)
     texts = setting.texts(setting.inputs(20))
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(ResourceError, match=r"states need 0\.\d MB in .*cache, which has 0.0 MB free"):
+    with pytest.raises(ResourceError, match=r"states need 0\.\d MB in .*cache, which has 1,000 bytes free"):
         setting.open(texts)
     assert setting.calls == 0
 
@@ -384,19 +390,20 @@ def test_a_text_that_is_not_kept(tiny_model: TinyModel) -> None:
     setting = Setting.of(tiny_model)
     known, unknown = setting.inputs(5), setting.inputs(3, seed=1)
     cache = setting.open(setting.texts(known))
-    both = Inputs(*(np.concatenate(pair) for pair in zip(one_by_one(known), one_by_one(unknown), strict=True)))
+    names = ("ids", "types", "lengths")
+    both = Inputs(*(np.concatenate([getattr(known, name), getattr(unknown, name)]) for name in names))
     with pytest.raises(ValueError, match="3 of 8 texts are not in the cache"):
-        cache.read(*one_by_one(both))
+        cache.read(both)
     one = next(batches(known, 1))
     with pytest.raises(ValueError, match="1 of 1"):  # the same ids as another kind of segment
-        cache.read(one.ids, 1 - one.types, one.lengths)
+        cache.read(Inputs(one.ids, 1 - one.types, one.lengths))
 
 
 def test_no_texts(tiny_model: TinyModel) -> None:
     setting = Setting.of(tiny_model)
-    cache = setting.open(Texts.of([]))
+    cache = setting.open(DistinctTexts.of([]))
     with pytest.raises(ValueError, match="2 of 2"):
-        cache.read(*one_by_one(setting.inputs(2)))
+        cache.read(setting.inputs(2))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -406,10 +413,10 @@ def test_reading_keeps_none_of_the_pages(tiny_model: TinyModel) -> None:
     setting.max_tokens = 1024
     cache = setting.open(setting.texts(inputs))
     assert setting.file.stat().st_size > 15e6
-    cache.read(*one_by_one(next(batches(inputs, 10))))  # the code itself is in memory by now
+    cache.read(next(batches(inputs, 10)))  # the code itself is in memory by now
     before, largest = file_backed_bytes(), 0
     for batch in batches(inputs, 10):
-        cache.read(*one_by_one(batch))
+        cache.read(batch)
         largest = max(largest, file_backed_bytes() - before)
     assert largest < 2e6
     array = ArrayFile(setting.file)["states"].view(np.int16)

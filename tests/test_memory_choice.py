@@ -12,10 +12,22 @@ from greenadapt.config import MemoryConfig, TaskConfig
 from greenadapt.errors import UsageError
 from greenadapt.model import find_model
 from greenadapt.pipeline.finetune import FinetuneRequest, finetune
-from greenadapt.pipeline.memory_choice import MemoryChoice, find_again
+from greenadapt.pipeline.memory_choice import MemoryChoice, check_given
 from greenadapt.pipeline.task_folder import TaskFolder
-from tests.conftest import Run, last_line
-from tests.small_tasks import TRAIN, TinyModel, adapted, lines, ner_file, qa_file, read_json, session, texts_file
+from greenadapt.tasks.registry import make_task
+from tests.conftest import Notes, Run, last_line
+from tests.small_tasks import (
+    TRAIN,
+    TinyModel,
+    adapted,
+    facts_file,
+    lines,
+    ner_file,
+    qa_file,
+    read_json,
+    session,
+    texts_file,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -45,7 +57,7 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
     with pytest.raises(UsageError, match=r"--memory base, but .*adapted is no adapted model"):
         MemoryChoice.find("base", find_model(str(folder)), MemoryConfig())
     base = str(folder.parent / "base")
-    (folder / "greenadapt.json").write_text(json.dumps({"model": {"name": "base", "source": base}}))
+    facts_file(folder)
     chosen = MemoryChoice.find("base", find_model(str(folder)), MemoryConfig("single", layers=(2,)))
     assert str(chosen.found.folder) == base
     settings = json.loads(json.dumps(chosen.as_settings()))
@@ -123,12 +135,99 @@ def test_a_general_model_that_was_trained_too_comes_along(
     rows = [json.loads(line) for line in run_alone("predict", "-m", run, "-i", records).stdout.splitlines()]
     assert [_rounded(row["entities"]) for row in rows] == [_rounded(row["entities"]) for row in expected]
     said = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
-    assert f"{run} holds its own general model: leave it out" in said
+    assert "no model here needs a general model beside it: leave it out" in said
 
 
 def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("BertForQuestionAnswering")
     found = TaskFolder.open_questions(find_model(str(folder)))
-    assert find_again(found, None) is None
-    with pytest.raises(UsageError, match=r"--memory there, but .* was trained without memory: leave it out"):
-        find_again(found, "there")
+    assert MemoryChoice.of_task(found, None) is None
+    assert MemoryChoice.of_task(found, "there") is None
+    check_given([found], None)
+    with pytest.raises(UsageError, match="--memory there, but no model here needs a general model beside it"):
+        check_given([found], "there")
+
+
+def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    """In an ensemble, and beside the base model."""
+    folder = adapted(tiny_model)
+    run = _trained(tmp_path, folder, "qa", strategy="single")
+    plain = FinetuneRequest(
+        str(folder),
+        (str(tmp_path / "train.json"),),
+        task=TaskConfig(task="qa", max_length=64),
+        training=TRAIN,
+    )
+    other = finetune(session(tmp_path, "plain"), plain).folder
+    moved = tmp_path / "moved"
+    shutil.move(tmp_path / "base", moved)
+    together = ("predict", "-m", run, "-m", other, "-i", tmp_path / "test.json", "--memory", moved)
+    assert len(run_alone(*together).stdout.splitlines()) == 24
+    asked = ("qa", "--model", run, "--compare", other, "--data", tmp_path / "test.json", "-o", "answers")
+    shown = run_alone(*asked, "--memory", moved).stdout
+    assert "qa: done" in shown
+    shutil.move(moved, tmp_path / "base")
+    assert "qa: up to date" in run_alone(*asked).stdout
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"general": {}},
+        {"general": {"name": "a", "source": 5, "sha256": "b"}},
+        {"layers": None},
+        {"layers": ["a"]},
+        {"strategy": "foo"},
+        {"attention": "foo"},
+        {"more": 1},
+        3,
+        {},
+    ],
+)
+def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    folder = tiny_model("BertForQuestionAnswering")
+    base = find_model(str(folder))
+    memory = json.loads(json.dumps(MemoryChoice(base, MemoryConfig(), "0").as_settings()))
+    broken = change if change in (3, {}) else memory | change
+    settings = {**make_task(TaskConfig(task="qa")).settings(), "memory": broken}
+    (folder / "task.json").write_text(json.dumps(settings))
+    data = qa_file(tmp_path / "test.json", 4)
+    said = last_line(run_alone("qa", "--model", folder, "--data", data, code=1))
+    assert "task.json is broken: its memory (" in said
+
+
+def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path) -> None:
+    run = _trained(tmp_path, adapted(tiny_model), strategy="gated")
+    request = FinetuneRequest(str(run), (str(tmp_path / "train.tsv"),), task=TaskConfig(max_length=64), training=TRAIN)
+    again = session(tmp_path, "again")
+    finetune(again, request)
+    assert isinstance(again.progress, Notes)
+    assert again.progress.warnings == [f"{run} was trained with a memory, and has none without --memory"]
+
+
+def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel, tmp_path: Path) -> None:
+    general = tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
+    folder = tiny_model("XLMRobertaForMaskedLM", name="domain", initializer_range=0.1)
+    assert general.parent == folder.parent
+    run = _trained(tmp_path, folder, "classification")
+    assert read_json(run / "task.json")["memory"]["general"]["source"] == str(general)
+    assert len(lines(run / "seeds" / "0" / "predictions.jsonl")) == 24
+
+
+def test_windows_longer_in_base_pieces_than_the_general_model_reads(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = adapted(tiny_model)
+    tiny_model(name="short", max_position_embeddings=16)
+    train, _ = _files(tmp_path, "classification")
+    request = FinetuneRequest(
+        str(folder),
+        (str(train),),
+        task=TaskConfig(task="classification", max_length=64),
+        training=TRAIN,
+        memory=str(tmp_path / "short"),
+    )
+    short = session(tmp_path)
+    finetune(short, request)
+    assert isinstance(short.progress, Notes)
+    assert any(
+        "of 24 training examples are longer in base pieces than the 16" in one for one in short.progress.warnings
+    )

@@ -8,10 +8,9 @@ from torch.nn.functional import cross_entropy
 
 from greenadapt.errors import UsageError
 from greenadapt.models.mlm import MaskedLM
-from tests.small_tasks import TinyModel
+from tests.small_tasks import FAMILIES, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "Electra", "DistilBert", "MPNet", "ModernBert"]
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
@@ -44,7 +43,7 @@ def ours(model: MaskedLM, inputs: dict[str, torch.Tensor], labels: torch.Tensor)
     return cross_entropy(logits, labels.flatten()[positions])
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_the_loss_and_its_gradient_are_those_of_plain_transformers(tiny_model: TinyModel, architecture: str) -> None:
     plain = plain_model(tiny_model, architecture)
     n_rows = plain.config.vocab_size

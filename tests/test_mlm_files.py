@@ -14,11 +14,10 @@ from greenadapt.features import Encoder
 from greenadapt.surgery import write_expanded
 from greenadapt.training.mlm_files import OpenedMaskedLM, open_masked_lm, write_masked_lm
 from greenadapt.training.rows import Rows
-from tests.small_tasks import TinyModel
+from tests.small_tasks import FAMILIES, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 N_ADDED = 40
-ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "Electra", "DistilBert", "MPNet", "ModernBert"]
 
 
 def with_rows(folder: Path, target: Path) -> Checkpoint:
@@ -40,7 +39,7 @@ def loaded(folder: Path, kind: Any = transformers.AutoModelForMaskedLM) -> tuple
     return model.eval(), info
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_what_is_written_untouched_is_the_model_that_was_opened(
     tiny_model: TinyModel, tmp_path: Path, architecture: str
 ) -> None:

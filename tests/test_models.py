@@ -28,10 +28,9 @@ from greenadapt.training.models import (
     write_rows,
 )
 from greenadapt.training.rows import Rows, RowTable
-from tests.small_tasks import TinyModel, expanded
+from tests.small_tasks import FAMILIES, TinyModel, expanded
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
-ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
 STEPS = 30
@@ -118,7 +117,7 @@ def logits(model: TaskModel, ids: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float) -> None:
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     both = train_both(checkpoint, decay, seed=3)
@@ -195,7 +194,7 @@ def test_the_rows_of_another_seed_exactly(tiny_model: TinyModel, tmp_path: Path)
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_a_new_head_is_that_of_transformers(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,7 +304,7 @@ def test_a_head_for_other_labels_is_made_anew(
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_the_last_layer_is_exact_under_autocast(tiny_model: TinyModel, architecture: str, head: str) -> None:
     config = {} if head == "QuestionAnswering" else LABELS
     checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model", initializer_range=0.1))

@@ -18,7 +18,7 @@ from greenadapt.features import Encoder
 from greenadapt.pipeline.finetune import finetune
 from greenadapt.pipeline.pretrain import PretrainRequest, pretrain, read_losses
 from greenadapt.tokenizer import DualTokenizer
-from tests.small_tasks import TinyModel, adapted, lines, ner_request, read_json, session, texts_file
+from tests.small_tasks import TinyModel, adapted, facts_file, lines, ner_request, read_json, session, texts_file
 from tests.small_texts import text_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,14 +33,6 @@ def request(tmp_path: Path, model: Path, **changes: Any) -> PretrainRequest:
         text_file(file)
     given: dict[str, Any] = dict(model=str(model), texts=(str(file),), config=CONFIG, training=TRAIN)
     return PretrainRequest(**{**given, **changes})
-
-
-def facts_file(model: Path) -> dict[str, Any]:
-    """What ``expand`` would have left of how ``model`` was made."""
-    base = model.parent / "base"
-    facts = {"corpus": "medicine", "model": {"name": "tiny", "source": str(base)}}
-    (model / "greenadapt.json").write_text(json.dumps(facts))
-    return facts
 
 
 def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -121,6 +113,8 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     [
         ({"texts": ()}, "nothing to train on"),
         ({"memory_config": MemoryConfig("single")}, "settings of a memory, but no memory"),
+        ({"run": RunConfig(cache_memory=True)}, "--cache-memory, but no memory"),
+        ({"memory": "x", "run": RunConfig(cache_memory=True)}, "other pieces are masked in every epoch"),
         ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
         ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows trains nothing of a memory"),
         (
@@ -136,9 +130,6 @@ def test_requests_that_make_no_sense(tmp_path: Path, changes: Any, message: str)
 
 def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) -> None:
     base = tiny_model()
-    rows = request(tmp_path, base, config=replace(CONFIG, only_new_rows=True))
-    with pytest.raises(UsageError, match="has no added words: give an adapted model"):
-        pretrain(session(tmp_path), rows)
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, base))
     with pytest.raises(UsageError, match="is fine-tuned for a task"):
         pretrain(session(tmp_path), request(tmp_path, tuned.folder))
@@ -153,6 +144,12 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
             pretrain(
                 session(tmp_path), request(tmp_path, base, texts=(str(one),), config=replace(CONFIG, heldout=share))
             )
+    none = tmp_path / "none.txt"
+    none.write_text("\u200b\n", "utf-8")  # a character that has no piece
+    unheld = replace(CONFIG, heldout=0.0)
+    for option, changes in (("general-text", {"general_text": str(none)}), ("text", {"texts": (str(none),)})):
+        with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
+            pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
     assert not (tmp_path / "run").exists()
 
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import PRETRAIN, MemoryConfig, PretrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
 from greenadapt.report.pretrain_card import PretrainCard
-from tests.test_loss_tables import MEASURED
+from tests.small_texts import MEASURED
 
 
 def card(**changes: Any) -> PretrainCard:
-    training = {name: value for name, value in asdict(PRETRAIN).items() if name not in ("pool", "keep", "patience")}
+    of_a_task = ("pool", "keep", "patience")
+    training = {name: value for name, value in asdict(GMAP_PRETRAINING).items() if name not in of_a_task}
     made = PretrainCard(
         model="tiny-medicine",
         base="tiny",

@@ -187,7 +187,8 @@ def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> Non
 
 
 def test_what_is_counted(tiny_model: TinyModel, tmp_path: Path) -> None:
-    made = setup(adapted(tiny_model), tmp_path)
+    model = adapted(tiny_model)
+    made = setup(model, tmp_path)
     counts = PretrainRun(made, tmp_path / "run").counts()
     assert counts["documents"] == 40
     assert counts["train"] == len(made.texts.train)
@@ -196,3 +197,7 @@ def test_what_is_counted(tiny_model: TinyModel, tmp_path: Path) -> None:
     }
     assert counts["rows"] == made.checkpoint.n_rows == counts["rows_used"]
     json.dumps(counts)
+    lines = [(document.lines[0].replace("dtypes", "virus"),) for document in documents(40)]
+    text, _ = packed(model, tmp_path / "without", [replace(documents(1)[0], lines=each) for each in lines])
+    counts = PretrainRun(setup(model, tmp_path, texts=Texts(text)), tmp_path / "run").counts()
+    assert counts["rows_used"] == counts["rows"] - 1  # a word that does not occur is not held

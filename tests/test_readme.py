@@ -81,14 +81,17 @@ def test_the_examples_run_as_they_stand(
     with gzip.open("my.vec.gz", "wt") as file:
         file.write(f"{len(words)} 32\n")
         file.writelines(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
-    tiny_model(name="bert-base-uncased")
-    tiny_model(name="bert-base-cased")
+    tiny_model("BertForMaskedLM", name="bert-base-uncased")
+    tiny_model("BertForMaskedLM", name="bert-base-cased")
     for name in ("train.tsv", "devel.tsv", "test.tsv"):
         ner_file(Path(name), 16)
     for name in ("train.jsonl", "test.jsonl"):
         texts_file(Path(name), 16)
     for name in ("squad.json", "covid.json"):
         qa_file(Path(name), 4)
+    for name in ("papers.txt.gz", "wiki.txt.gz"):
+        with gzip.open(name, "wt") as file:
+            file.writelines(f"{line}\n" for line in text().splitlines()[:30])
     with gzip.open("text.txt.gz", "wt") as file:
         file.write("virus in the heart\n")
     tiny_model("BertForQuestionAnswering", name="squad-bert")

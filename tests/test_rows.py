@@ -15,9 +15,7 @@ from greenadapt.arrays import ArrayFile, write_arrays
 from greenadapt.features import Feature, Views
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
-from tests.small_tasks import TinyModel, expanded
-
-ARCHITECTURES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
+from tests.small_tasks import FAMILIES, TinyModel, expanded
 
 
 def feature(ids: Sequence[int]) -> Feature:
@@ -100,7 +98,7 @@ def file_backed_bytes() -> int:
     return int(status["RssFile"].split()[0]) * 1024
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_streamed_rows_compute_what_the_whole_table_does(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from greenadapt.arrays import ArrayFile
 from greenadapt.checkpoint import Checkpoint
@@ -25,7 +25,7 @@ from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.training.loop import learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
-from greenadapt.training.seed_run import Examples, SeedRun, Setup, remove_state
+from greenadapt.training.seed_run import Examples, SeedRun, Setup
 from tests.small_tasks import TRAIN, Json, Notes, TinyModel, adapted, lines, read_json, texts_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -141,10 +141,9 @@ def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
     losses = []
 
     class Logged(SeedRun):
-        def _steps(self) -> Iterator[Any]:
-            for step in super()._steps():
-                losses.append((step.epoch, step.loss))
-                yield step
+        def _after_step(self, step: Any, ended: bool) -> None:
+            losses.append((step.epoch, step.loss))
+            super()._after_step(step, ended)
 
     run = Logged(make_setup(model, tmp_path, max_steps=7), 0, tmp_path / "seed")
     train_and_finish(run, tmp_path / "whole")
@@ -258,11 +257,12 @@ def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path)
     assert not (tmp_path / "seed" / "scores.json").exists()
 
 
-def test_only_hidden_files_are_removed_in_the_end(tmp_path: Path) -> None:
-    for name in (".state", "..state.new", "shown"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text("x")
-    for name in (".best.safetensors", ".scores.json", "scores.json"):
-        (tmp_path / name).write_text("x")
-    remove_state(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "shown"]
+def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
+    run = SeedRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
+    run.train()
+    weights = load_file(run.best)
+    del weights["classifier.bias"]
+    save_file(weights, run.best, {"shrink": "1.0"})
+    with pytest.raises(InputError, match=r"best.safetensors has other weights than the model: remove .*seed to begin"):
+        run.finish(tmp_path / "whole", is_whole=True)
+    assert not (tmp_path / "whole").exists()

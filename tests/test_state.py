@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from greenadapt.errors import InputError
-from greenadapt.training.state import TENSORS, State, load_state, save_state
+from greenadapt.training.state import TENSORS, State, load_state, remove_state, save_state
 
 SAVING = """
 import sys
@@ -74,3 +74,13 @@ def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
         assert number in (told[-1], told[-1] + 1)
         assert state.record == {"n": number}
         assert torch.equal(state.tensors["w"], torch.full((200_000,), float(number)))
+
+
+def test_only_hidden_files_are_removed_in_the_end(tmp_path: Path) -> None:
+    for name in (".state", "..state.new", "shown"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    for name in (".best.safetensors", ".scores.json", "scores.json"):
+        (tmp_path / name).write_text("x")
+    remove_state(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "shown"]

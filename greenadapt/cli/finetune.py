@@ -9,14 +9,14 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli import memory_options as m
 from greenadapt.cli import options as o
-from greenadapt.config import PAPER, Keep, LabelKind, MemoryConfig, Mix, Pool, Precision, TaskName
+from greenadapt.cli import training_options as t
+from greenadapt.config import PAPER, Keep, LabelKind, MemoryConfig, Mix, Pool, TaskName
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TaskConfig as Task
 from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import UsageError
 
-_DATA, _NER, _TEXT, _QA = "Data", "NER", "Classification", "Question answering"
-_TRAINING, _MACHINE, _COMPARE = "Training", "Machine", "Comparison"
+_DATA, _NER, _TEXT, _QA, _COMPARE = "Data", "NER", "Classification", "Question answering", "Comparison"
 
 
 class Preset(StrEnum):
@@ -76,82 +76,55 @@ Negatives = Annotated[
 MaxLength = Annotated[
     int | None,
     typer.Option("--max-length", help="Pieces read at once [default: all that the model can].", show_default=False,
-                 rich_help_panel=_TRAINING),
+                 rich_help_panel=t.TRAINING),
 ]  # fmt: skip
 MixOption = Annotated[
     Mix,
     typer.Option("--mix", help="Which tokenization an example trains in: a coin for each example and epoch, for each "
-                 "example once, for each batch; both; or always the one.", rich_help_panel=_TRAINING),
+                 "example once, for each batch; both; or always the one.", rich_help_panel=t.TRAINING),
 ]  # fmt: skip
 PoolOption = Annotated[
     Pool,
-    typer.Option("--pool", help="Whose logits decide: the mean of both, or one.", rich_help_panel=_TRAINING),
+    typer.Option("--pool", help="Whose logits decide: the mean of both, or one.", rich_help_panel=t.TRAINING),
 ]
 Epochs = Annotated[
     int | None,
     typer.Option("--epochs", help=f"Passes over the training set [default: {Train.epochs}].", show_default=False,
-                 rich_help_panel=_TRAINING),
+                 rich_help_panel=t.TRAINING),
 ]  # fmt: skip
-MaxSteps = Annotated[
-    int | None,
-    typer.Option("--max-steps", help="Stop after so many steps.", show_default=False, rich_help_panel=_TRAINING),
-]
 LearningRate = Annotated[
     float | None,
     typer.Option("--learning-rate", "--lr", help=f"At its highest [default: {Train.learning_rate}].",
-                 show_default=False, rich_help_panel=_TRAINING),
+                 show_default=False, rich_help_panel=t.TRAINING),
 ]  # fmt: skip
 PresetOption = Annotated[
     Preset | None,
     typer.Option("--preset", help=f"paper: {PAPER.epochs} epochs, learning rate {PAPER.learning_rate}.",
-                 show_default=False, rich_help_panel=_TRAINING),
+                 show_default=False, rich_help_panel=t.TRAINING),
 ]  # fmt: skip
-Warmup = Annotated[
-    float, typer.Option("--warmup", help="Share of the steps before the highest rate.", rich_help_panel=_TRAINING)
-]
-BatchSize = Annotated[int, typer.Option("--batch-size", help="Examples a step.", rich_help_panel=_TRAINING)]
-WeightDecay = Annotated[
-    float, typer.Option("--weight-decay", help="Decoupled weight decay.", rich_help_panel=_TRAINING)
-]
-Clip = Annotated[float, typer.Option("--clip", help="Largest norm of the gradient.", rich_help_panel=_TRAINING)]
 KeepOption = Annotated[
-    Keep, typer.Option("--keep", help="The last epoch's model, or the best on --dev.", rich_help_panel=_TRAINING)
+    Keep, typer.Option("--keep", help="The last epoch's model, or the best on --dev.", rich_help_panel=t.TRAINING)
 ]
 Patience = Annotated[
     int | None,
     typer.Option("--patience", help="Stop after so many epochs without a better --dev score.", show_default=False,
-                 rich_help_panel=_TRAINING),
+                 rich_help_panel=t.TRAINING),
 ]  # fmt: skip
 Seeds = Annotated[
-    int, typer.Option("--seeds", help="How many models are trained, each from its seed.", rich_help_panel=_TRAINING)
+    int, typer.Option("--seeds", help="How many models are trained, each from its seed.", rich_help_panel=t.TRAINING)
 ]
-FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=_TRAINING)]
-PrecisionOption = Annotated[
-    Precision,
-    typer.Option("--precision", help="auto: bfloat16 on a GPU that has it.", rich_help_panel=_MACHINE),
-]
-MaxTokens = Annotated[
-    int,
-    typer.Option("--max-tokens", help="Pieces that go through the model at once; lower it where memory runs out.",
-                 rich_help_panel=_MACHINE),
-]  # fmt: skip
-CheckpointSteps = Annotated[
-    int,
-    typer.Option("--checkpoint-steps", help="Steps between two states on disk, beside one an epoch.",
-                 rich_help_panel=_MACHINE),
-]  # fmt: skip
-Compile = Annotated[bool, typer.Option("--compile", help="Compile the model first.", rich_help_panel=_MACHINE)]
-ReportTo = Annotated[
-    list[str] | None,
-    typer.Option("--report-to", help="A tracker, such as tensorboard or wandb; may be repeated.", show_default=False,
-                 rich_help_panel=_MACHINE),
-]  # fmt: skip
+FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=t.TRAINING)]
 SaveLogits = Annotated[
     bool, typer.Option("--save-logits", help="Keep the logits of the test set.", rich_help_panel=_DATA)
 ]
 OutFolder = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Folder of the fine-tuned model [default: runs/TASK-MODEL].", show_default=False),
+    typer.Option(
+        "--out",
+        "-o",
+        help="Folder of the fine-tuned model [default: runs/TASK-MODEL, with a memory runs/TASK-MODEL-STRATEGY].",
+        show_default=False,
+    ),
 ]
 Compare = Annotated[
     str | None,
@@ -187,20 +160,20 @@ def finetune(
     preset: PresetOption = None,
     epochs: Epochs = None,
     learning_rate: LearningRate = None,
-    max_steps: MaxSteps = Train.max_steps,
-    warmup: Warmup = Train.warmup,
-    batch_size: BatchSize = Train.batch_size,
-    weight_decay: WeightDecay = Train.weight_decay,
-    clip: Clip = Train.clip,
+    max_steps: t.MaxSteps = Train.max_steps,
+    warmup: t.Warmup = Train.warmup,
+    batch_size: t.BatchSize = Train.batch_size,
+    weight_decay: t.WeightDecay = Train.weight_decay,
+    clip: t.Clip = Train.clip,
     keep: KeepOption = Train.keep,
     patience: Patience = Train.patience,
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
-    precision: PrecisionOption = Train.precision,
-    max_tokens: MaxTokens = Run.max_tokens,
-    checkpoint_steps: CheckpointSteps = Run.checkpoint_steps,
-    compile: Compile = Run.compile,  # noqa: A002  (the option's name)
-    report_to: ReportTo = None,
+    precision: t.PrecisionOption = Train.precision,
+    max_tokens: t.MaxTokens = Run.max_tokens,
+    checkpoint_steps: t.CheckpointSteps = Run.checkpoint_steps,
+    compile: t.Compile = Run.compile,  # noqa: A002  (the option's name)
+    report_to: t.ReportTo = None,
     save_logits: SaveLogits = False,
     memory: m.Memory = None,
     strategy: m.StrategyOption = MemoryConfig.strategy,
@@ -211,7 +184,7 @@ def finetune(
     memory_project: m.MemoryProject = MemoryConfig.project,
     unfreeze_memory: m.UnfreezeMemory = not MemoryConfig.frozen,
     cache_memory: m.CacheMemory = Run.cache_memory,
-    max_cache: m.MaxCache = "20G",
+    max_cache: m.MaxCache = f"{Run.max_cache >> 30}G",
     compare: Compare = None,
     reference: Reference = None,
     workspace: o.WorkspaceFolder = None,
@@ -255,14 +228,14 @@ def finetune(
         max_length=max_length,
     )
     run = Run(
-        max_tokens,
-        checkpoint_steps,
-        compile,
-        tuple(report_to or ()),
-        cache_memory,
-        m.parse_max_cache(max_cache),
+        max_tokens=max_tokens,
+        checkpoint_steps=checkpoint_steps,
+        compile=compile,
+        report_to=tuple(report_to or ()),
+        cache_memory=cache_memory,
+        max_cache=o.parse_bytes(max_cache, "--max-cache"),
     )
-    fusion = MemoryConfig(
+    memory_config = MemoryConfig(
         strategy=strategy,
         attention=memory_attention,
         layers=m.parse_layers(memory_layers),
@@ -275,23 +248,24 @@ def finetune(
     from greenadapt.cli.console import print_json
     from greenadapt.cli.scores import print_comparison, print_scores
     from greenadapt.cli.session import describe, make_session, print_results
+    from greenadapt.pipeline.adapted import adapted_model
     from greenadapt.pipeline.compare import compare as compare_models
-    from greenadapt.pipeline.finetune import FinetuneRequest, adapted_model, read_scores
+    from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
     from greenadapt.processes import launched_processes
 
     session = make_session(workspace, out=out, force=force)
     request = FinetuneRequest(
-        adapted_model(session, corpus, model),
-        tuple(train),
-        dev,
-        test,
-        examples,
-        training,
-        run,
-        tuple(range(seed, seed + seeds)),
-        save_logits,
-        memory,
-        fusion,
+        model=adapted_model(session, corpus, model),
+        train=tuple(train),
+        dev=dev,
+        test=test,
+        task=examples,
+        training=training,
+        run=run,
+        seeds=tuple(range(seed, seed + seeds)),
+        save_logits=save_logits,
+        memory=memory,
+        memory_config=memory_config,
     )
     compared = compare_models(session, request, [name for name in (compare, reference) if name is not None])
     if launched_processes()[0] > 0:

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli.options import parse_bytes
 from greenadapt.config import GateInit, MemoryVariant, Strategy
 from greenadapt.errors import UsageError
 
@@ -67,8 +66,3 @@ def parse_layers(text: str | None) -> tuple[int, ...]:
         return () if text is None else tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"--memory-layers is {text!r}, must be numbers such as 6,12") from None
-
-
-def parse_max_cache(text: str) -> int:
-    """``20G`` → bytes; raises ``UsageError``."""
-    return parse_bytes(text, "--max-cache")

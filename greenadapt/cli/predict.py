@@ -12,7 +12,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.memory_options import MovedMemory
-from greenadapt.config import Pool, Precision
+from greenadapt.config import EnsembleRule, Pool, Precision
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import ConflictError, MissingError, UsageError
@@ -27,7 +27,7 @@ Models = Annotated[
     typer.Option("--model", "-m", help="A folder that finetune wrote; several are averaged.", show_default=False),
 ]
 Ensemble = Annotated[
-    Literal["logits", "probabilities"] | None,
+    EnsembleRule | None,
     typer.Option("--ensemble", help="What is averaged over several --model [default: logits].", show_default=False),
 ]
 Input = Annotated[

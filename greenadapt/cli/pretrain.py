@@ -8,12 +8,13 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli import memory_options as m
 from greenadapt.cli import options as o
-from greenadapt.config import PRETRAIN, MemoryConfig, Mix, Precision
+from greenadapt.cli import training_options as t
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, Mix
 from greenadapt.config import PretrainConfig as Config
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
 
-_TEXT, _MASKING, _TRAINING, _MACHINE = "Text", "Masking", "Training", "Machine"
+_TEXT, _MASKING = "Text", "Masking"
 
 Text = Annotated[
     list[str],
@@ -55,57 +56,26 @@ WholeWords = Annotated[
 ]
 OnlyNewRows = Annotated[
     bool,
-    typer.Option("--only-new-rows", help="Train the rows of added words and nothing else.", rich_help_panel=_TRAINING),
+    typer.Option("--only-new-rows", help="Train the rows of added words and nothing else.", rich_help_panel=t.TRAINING),
 ]
 HeadSteps = Annotated[
     int,
     typer.Option("--head-steps", help="Steps of the head alone, where the model has none yet.",
-                 rich_help_panel=_TRAINING),
+                 rich_help_panel=t.TRAINING),
 ]  # fmt: skip
 HeadLearningRate = Annotated[
-    float, typer.Option("--head-learning-rate", help="At its highest, in these steps.", rich_help_panel=_TRAINING)
+    float, typer.Option("--head-learning-rate", help="At its highest, in these steps.", rich_help_panel=t.TRAINING)
 ]
 MixOption = Annotated[
     Mix,
     typer.Option("--mix", help="Which tokenization an input is read in: a coin for each input and epoch, for each "
-                 "input once, for each batch; both; or always the one.", rich_help_panel=_TRAINING),
+                 "input once, for each batch; both; or always the one.", rich_help_panel=t.TRAINING),
 ]  # fmt: skip
-Epochs = Annotated[int, typer.Option("--epochs", help="Passes over the text.", rich_help_panel=_TRAINING)]
-MaxSteps = Annotated[
-    int | None,
-    typer.Option("--max-steps", help="Stop after so many steps.", show_default=False, rich_help_panel=_TRAINING),
-]
+Epochs = Annotated[int, typer.Option("--epochs", help="Passes over the text.", rich_help_panel=t.TRAINING)]
 LearningRate = Annotated[
-    float, typer.Option("--learning-rate", "--lr", help="At its highest.", rich_help_panel=_TRAINING)
+    float, typer.Option("--learning-rate", "--lr", help="At its highest.", rich_help_panel=t.TRAINING)
 ]
-Warmup = Annotated[
-    float, typer.Option("--warmup", help="Share of the steps before the highest rate.", rich_help_panel=_TRAINING)
-]
-BatchSize = Annotated[int, typer.Option("--batch-size", help="Inputs a step.", rich_help_panel=_TRAINING)]
-WeightDecay = Annotated[
-    float, typer.Option("--weight-decay", help="Decoupled weight decay.", rich_help_panel=_TRAINING)
-]
-Clip = Annotated[float, typer.Option("--clip", help="Largest norm of the gradient.", rich_help_panel=_TRAINING)]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.", rich_help_panel=_TRAINING)]
-PrecisionOption = Annotated[
-    Precision, typer.Option("--precision", help="auto: bfloat16 on a GPU that has it.", rich_help_panel=_MACHINE)
-]
-MaxTokens = Annotated[
-    int,
-    typer.Option("--max-tokens", help="Pieces that go through the model at once; lower it where memory runs out.",
-                 rich_help_panel=_MACHINE),
-]  # fmt: skip
-CheckpointSteps = Annotated[
-    int,
-    typer.Option("--checkpoint-steps", help="Steps between two states on disk, beside one an epoch.",
-                 rich_help_panel=_MACHINE),
-]  # fmt: skip
-Compile = Annotated[bool, typer.Option("--compile", help="Compile the model first.", rich_help_panel=_MACHINE)]
-ReportTo = Annotated[
-    list[str] | None,
-    typer.Option("--report-to", help="A tracker, such as tensorboard or wandb; may be repeated.", show_default=False,
-                 rich_help_panel=_MACHINE),
-]  # fmt: skip
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.", rich_help_panel=t.TRAINING)]
 OutFolder = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Folder of the trained model [default: runs/pretrain-MODEL].", show_default=False),
@@ -128,20 +98,20 @@ def pretrain(
     only_new_rows: OnlyNewRows = Config.only_new_rows,
     head_steps: HeadSteps = Config.head_steps,
     head_learning_rate: HeadLearningRate = Config.head_learning_rate,
-    mix: MixOption = PRETRAIN.mix,
-    epochs: Epochs = PRETRAIN.epochs,
-    learning_rate: LearningRate = PRETRAIN.learning_rate,
-    max_steps: MaxSteps = PRETRAIN.max_steps,
-    warmup: Warmup = PRETRAIN.warmup,
-    batch_size: BatchSize = PRETRAIN.batch_size,
-    weight_decay: WeightDecay = PRETRAIN.weight_decay,
-    clip: Clip = PRETRAIN.clip,
+    mix: MixOption = GMAP_PRETRAINING.mix,
+    epochs: Epochs = GMAP_PRETRAINING.epochs,
+    learning_rate: LearningRate = GMAP_PRETRAINING.learning_rate,
+    max_steps: t.MaxSteps = GMAP_PRETRAINING.max_steps,
+    warmup: t.Warmup = GMAP_PRETRAINING.warmup,
+    batch_size: t.BatchSize = GMAP_PRETRAINING.batch_size,
+    weight_decay: t.WeightDecay = GMAP_PRETRAINING.weight_decay,
+    clip: t.Clip = GMAP_PRETRAINING.clip,
     seed: Seed = Config.seed,
-    precision: PrecisionOption = PRETRAIN.precision,
-    max_tokens: MaxTokens = Run.max_tokens,
-    checkpoint_steps: CheckpointSteps = Run.checkpoint_steps,
-    compile: Compile = Run.compile,  # noqa: A002  (the option's name)
-    report_to: ReportTo = None,
+    precision: t.PrecisionOption = GMAP_PRETRAINING.precision,
+    max_tokens: t.MaxTokens = Run.max_tokens,
+    checkpoint_steps: t.CheckpointSteps = Run.checkpoint_steps,
+    compile: t.Compile = Run.compile,  # noqa: A002  (the option's name)
+    report_to: t.ReportTo = None,
     memory: m.Memory = None,
     strategy: m.StrategyOption = MemoryConfig.strategy,
     memory_attention: m.MemoryAttention = MemoryConfig.attention,
@@ -178,7 +148,7 @@ def pretrain(
         clip=clip,
         precision=precision,
     )
-    fusion = MemoryConfig(
+    memory_config = MemoryConfig(
         strategy=strategy,
         attention=memory_attention,
         layers=m.parse_layers(memory_layers),
@@ -191,7 +161,7 @@ def pretrain(
 
     from greenadapt.cli.console import print_json, print_table
     from greenadapt.cli.session import describe, make_session, print_results
-    from greenadapt.pipeline.finetune import adapted_model
+    from greenadapt.pipeline.adapted import adapted_model
     from greenadapt.pipeline.pretrain import PretrainRequest, read_losses
     from greenadapt.pipeline.pretrain import pretrain as train
     from greenadapt.processes import launched_processes
@@ -208,7 +178,7 @@ def pretrain(
         training=training,
         run=run,
         memory=memory,
-        memory_config=fusion,
+        memory_config=memory_config,
     )
     result = train(session, request)
     if launched_processes()[0] > 0:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from greenadapt.config import MemoryConfig
-from greenadapt.models.attention import check_architecture
+from greenadapt.errors import UsageError
+from greenadapt.models.attention import MODEL_TYPES
 from greenadapt.models.memory import KEYWORDS, GeneralMemory, add_general
 from greenadapt.models.plan import MemoryPlan
 
@@ -19,7 +20,7 @@ _FIRST_PIECE = "ForSequenceClassification"
 
 
 def attach_logits_fusion(
-    model: "PreTrainedModel", general: "PreTrainedModel", config: MemoryConfig, seed: int = 0
+    model: "PreTrainedModel", general: "PreTrainedModel", config: MemoryConfig, seed: int
 ) -> GeneralMemory:
     """Let the head of ``model``, its pooler included, read ``general`` too, and add the logits (arXiv 2212.03613).
 
@@ -27,7 +28,11 @@ def attach_logits_fusion(
     last state and that for the general model's. Heads that label pieces need inputs of one length, else ``ValueError``.
     The result is ``model.memory``. Raises ``UsageError`` where the models or ``config`` do not go together.
     """
-    check_architecture(model)
+    if model.config.model_type not in MODEL_TYPES:
+        raise UsageError(
+            f"--strategy logits does not know models of type {model.config.model_type}",
+            f"use one of type {', '.join(MODEL_TYPES)}",
+        )
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
     if plan.targets:
         raise ValueError(f"strategy {config.strategy} adds no logits")

@@ -12,8 +12,9 @@ from greenadapt.bootstrap import gap_covered, paired
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.model import find_model
-from greenadapt.pipeline.finetune import FinetuneRequest, default_out, finetune, source_input, starting_model
-from greenadapt.pipeline.session import Session
+from greenadapt.pipeline.adapted import starting_model
+from greenadapt.pipeline.finetune import FinetuneRequest, default_out, finetune
+from greenadapt.pipeline.session import Session, source_input
 from greenadapt.progress import Silent
 from greenadapt.store import Json, Result
 from greenadapt.tasks.registry import load_task

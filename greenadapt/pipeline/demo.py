@@ -12,10 +12,9 @@ from greenadapt.model import OFFLINE_MODEL
 from greenadapt.neighbours import Neighbours
 from greenadapt.pipeline.adapt import Plan, adapt
 from greenadapt.pipeline.demo_task import DemoTask, TaskPlan, demo_task
-from greenadapt.pipeline.finetune import require_torch
 from greenadapt.pipeline.neighbours import neighbours
 from greenadapt.pipeline.prepare import TextOptions, choose_corpus
-from greenadapt.pipeline.session import Session
+from greenadapt.pipeline.session import Session, require_torch
 from greenadapt.store import Json, Result
 from greenadapt.tokenizer import DualTokenizer
 

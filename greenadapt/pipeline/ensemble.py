@@ -1,71 +1,47 @@
 """Ensembles of fine-tuned models: which may be one, and what two runs say together on a test set."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from greenadapt.arrays import Array, ArrayFile
-from greenadapt.ensemble import Rule, combined
+from greenadapt.config import EnsembleRule, TrainConfig
+from greenadapt.ensemble import combined
 from greenadapt.errors import InputError, MissingError
+from greenadapt.pipeline.task_folder import TaskFolder, read_seeds
 from greenadapt.store import Json
-from greenadapt.tasks import Task
-from greenadapt.tasks.registry import load_task
-from greenadapt.training.layout import LOGITS, SCORES, SEEDS, TASK_FILE
-
-_SAVE = "fine-tune it with --test and --save-logits"
-
-
-class Trained(Protocol):
-    """A fine-tuned model's folder."""
-
-    @property
-    def folder(self) -> Path:
-        """Where it lies."""
-
-    @property
-    def settings(self) -> Json:
-        """``task.json``."""
-
-    @property
-    def task(self) -> Task[Any]:
-        """What it was trained for."""
+from greenadapt.training.layout import LOGITS, SEEDS
 
 
 @dataclass(frozen=True)
 class KeptRun:
-    """What is kept of a fine-tuned model: its task, and for each seed the logits of the test set."""
+    """What is kept of a fine-tuned model: what its task is, and for each seed the logits of the test set."""
 
-    folder: Path
-    settings: Json
-    task: Task[Any]
+    model: TaskFolder
     seeds: tuple[int, ...]
 
     @classmethod
     def open(cls, folder: Path) -> "KeptRun":
         """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` where there are none."""
-        try:
-            settings, scores = (json.loads((folder / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
-            seeds = tuple(int(entry["seed"]) for entry in scores["seeds"])
-            return cls(folder, settings, load_task(settings), seeds)
-        except FileNotFoundError as error:
-            name = Path(error.filename).name
-            raise MissingError(f"{folder} is no fine-tuned model: it has no {name}", _SAVE) from None
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder}: {TASK_FILE} or {SCORES} is broken ({error!r})", _SAVE) from None
+        return cls(TaskFolder.without_model(folder), read_seeds(folder))
 
     def logits(self, seed: int) -> list[Array]:
-        """(n_units, k) float32 of each example under ``seed``, of the view or the mean that the model is used with."""
-        path = self.folder / SEEDS / str(seed) / LOGITS
+        """(n_units, k) float32 of each example under ``seed``, of the view or the mean that the model is used with.
+
+        Raises ``MissingError`` where they were not kept.
+        """
+        from greenadapt.training.blocks import ViewOutputs
+        from greenadapt.training.inference import pooled
+
+        path = self.model.folder / SEEDS / str(seed) / LOGITS
         if not path.is_file():
-            raise MissingError(f"{path} is not there", _SAVE)
+            raise MissingError(f"{path} is not there", "fine-tune it with --test and --save-logits")
         file = ArrayFile(path)
-        pool = self.settings.get("pool", "mean") if "expanded" in file else "base"
-        views = ("base", "expanded") if pool == "mean" else (pool,)
-        values = sum(file[view] for view in views) / np.float32(len(views))
+        base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
+        values = pooled(ViewOutputs(base, expanded), self.model.settings.get("pool", TrainConfig.pool))
         return np.split(values, file["offsets"][1:-1])
 
 
@@ -78,30 +54,33 @@ class SeedScores:
     scores: Json
 
 
-def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: Rule) -> list[SeedScores]:
+def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[SeedScores]:
     """Score the ensemble of the runs' first seeds on the labelled ``examples``, of their second ones, and so on.
 
     Raises ``InputError`` where the runs differ in task, labels or number of seeds, or were tested on other examples.
     """
-    check_alike(runs)
-    first = runs[0]
+    check_alike([run.model for run in runs])
+    first, task = runs[0], runs[0].model.task
     for other in runs[1:]:
         if len(other.seeds) != len(first.seeds):
             raise InputError(
-                f"{first.folder} has {len(first.seeds)} seeds, {other.folder} has {len(other.seeds)}",
+                f"{first.model.folder} has {len(first.seeds)} seeds, {other.model.folder} has {len(other.seeds)}",
                 "fine-tune both with as many --seeds",
             )
     scored = []
     for seeds in zip(*(run.seeds for run in runs), strict=True):
         logits = [_checked(run, seed, len(examples)) for run, seed in zip(runs, seeds, strict=True)]
-        together = [combined_units(each, rule, first.task.head) for each in zip(*logits, strict=True)]
-        predictions = [first.task.decode(*pair) for pair in zip(examples, together, strict=True)]
-        scored.append(SeedScores(seeds, predictions, first.task.score(examples, predictions)))
+        together = [combined_units(each, rule, task.head) for each in zip(*logits, strict=True)]
+        predictions = [task.decode(*pair) for pair in zip(examples, together, strict=True)]
+        scored.append(SeedScores(seeds, predictions, task.score(examples, predictions)))
     return scored
 
 
-def combined_units(logits: Sequence[Array], rule: Rule, head: str) -> Array:
-    """``combined`` of one example; raises ``InputError`` where the models do not read the same units."""
+def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
+    """``combined`` of one example: (n_units, k) float32 from those of each model, (n_units, k).
+
+    Raises ``InputError`` where the models do not read the same units.
+    """
     if len({len(each) for each in logits}) > 1:
         raise InputError(
             "the models read a context in different numbers of windows, their logits have no mean",
@@ -111,7 +90,7 @@ def combined_units(logits: Sequence[Array], rule: Rule, head: str) -> Array:
     return logits[0] if is_alone else combined(logits, rule, head)
 
 
-def check_alike(models: Sequence[Trained]) -> None:
+def check_alike(models: Sequence[TaskFolder]) -> None:
     """Raise ``InputError`` where models are of different tasks or labels, and so can be no ensemble."""
     first = models[0]
     for other in models[1:]:
@@ -136,10 +115,10 @@ def _checked(run: KeptRun, seed: int, n_examples: int) -> list[Array]:
     logits = run.logits(seed)
     if len(logits) != n_examples:
         raise InputError(
-            f"{run.folder} was tested on {len(logits)} examples, here are {n_examples}", "test it on these"
+            f"{run.model.folder} was tested on {len(logits)} examples, here are {n_examples}", "test it on these"
         )
     return logits
 
 
-def _labels(model: Trained) -> str:
+def _labels(model: TaskFolder) -> str:
     return ", ".join(model.task.head_config().get("id2label", {}).values()) or "none"

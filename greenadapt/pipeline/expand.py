@@ -1,7 +1,5 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
-import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -23,9 +21,10 @@ from greenadapt.expand import NewRows, replacements, select, wordpiece_norm
 from greenadapt.export import ExportReport, export_tokenizers
 from greenadapt.model import PretrainedModel
 from greenadapt.new_entries import NewEntries, addable, new_entries, new_forms
+from greenadapt.pipeline.adapted import FACTS_FILE, copy_task
 from greenadapt.pipeline.align import vectors_of
-from greenadapt.pipeline.session import ALIGN, CORPUS, EXPAND, W2V, Session, model_input, model_of, require_same_model
-from greenadapt.report.card import Card, Made
+from greenadapt.pipeline.session import ALIGN, EXPAND, W2V, Session, model_input, model_of, require_same_model
+from greenadapt.report.card import Card, Made, options_of
 from greenadapt.store import (
     Job,
     Json,
@@ -39,10 +38,8 @@ from greenadapt.store import (
     write_json,
 )
 from greenadapt.surgery import copy_side_files, write_expanded
-from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER, TASK_FILE
+from greenadapt.training.layout import TASK_FILE
 from greenadapt.vectors import VECTORS, WordVectors
-
-FACTS_FILE = "greenadapt.json"
 
 
 def expand(
@@ -149,11 +146,7 @@ class Expansion:
             replaced = replacements(self.vectors.words, self.vocabulary.whole_words, self._mapped)
         write_expanded(self.checkpoint, self._new_rows().streamed(), work, dtype=self.config.dtype, replaced=replaced)
         copy_side_files(self.folder, work)
-        for name in (TASK_FILE, MEMORY_FILE):  # a fine-tuned model stays one
-            if (self.folder / name).is_file():
-                shutil.copyfile(self.folder / name, work / name)
-        if (self.folder / MEMORY_FOLDER).is_dir():
-            shutil.copytree(self.folder / MEMORY_FOLDER, work / MEMORY_FOLDER)
+        copy_task(self.folder, work)
         AddedWords.build(self.entries, self.vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
         return export_tokenizers(self.folder, work, self.entries, first_id, self.config.oov)
 
@@ -179,16 +172,10 @@ class Expansion:
         return [len(pieces) for pieces in self.vocabulary.pieces(words)]
 
 
-def read_facts(folder: Path) -> Json | None:
-    """What an adapted model's folder says of how it was made; ``None`` where it is none."""
-    facts = folder / FACTS_FILE
-    return dict(json.loads(facts.read_text("utf-8"))) if facts.is_file() else None
-
-
 def _reading_options(corpus: Manifest) -> list[str]:
     """The options of ``w2v`` by which the text was read otherwise than by default."""
     said = [part for name, values in corpus.facts.get("said", {}).items() for value in values for part in (name, value)]
-    return said + Made(CORPUS, corpus.config, CorpusConfig()).options()
+    return said + options_of(corpus.config, CorpusConfig())
 
 
 def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportReport) -> Card:

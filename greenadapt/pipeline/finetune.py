@@ -1,9 +1,8 @@
 """The finetune stage: a model and labelled files in, a task's model folder with its scores out."""
 
-import importlib.util
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +12,17 @@ from greenadapt import __version__
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.corpus.recipes import path_sha256
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
-from greenadapt.model import PretrainedModel, find_model
-from greenadapt.pipeline.expand import read_facts
-from greenadapt.pipeline.memory_choice import MemoryChoice
-from greenadapt.pipeline.session import EXPAND, FINETUNE, Session, adapted_input, model_facts
-from greenadapt.pipeline.together import run_together
-from greenadapt.processes import launched_processes
-from greenadapt.progress import Progress
-from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
+from greenadapt.model import PretrainedModel
+from greenadapt.pipeline.adapted import adapted_input, read_facts, starting_model
+from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
+from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_torch, source_input
+from greenadapt.pipeline.together import Build, run_together, start_machine
+from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.tasks.registry import make_task
-from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
+from greenadapt.training.layout import MEMORY_FILE, SCORES, SEEDS, TASK_FILE
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
@@ -53,12 +49,7 @@ class FinetuneRequest:
     memory_config: MemoryConfig = field(default_factory=MemoryConfig)
 
     def __post_init__(self) -> None:
-        if self.memory is None and self.memory_config != MemoryConfig():
-            raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
-        if self.run.cache_memory and self.memory is None:
-            raise UsageError("--cache-memory, but no memory", "name the general model with --memory")
-        if self.run.cache_memory and not self.memory_config.frozen:
-            raise UsageError("--cache-memory keeps what a frozen model gives", "leave out --unfreeze-memory")
+        check_memory(self.memory, self.memory_config, self.run)
         if not self.train:
             raise UsageError("nothing to train on", "give --train FILE")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -90,31 +81,19 @@ class _Start:
         return cls(model, None if request.memory is None else MemoryChoice.find(request.memory, model, config))
 
 
-def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
-    """``model`` itself, or the adapted one of ``corpus`` in the workspace; raises ``UsageError`` for neither."""
-    if corpus is not None:
-        name = session.corpus_name(corpus)
-        return str(session.find(name, session.model_name(name, model), EXPAND).path)
-    if model is None:
-        raise UsageError("no model", "give a folder with --model, or the corpus it was adapted to with --corpus")
-    return model
-
-
 def finetune(session: Session, request: FinetuneRequest) -> Result:
     """Train, score and write a model for each seed; does nothing where that is done, goes on where it was killed."""
     require_torch("fine-tuning")
     start = _Start.of(request)
     session = replace(session, out=session.out or default_out(request, start.model))
-    machine = _machine(session, request) if launched_processes()[1] > 1 else None
-
-    def build(work: Path, progress: Progress) -> Outcome:
-        return _build(replace(session, progress=progress), request, start, work, machine)
-
-    def run(build: Callable[[Path], Outcome]) -> Result:
-        with session.locked(None, start.model.name):
-            return _run(session, request, start, build)
-
-    return run_together(machine, session.place("", start.model.name, FINETUNE), session.progress, build, run)
+    settings = {**asdict(request.task), **asdict(request.training)}
+    return run_together(
+        session,
+        session.place("", start.model.name, FINETUNE),
+        partial(start_machine, session, request.training, request.run, settings),
+        partial(_build, request, start),
+        partial(_job, request, start),
+    )
 
 
 def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
@@ -129,7 +108,7 @@ def read_scores(result: Result) -> Json:
     return scores
 
 
-def _run(session: Session, request: FinetuneRequest, start: _Start, build: Any) -> Result:
+def _job(request: FinetuneRequest, start: _Start, build: Build) -> Job:
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
     inputs = {"model": adapted_input(start.model)}
@@ -141,8 +120,7 @@ def _run(session: Session, request: FinetuneRequest, start: _Start, build: Any) 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         return _card(request, start, config, work, outcome.counts, cost)
 
-    job = Job(FINETUNE, config, inputs, build, resumes=True, card=card)
-    return session.run(session.place("", start.model.name, FINETUNE), job)
+    return Job(FINETUNE, config, inputs, build, resumes=True, card=card)
 
 
 def _card(request: FinetuneRequest, start: _Start, config: Json, work: Path, counts: Json, cost: Json) -> str:
@@ -166,11 +144,11 @@ def _card(request: FinetuneRequest, start: _Start, config: Json, work: Path, cou
     ).text()
 
 
-def _build(session: Session, request: FinetuneRequest, start: _Start, work: Path, machine: "Machine | None") -> Outcome:
-    from greenadapt.training.seed_run import remove_state
+def _build(request: FinetuneRequest, start: _Start, session: Session, machine: "Machine", work: Path) -> Outcome:
+    from greenadapt.training.state import remove_state
 
-    setup = _setup(session, request, start, machine or _machine(session, request))
-    task, is_first = setup.task, setup.machine.is_first
+    setup = _setup(request, start, session, machine)
+    task, is_first = setup.task, machine.is_first
     finished: list[Json] = []
     for seed in request.seeds:
         folder = work / SEEDS / str(seed)
@@ -189,7 +167,7 @@ def _build(session: Session, request: FinetuneRequest, start: _Start, work: Path
             used["memory"] = start.memory.as_settings()
         write_json(work / TASK_FILE, {**task.settings(), **used})
         write_json(work / SCORES, scores)
-    setup.machine.end()
+    machine.end()
     facts = {"model": model_facts(start.model), "task": task.name, "scores": {**scores, "seeds": len(finished)}}
     return Outcome(counts, facts)
 
@@ -204,7 +182,7 @@ def _run_seed(setup: "Setup", seed: int, work: Path, finished: list[Json]) -> No
     setup.machine.wait()
 
 
-def _setup(session: Session, request: FinetuneRequest, start: _Start, machine: "Machine") -> "Setup":
+def _setup(request: FinetuneRequest, start: _Start, session: Session, machine: "Machine") -> "Setup":
     from greenadapt.training.seed_run import Examples, Setup
 
     checkpoint = Checkpoint.open(start.model.folder)
@@ -220,19 +198,21 @@ def _setup(session: Session, request: FinetuneRequest, start: _Start, machine: "
             raise InputError(f"--{name} has no examples", "give a file that has some")
     if not encoder.has_words:
         progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
+    if start.memory is None and (start.model.folder / MEMORY_FILE).is_file():
+        progress.warn(f"{start.model.source} was trained with a memory, and has none without --memory")
     examples = Examples(train, dev, test)
     return Setup(
-        task,
-        checkpoint,
-        encoder,
-        examples,
-        request.training,
-        request.run,
-        machine,
-        progress,
-        request.save_logits,
-        None if start.memory is None else start.memory.open(),
-        session.workspace.memory_cache(),
+        task=task,
+        checkpoint=checkpoint,
+        encoder=encoder,
+        examples=examples,
+        train=request.training,
+        run=request.run,
+        machine=machine,
+        progress=progress,
+        save_logits=request.save_logits,
+        general=None if start.memory is None else start.memory.open(),
+        states=session.workspace.memory_cache() if request.run.cache_memory else None,
     )
 
 
@@ -254,37 +234,3 @@ def _over_seeds(each: list[Json]) -> Json:
         "mean": {name: float(np.mean(numbers)) for name, numbers in values.items()},
         "std": {name: float(np.std(numbers, ddof=1)) for name, numbers in values.items() if len(numbers) > 1},
     }
-
-
-def _machine(session: Session, request: FinetuneRequest) -> "Machine":
-    from greenadapt.training.machine import Machine
-
-    out = session.out or Path()
-    settings = {**asdict(request.task), **asdict(request.training)}
-    folder = out.with_name(f"{out.name}-logs")
-    return Machine.start(request.training.precision, request.run.report_to, folder, settings)
-
-
-def source_input(source: str) -> Json:
-    """A file, folder or data set as an input in a manifest: its content, but of a data set its id."""
-    path = Path(source).expanduser()
-    if path.exists():
-        return {"sha256": path_sha256(path), "path": str(path.absolute())}
-    return {"sha256": hash_json(source), "source": source}
-
-
-def require_torch(what: str) -> None:
-    """Raise ``MissingError`` where the packages that training and its models need are not installed."""
-    needed = ("torch", "transformers", "accelerate", "sklearn")
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingError(f"{what} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[train]"')
-
-
-def starting_model(model: str) -> PretrainedModel:
-    """The model, by a name that says what it was adapted to, and by the path that the user gave; see ``find_model``."""
-    found = find_model(model)
-    made = read_facts(found.folder)
-    if made is None:
-        return found
-    return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=str(Path(model).absolute()))

@@ -10,13 +10,12 @@ from greenadapt.errors import UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.interpolate import Interpolation, n_base_rows
 from greenadapt.model import find_model
-from greenadapt.pipeline.expand import FACTS_FILE
-from greenadapt.pipeline.finetune import starting_model
-from greenadapt.pipeline.session import INTERPOLATE, Session, adapted_input, model_facts
+from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, copy_task, starting_model
+from greenadapt.pipeline.session import INTERPOLATE, Session, model_facts
 from greenadapt.report.interpolation_card import InterpolationCard
+from greenadapt.report.markdown import short
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.surgery import copy_side_files, write_weights
-from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER, TASK_FILE
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def interpolate(session: Session, request: InterpolateRequest) -> Result:
         return _write(mixed, work, {"model": model_facts(domain), "general": model_facts(general)})
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
-        return InterpolationCard(_shown(request.model), _shown(request.general), request.weight, __version__).text()
+        return InterpolationCard(short(request.model), short(request.general), request.weight, __version__).text()
 
     job = Job(INTERPOLATE, {"weight": request.weight}, inputs, build, card=card)
     with session.locked(None, domain.name):
@@ -65,16 +64,9 @@ def _write(mixed: Interpolation, work: Path, facts: Json) -> Outcome:
     write_json(work / "config.json", config)
     copy_tokenizers(domain.folder, work)
     copy_side_files(domain.folder, work)
-    for name in (FACTS_FILE, TASK_FILE, MEMORY_FILE):  # an adapted model, and a fine-tuned one, stays one
-        if (domain.folder / name).is_file():
-            shutil.copyfile(domain.folder / name, work / name)
-    if (domain.folder / MEMORY_FOLDER).is_dir():
-        shutil.copytree(domain.folder / MEMORY_FOLDER, work / MEMORY_FOLDER)
+    copy_task(domain.folder, work)
+    if (domain.folder / FACTS_FILE).is_file():
+        shutil.copyfile(domain.folder / FACTS_FILE, work / FACTS_FILE)
     n_rows, n_mixed = n_base_rows(domain), len(mixed.pairs)
     counts = {"weights": n_mixed, "kept": len(tensors) - n_mixed, "base_rows": n_rows, "rows": domain.n_rows - n_rows}
     return Outcome(counts, facts)
-
-
-def _shown(model: str) -> str:
-    """A path says something about its owner and nothing to other readers of the card."""
-    return Path(model).name if Path(model).is_dir() else model

@@ -1,23 +1,35 @@
 """Which general model is the memory of a domain model, and where it is found again."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import MemoryConfig
+from greenadapt.config import MemoryConfig, RunConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.model import PretrainedModel, find_model
-from greenadapt.pipeline.expand import read_facts
+from greenadapt.models.plan import MemoryPlan
+from greenadapt.pipeline.adapted import read_facts
 from greenadapt.pipeline.session import model_input
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.store import Json
-from greenadapt.training.layout import MEMORY_FOLDER
+from greenadapt.training.layout import MEMORY_FOLDER, TASK_FILE
 
 if TYPE_CHECKING:
     from greenadapt.training.general_model import GeneralModel
 
 ITS_BASE = "base"
 """As ``--memory``: the model that the domain model was adapted from."""
+
+
+def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> None:
+    """Raise ``UsageError`` where settings of a memory do not go together, or with that there is none."""
+    if memory is None and config != MemoryConfig():
+        raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
+    if run.cache_memory and memory is None:
+        raise UsageError("--cache-memory, but no memory", "name the general model with --memory")
+    if run.cache_memory and not config.frozen:
+        raise UsageError("--cache-memory keeps what a frozen model gives", "leave out --unfreeze-memory")
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,10 @@ class MemoryChoice:
 
     @classmethod
     def find(cls, memory: str, domain: PretrainedModel, config: MemoryConfig) -> "MemoryChoice":
-        """The model ``memory``, or ``base``; raises ``UsageError`` where ``domain`` was adapted from none."""
+        """The model ``memory``, or ``base``.
+
+        Raises ``UsageError`` where ``domain`` was adapted from none, or its layers and width do not go with ``config``.
+        """
         if memory == ITS_BASE:
             made = read_facts(domain.folder)
             if made is None:
@@ -40,7 +55,37 @@ class MemoryChoice:
                 )
             memory = made["model"]["source"]
         found = find_model(memory)
+        _check_fit(domain, found, config)
         return cls(found, config, model_input(found)["sha256"])
+
+    @classmethod
+    def of_task(cls, folder: TaskFolder, given: str | None) -> "MemoryChoice | None":
+        """The memory that a fine-tuned model was trained with, ``None`` where it has none.
+
+        A general model that was trained, too, lies in the folder; another one is looked for where it was then, or where
+        it is ``given`` to be. Raises ``MissingError`` where it is not there, ``InputError`` where it is another one.
+        """
+        described = _Described.of(folder)
+        if described is None:
+            return None
+        if not described.config.frozen:
+            own = folder.weights / MEMORY_FOLDER
+            return cls(PretrainedModel(described.name, own, str(own)), described.config, "")
+        try:
+            found = find_model(given or described.source)
+        except (MissingError, InputError) as error:
+            raise MissingError(
+                f"{folder.folder} needs the general model {described.name} as its memory ({error})",
+                "name the folder where that is with --memory",
+            ) from None
+        sha256 = model_input(found)["sha256"]
+        if sha256 != described.sha256:
+            raise InputError(
+                f"{found.source} is not the general model that {folder.folder} was trained with: its SHA-256 is "
+                f"{sha256[:12]}…, need {described.sha256[:12]}…",
+                f"name the folder of {described.name} as it was with --memory",
+            )
+        return cls(found, described.config, sha256)
 
     def as_input(self) -> Json:
         """How a manifest names the general model."""
@@ -52,43 +97,48 @@ class MemoryChoice:
         return {**asdict(self.config), "general": general}
 
     def open(self) -> "GeneralModel":
-        """The general model."""
+        """The general model; raises ``InputError`` where it is of a kind that greenadapt does not know."""
         from greenadapt.training.general_model import GeneralModel
 
         return GeneralModel(Checkpoint.open(self.found.folder), self.config, self.sha256)
 
 
-def find_again(folder: TaskFolder, given: str | None) -> MemoryChoice | None:
-    """The memory that a fine-tuned model was trained with, ``None`` where it has none.
+def check_given(folders: Iterable[TaskFolder], given: str | None) -> None:
+    """Raise ``UsageError`` where a general model is given and none of the models needs one."""
+    described = [_Described.of(folder) for folder in folders]
+    if given is not None and not any(one is not None and one.config.frozen for one in described):
+        raise UsageError(f"--memory {given}, but no model here needs a general model beside it", "leave it out")
 
-    It is looked for where it was then, or where it is ``given`` to be. Raises ``MissingError`` where it is not there,
-    ``InputError`` where it is another one, ``UsageError`` where it is given to a model that needs none.
-    """
-    described: Any = folder.settings.get("memory")
-    if described is None:
-        if given is not None:
-            raise UsageError(f"--memory {given}, but {folder.folder} was trained without memory", "leave it out")
-        return None
-    general = described["general"]
-    settings = {name: value for name, value in described.items() if name != "general"}
-    config = MemoryConfig(**{**settings, "layers": tuple(settings["layers"])})
-    if not config.frozen:
-        if given is not None:
-            raise UsageError(f"--memory {given}, but {folder.folder} holds its own general model", "leave it out")
-        own = folder.weights / MEMORY_FOLDER
-        return MemoryChoice(PretrainedModel(general["name"], own, str(own)), config, "")
-    try:
-        found = find_model(given or general["source"])
-    except (MissingError, InputError) as error:
-        raise MissingError(
-            f"{folder.folder} needs the general model {general['name']} as its memory ({error})",
-            "name the folder where that is with --memory",
-        ) from None
-    sha256 = model_input(found)["sha256"]
-    if sha256 != general["sha256"]:
-        raise InputError(
-            f"{found.source} is not the general model that {folder.folder} was trained with: its SHA-256 is "
-            f"{sha256[:12]}…, need {general['sha256'][:12]}…",
-            f"name the folder of {general['name']} as it was with --memory",
-        )
-    return MemoryChoice(found, config, sha256)
+
+@dataclass(frozen=True)
+class _Described:
+    """What ``task.json`` says of a model's memory."""
+
+    config: MemoryConfig
+    name: str
+    source: str
+    sha256: str
+
+    @classmethod
+    def of(cls, folder: TaskFolder) -> "_Described | None":
+        described: Any = folder.settings.get("memory")
+        if described is None:
+            return None
+        try:
+            general = {name: described["general"][name] for name in ("name", "source", "sha256")}
+            if not all(isinstance(value, str) for value in general.values()):
+                raise TypeError("the general model's name, source and sha256 must be text")
+            settings = {name: value for name, value in described.items() if name != "general"}
+            return cls(MemoryConfig(**{**settings, "layers": tuple(settings["layers"])}), **general)
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+            raise InputError(
+                f"{folder.folder / TASK_FILE} is broken: its memory ({error!r})", "train the model again"
+            ) from None
+
+
+def _check_fit(domain: PretrainedModel, general: PretrainedModel, config: MemoryConfig) -> None:
+    """Raise ``UsageError`` for layers that are not there, before anything is read or trained."""
+    settings = (Checkpoint.open(model.folder).config for model in (domain, general))
+    n_domain, n_general = (one.get("num_hidden_layers") for one in settings)
+    if n_domain and n_general:  # other architectures are refused with their reason
+        MemoryPlan.of(config, n_domain, n_general)

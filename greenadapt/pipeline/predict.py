@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any
 
+from greenadapt.config import EnsembleRule
 from greenadapt.corpus.reading import STDIN
-from greenadapt.ensemble import Rule
 from greenadapt.errors import UsageError
 from greenadapt.pipeline.ensemble import check_alike, combined_units
-from greenadapt.pipeline.finetune import require_torch
+from greenadapt.pipeline.memory_choice import check_given
+from greenadapt.pipeline.session import require_torch
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.progress import Progress
@@ -29,7 +30,7 @@ class PredictRequest:
     """See ``read_entries``, also for ``format``."""
     format: EntryFormat | None = None
     reading: ReadingOptions = field(default_factory=ReadingOptions)
-    ensemble: Rule | None = None
+    ensemble: EnsembleRule | None = None
     """What is averaged of several models; ``None`` is ``logits``."""
 
     def __post_init__(self) -> None:
@@ -70,6 +71,7 @@ class Predictor:
         self._request = request
         self._folders = [TaskFolder.open(model, request.reading.seed) for model in request.models]
         check_alike(self._folders)
+        check_given(self._folders, request.reading.memory)
         self.task: Task[Any] = self._folders[0].task
 
     def predict(self, progress: Progress) -> Iterator[list[Prediction]]:

@@ -1,16 +1,16 @@
 """The pretrain stage: a model and running text in, the model trained further as a masked language model out."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenadapt import __version__
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import PRETRAIN as PRETRAIN_TRAINING
-from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TrainConfig
 from greenadapt.corpus.readers import Reading, open_corpus
 from greenadapt.corpus.reading import Document
 from greenadapt.corpus.recipes import find_recipe
@@ -18,12 +18,10 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
-from greenadapt.pipeline.expand import FACTS_FILE, read_facts
-from greenadapt.pipeline.finetune import require_torch, starting_model
-from greenadapt.pipeline.memory_choice import MemoryChoice
-from greenadapt.pipeline.session import PRETRAIN, Session, adapted_input, model_facts
-from greenadapt.pipeline.together import run_together
-from greenadapt.processes import launched_processes
+from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, read_facts, starting_model
+from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
+from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, require_torch
+from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
 from greenadapt.surgery import copy_side_files
@@ -51,7 +49,7 @@ class PretrainRequest:
     fields: tuple[str, ...] = ()
     """Fields or columns that hold text."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
-    training: TrainConfig = PRETRAIN_TRAINING
+    training: TrainConfig = GMAP_PRETRAINING
     run: RunConfig = field(default_factory=RunConfig)
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
@@ -60,8 +58,9 @@ class PretrainRequest:
     def __post_init__(self) -> None:
         if not self.texts:
             raise UsageError("nothing to train on", "give --text FILE")
-        if self.memory is None and self.memory_config != MemoryConfig():
-            raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
+        check_memory(self.memory, self.memory_config, self.run)
+        if self.run.cache_memory:
+            raise UsageError("--cache-memory, but other pieces are masked in every epoch", "leave it out")
         if self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
@@ -79,7 +78,7 @@ class _Start:
     model: PretrainedModel
     memory: MemoryChoice | None
     texts: tuple[Reading, ...]
-    general: tuple[Reading, ...]
+    general_text: Reading | None
 
     @classmethod
     def of(cls, session: Session, request: PretrainRequest) -> "_Start":
@@ -94,10 +93,10 @@ class _Start:
         memory = None
         if request.memory is not None:
             memory = MemoryChoice.find(request.memory, model, request.memory_config)
-        said: Json = {"format": request.format, "fields": request.fields}
-        texts = tuple(_open(session, text, said) for text in request.texts)
-        general = tuple(_open(session, text, {"fields": request.fields}) for text in _given(request.general_text))
-        return cls(model, memory, texts, general)
+        said: Json = {"fields": request.fields}
+        texts = tuple(_open(session, text, {**said, "format": request.format}) for text in request.texts)
+        given = request.general_text
+        return cls(model, memory, texts, None if given is None else _open(session, given, said))
 
     def inputs(self) -> dict[str, Json]:
         """What a manifest says of all that is read."""
@@ -105,7 +104,8 @@ class _Start:
         if self.memory is not None:
             inputs["memory"] = self.memory.as_input()
         named = {f"text {number + 1}": reading for number, reading in enumerate(self.texts)}
-        named |= dict(zip(["general text"], self.general, strict=False))
+        if self.general_text is not None:
+            named["general text"] = self.general_text
         for name, reading in named.items():
             sources = reading.fingerprint()
             inputs[name] = {"sha256": hash_json([reading.recipe.fields, sources]), "sources": sources}
@@ -117,17 +117,14 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     require_torch("pre-training")
     start = _Start.of(session, request)
     session = replace(session, out=session.out or Path("runs") / f"pretrain-{start.model.name}")
-    place = session.place("", start.model.name, PRETRAIN)
-    machine = _machine(session, request) if launched_processes()[1] > 1 else None
-
-    def build(work: Path, progress: Progress) -> Outcome:
-        return _build(replace(session, progress=progress), request, start, work, machine)
-
-    def run(build: Callable[[Path], Outcome]) -> Result:
-        with session.locked(None, start.model.name):
-            return session.run(place, _job(request, start, build))
-
-    return run_together(machine, place, session.progress, build, run)
+    settings = {**asdict(request.config), **asdict(request.training)}
+    return run_together(
+        session,
+        session.place("", start.model.name, PRETRAIN),
+        partial(start_machine, session, request.training, request.run, settings),
+        partial(_build, request, start),
+        partial(_job, request, start),
+    )
 
 
 def read_losses(result: Result) -> Json:
@@ -135,7 +132,7 @@ def read_losses(result: Result) -> Json:
     return _read_scores(result.folder)
 
 
-def _job(request: PretrainRequest, start: _Start, build: Callable[[Path], Outcome]) -> Job:
+def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
     training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
     config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
     if start.memory is not None:
@@ -163,19 +160,25 @@ def _job(request: PretrainRequest, start: _Start, build: Callable[[Path], Outcom
     return Job(PRETRAIN, config, start.inputs(), build, resumes=True, card=card)
 
 
-def _build(session: Session, request: PretrainRequest, start: _Start, work: Path, machine: "Machine | None") -> Outcome:
+def _build(request: PretrainRequest, start: _Start, session: Session, machine: "Machine", work: Path) -> Outcome:
     from greenadapt.training.pretrain_run import Pretraining, PretrainRun
-    from greenadapt.training.seed_run import remove_state
+    from greenadapt.training.state import remove_state
 
-    machine, progress = machine or _machine(session, request), session.progress
+    progress = session.progress
     checkpoint = Checkpoint.open(start.model.folder)
     encoder = _encoder(checkpoint, request.config.max_length)
     if not encoder.has_words:
         progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
-    texts = _packed(start, request.config, encoder, work, _Hands(machine, progress))
-    general = None if start.memory is None else start.memory.open()
     setup = Pretraining(
-        checkpoint, encoder, texts, request.config, request.training, request.run, machine, progress, general
+        checkpoint=checkpoint,
+        encoder=encoder,
+        texts=_packed(start, request.config, encoder, work, machine, progress),
+        config=request.config,
+        train=request.training,
+        run=request.run,
+        machine=machine,
+        progress=progress,
+        general=None if start.memory is None else start.memory.open(),
     )
     run = PretrainRun(setup, work)
     _tell(run, start, request.config, progress)
@@ -229,42 +232,42 @@ def _encoder(checkpoint: Checkpoint, max_length: int | None) -> Encoder:
     return replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
 
 
-@dataclass(frozen=True)
-class _Hands:
-    """The process that works, and whom it tells."""
-
-    machine: "Machine"
-    progress: Progress
-
-
-def _packed(start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, hands: _Hands) -> "Texts":
+def _packed(
+    start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
+) -> "Texts":
     """The inputs of all texts, which the first process tokenizes where an earlier attempt has not done it."""
     from greenadapt.training.packed_text import PackedText, pack
     from greenadapt.training.pretrain_run import Texts
 
-    folder = work / ".text"
-    names = ("train", "heldout") if config.heldout else ("train",)
-    domain, general = [folder / name for name in names], [folder / "general" for _ in start.general]
-    if hands.machine.is_first:
+    folder, general = work / ".text", start.general_text
+    domain = [folder / name for name in (("train", "heldout") if config.heldout else ("train",))]
+    folders = [*domain, *([] if general is None else [folder / "general"])]
+    if machine.is_first:
         if any(PackedText.open(each) is None for each in domain):
-            pack(_documents(start.texts, "text", hands.progress), encoder, domain, config.heldout)
-        if any(PackedText.open(each) is None for each in general):
-            pack(_documents(start.general, "general text", hands.progress), encoder, general)
-    hands.machine.wait()
-    found: dict[str, Any] = {each.name: PackedText.open(each) for each in (*domain, *general)}
+            pack(_documents(start.texts, "text", progress), encoder, domain, config.heldout)
+        if general is not None and PackedText.open(folder / "general") is None:
+            pack(_documents([general], "general text", progress), encoder, [folder / "general"])
+    machine.wait()
+    found: dict[str, Any] = {each.name: PackedText.open(each) for each in folders}
     for name, text in found.items():
         if left_out := text.counts["left_out"]:
-            hands.progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
+            progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
         if not len(text):
-            what = "train on" if name == "train" else "measure on"
-            raise InputError(
-                f"--heldout {config.heldout} leaves no text to {what}",
-                "give more documents (of plain text, a line is one), or --heldout 0 to train on all",
-            )
+            raise _no_text(name, config.heldout)
     return Texts(found["train"], found.get("heldout"), found.get("general"))
 
 
-def _documents(readings: tuple[Reading, ...], label: str, progress: Progress) -> Iterator[Document]:
+def _no_text(name: str, heldout: float) -> InputError:
+    if name == "general" or not heldout:
+        option = "--general-text" if name == "general" else "--text"
+        return InputError(f"{option} has no text", "give a file that has some")
+    return InputError(
+        f"--heldout {heldout} leaves no text to {'train' if name == 'train' else 'measure'} on",
+        "give more documents (of plain text, a line is one), or --heldout 0 to train on all",
+    )
+
+
+def _documents(readings: Sequence[Reading], label: str, progress: Progress) -> Iterator[Document]:
     with progress.bar(label, None, "documents") as bar:
         for reading in readings:
             for document in reading.documents():
@@ -277,15 +280,3 @@ def _documents(readings: tuple[Reading, ...], label: str, progress: Progress) ->
 def _open(session: Session, text: str, said: Json) -> Reading:
     recipe = find_recipe(text, {name: value for name, value in said.items() if value})
     return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)
-
-
-def _given(text: str | None) -> list[str]:
-    return [] if text is None else [text]
-
-
-def _machine(session: Session, request: PretrainRequest) -> "Machine":
-    from greenadapt.training.machine import Machine
-
-    out = session.out or Path()
-    settings = {**asdict(request.config), **asdict(request.training)}
-    return Machine.start(request.training.precision, request.run.report_to, out.with_name(f"{out.name}-logs"), settings)

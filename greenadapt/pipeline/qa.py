@@ -11,11 +11,12 @@ from greenadapt.config import Pool, QaConfig
 from greenadapt.corpus.reading import input_name, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.model import PretrainedModel, find_model
-from greenadapt.pipeline.finetune import require_torch, source_input
+from greenadapt.pipeline.adapted import adapted_input
 from greenadapt.pipeline.inquiry import InquirySources, read_inquiry
 from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
+from greenadapt.pipeline.memory_choice import check_given
 from greenadapt.pipeline.qa_scores import BASE_MODEL, OURS, compare_rows, score_rows
-from greenadapt.pipeline.session import QA, Session, adapted_input, model_facts
+from greenadapt.pipeline.session import QA, Session, model_facts, require_torch, source_input
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.progress import Progress
@@ -62,6 +63,7 @@ class Answering:
         self._progress = progress
         given = {OURS: request.model, BASE_MODEL: request.compare}
         self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
+        check_given([model.folder for model in self._models.values()], request.reading.memory)
         self.inquiry = read_inquiry(request.sources, progress)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
@@ -181,6 +183,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     _refuse_within(session, request.sources)
     answering = Answering(request, session.progress)
     config: Json = {**asdict(request.config), **asdict(request.reading)}
+    del config["memory"]  # where the general model lies; which one it is says the model
     del config["max_tokens"]
     sources = request.sources
     # The rows name documents and questions by paths as they were given.

@@ -1,20 +1,19 @@
 """What the stages of one command share, and how they find each other's results by name."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.corpus.recipes import corpus_name
-from greenadapt.errors import InputError, UsageError
+from greenadapt.corpus.recipes import corpus_name, path_sha256
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model, model_name
 from greenadapt.progress import Progress
 from greenadapt.publish import beside
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
-from greenadapt.training.layout import MEMORY_FILE, TASK_FILE
 from greenadapt.workspace import Workspace
 
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
@@ -47,7 +46,7 @@ class Session:
         return open_result(self.workspace.find_place(corpus, model, stage, self.variant).path, stage)
 
     @contextmanager
-    def locked(self, corpus: str | None, model: str) -> Iterator[None]:
+    def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
         """Be the one writer of all that this command may write; ``corpus=None`` leaves the workspace out."""
         with ExitStack() as locks:
             if corpus is not None:
@@ -89,13 +88,20 @@ def model_input(model: PretrainedModel) -> Json:
     return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
 
 
-def adapted_input(model: PretrainedModel) -> Json:
-    """The same for a model that may have added words and a task."""
-    entry = model_input(model)
-    files = [path for name in (WORDS_FILE, TASK_FILE, MEMORY_FILE) if (path := model.folder / name).is_file()]
-    if files:
-        entry["sha256"] = hash_json([entry["sha256"], *map(hash_file, files)])
-    return entry
+def source_input(source: str) -> Json:
+    """A file, folder or data set as an input in a manifest: its content, but of a data set its id."""
+    path = Path(source).expanduser()
+    if path.exists():
+        return {"sha256": path_sha256(path), "path": str(path.absolute())}
+    return {"sha256": hash_json(source), "source": source}
+
+
+def require_torch(what: str) -> None:
+    """Raise ``MissingError`` where the packages that training and its models need are not installed."""
+    needed = ("torch", "transformers", "accelerate", "sklearn")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{what} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[train]"')
 
 
 def require_same_model(aligned: Result, model: Json) -> None:

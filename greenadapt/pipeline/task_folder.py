@@ -32,6 +32,11 @@ class TaskFolder:
         folder = find_model(model).folder
         if (folder / MANIFEST).is_file():
             read_manifest(folder)  # refuses another format version
+        return cls.without_model(folder, seed)
+
+    @classmethod
+    def without_model(cls, folder: Path, seed: int | None = None) -> "TaskFolder":
+        """The same for a folder of which only what describes the model need be left."""
         settings = _read_object(folder / TASK_FILE)
         try:
             task = load_task(settings)
@@ -64,10 +69,21 @@ def _weights(folder: Path, seed: int | None) -> Path:
         return folder
     if not (folder / SCORES).is_file():
         raise MissingError(f"{folder} has one model, no seed {seed}", "leave out --seed")
-    seeds = [entry["seed"] for entry in _read_object(folder / SCORES).get("seeds", [])]
+    seeds = read_seeds(folder)
     if seed not in seeds:
         raise MissingError(f"{folder} has no seed {seed}", f"it has {', '.join(map(str, seeds))}")
     return folder if seed == seeds[0] else folder / SEEDS / str(seed)
+
+
+def read_seeds(folder: Path) -> tuple[int, ...]:
+    """The seeds under which a model was fine-tuned, in that order.
+
+    Raises ``MissingError`` or ``InputError`` where the folder does not say so.
+    """
+    try:
+        return tuple(int(entry["seed"]) for entry in _read_object(folder / SCORES)["seeds"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder / SCORES} is broken ({error!r})", "train the model again") from None
 
 
 def _read_object(path: Path) -> Json:

@@ -9,7 +9,7 @@ from greenadapt.arrays import Array
 from greenadapt.config import Pool, Precision, RunConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.features import Encoder
-from greenadapt.pipeline.memory_choice import find_again
+from greenadapt.pipeline.memory_choice import MemoryChoice
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.processes import launched_processes
 from greenadapt.tasks import Task
@@ -54,13 +54,14 @@ class OpenedModel:
     @classmethod
     def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
         """Load the model, with its memory where it has one; raises ``InputError`` where its head is not the task's, and
-        what ``find_again`` raises.
+        what ``MemoryChoice.of_task`` raises.
         """
         from greenadapt.training.inference import Inference
         from greenadapt.training.machine import Machine
-        from greenadapt.training.models import open_task_model, read_memory
+        from greenadapt.training.memory_files import read_memory
+        from greenadapt.training.models import open_task_model
 
-        memory = find_again(folder, options.memory)
+        memory = MemoryChoice.of_task(folder, options.memory)
         machine = Machine.start(options.precision, ())
         opened = open_task_model(folder.weights)
         if opened.head != folder.task.head:

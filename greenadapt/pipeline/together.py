@@ -1,12 +1,16 @@
 """A stage that one process runs, or several that a launcher started together."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import InputError
-from greenadapt.progress import Progress, Silent
-from greenadapt.store import Outcome, Place, Result
+from greenadapt.pipeline.session import Session
+from greenadapt.processes import launched_processes
+from greenadapt.progress import Silent
+from greenadapt.store import Job, Json, Outcome, Place, Result
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
@@ -14,25 +18,39 @@ if TYPE_CHECKING:
 Build = Callable[[Path], Outcome]
 
 
-def run_together(
-    machine: "Machine | None",
-    place: Place,
-    progress: Progress,
-    build: Callable[[Path, Progress], Outcome],
-    run: Callable[[Build], Result],
-) -> Result:
-    """Run a stage into ``place``: the first process keeps the books, all of them build.
+def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
+    """What a stage trains on; its trackers write beside the session's folder, and are told the ``settings``."""
+    from greenadapt.training.machine import Machine
 
-    ``run`` is given the function that builds into a work folder, and is called by the first process alone; ``build`` is
-    that function, silent in the others. ``machine`` is ``None`` where there is one process. Raises ``InputError`` in
-    the others where the first one failed.
+    out = session.out or Path()
+    return Machine.start(training.precision, run.report_to, out.with_name(f"{out.name}-logs"), settings)
+
+
+def run_together(
+    session: Session,
+    place: Place,
+    start: Callable[[], "Machine"],
+    build: Callable[[Session, "Machine", Path], Outcome],
+    job: Callable[[Build], Job],
+) -> Result:
+    """Run a stage into ``place``: the first process keeps the books, all of them build, the others in silence.
+
+    ``start`` gives the machine, which one process alone needs only where it builds. ``build`` writes into a work
+    folder; ``job`` is given it as it is called in the first process. Raises ``InputError`` in the others where the
+    first one failed.
     """
-    if machine is None:
-        return run(lambda work: build(work, progress))
+
+    def run(build: Build) -> Result:
+        with session.locked():
+            return session.run(place, job(build))
+
+    if launched_processes()[1] == 1:
+        return run(lambda work: build(session, start(), work))
+    machine = start()
     if not machine.is_first:
         work = machine.shared(None)
         if work is not None:
-            build(Path(work), Silent())
+            build(replace(session, progress=Silent()), machine, Path(work))
             machine.wait()
         result = place.current()
         if result is None:
@@ -43,7 +61,7 @@ def run_together(
     def tell(work: Path) -> Outcome:
         nonlocal told
         told = machine.shared(str(work)) is not None
-        return build(work, progress)
+        return build(session, machine, work)
 
     try:
         result = run(tell)

@@ -136,21 +136,22 @@ class Made:
 
     def command(self, inputs: Sequence[str]) -> str:
         """The command line that gives this configuration to ``inputs``."""
-        return shlex.join(["greenadapt", self.stage, *inputs, *self.options()])
+        return shlex.join(["greenadapt", self.stage, *inputs, *options_of(self.config, self.default)])
 
-    def options(self) -> list[str]:
-        """Every setting that is not the default, as options."""
-        defaults = plain(asdict(self.default))
-        changed = {name: self.config[name] for name in defaults if self.config[name] != defaults[name]}
-        workers = changed.pop("workers", "several")
-        options = [part for name, value in changed.items() for part in _option(name, value)]
-        return options + (["--workers", "1"] if workers == "one" else [])
+
+def options_of(config: Json, default: Any) -> list[str]:
+    """Every setting of ``config`` that is not that of ``default``, a dataclass, as options."""
+    defaults = plain(asdict(default))
+    changed = {name: config[name] for name in defaults if config[name] != defaults[name]}
+    workers = changed.pop("workers", "several")
+    options = [part for name, value in changed.items() for part in _option(name, value)]
+    return options + (["--workers", "1"] if workers == "one" else [])
 
 
 def memory_options(memory: Json) -> list[str]:
     """The options that give the fields of a ``MemoryConfig``, of those that are not the default."""
     layers = ",".join(map(str, memory["layers"]))
-    options = Made("", {**memory, "layers": layers or []}, MemoryConfig()).options()
+    options = options_of({**memory, "layers": layers or []}, MemoryConfig())
     return [_OF_MEMORY.get(option, option) for option in options]
 
 

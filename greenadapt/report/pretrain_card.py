@@ -2,13 +2,12 @@
 
 import shlex
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from greenadapt.config import PRETRAIN, PretrainConfig
-from greenadapt.report.card import Made, memory_options
+from greenadapt.config import GMAP_PRETRAINING, PretrainConfig
+from greenadapt.report.card import memory_options, options_of
 from greenadapt.report.loss_tables import loss_tables
-from greenadapt.report.score_tables import Table
+from greenadapt.report.markdown import section, short, spent
 from greenadapt.store import plain
 
 Json = dict[str, Any]
@@ -46,19 +45,8 @@ greenadapt finetune --model FOLDER --task ner --train train.tsv --test test.tsv
 {command}
 ```
 
-greenadapt {version}{cost}; `history.jsonl` has a line an epoch.
+greenadapt {version}; {cost}; `history.jsonl` has a line an epoch.
 """
-_TEXT_ONLY = (
-    "mix",
-    "epochs",
-    "max_steps",
-    "learning_rate",
-    "warmup",
-    "batch_size",
-    "weight_decay",
-    "clip",
-    "precision",
-)
 
 
 @dataclass(frozen=True)
@@ -91,7 +79,7 @@ class PretrainCard:
         return _CARD.format(
             model=self.model,
             base=self.base,
-            texts=", ".join(f"*{_short(text)}*" for text in self.texts),
+            texts=", ".join(f"*{short(text)}*" for text in self.texts),
             share=self.config["mask_share"],
             unit="pieces, whole words" if self.config["whole_words"] else "pieces",
             trained="only the rows of added words" if self.config["only_new_rows"] else "all weights",
@@ -100,11 +88,11 @@ class PretrainCard:
             tokenizations=self._tokenizations(),
             head=self._head(),
             memory=self._memory(),
-            losses="".join(_markdown(table) for table in loss_tables(self.scores)),
+            losses="".join(section(table, n_left=2) for table in loss_tables(self.scores)),
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
             command=self._command(),
             version=self.version,
-            cost=self._cost(),
+            cost=spent(self.cost),
         )
 
     def _tokenizations(self) -> str:
@@ -137,29 +125,13 @@ class PretrainCard:
     def _command(self) -> str:
         """The command line that gives this configuration, with the files' names alone."""
         config = plain(self.config)
-        options = ["--model", _short(self.given)]
-        options += [part for text in self.texts for part in ("--text", _short(text))]
+        options = ["--model", short(self.given)]
+        options += [part for text in self.texts for part in ("--text", short(text))]
         options += ["--format", config["format"]] if config["format"] else []
         options += [part for field in config["fields"] for part in ("--field", field)]
-        options += ["--general-text", _short(self.general_text)] if self.general_text is not None else []
+        options += ["--general-text", short(self.general_text)] if self.general_text is not None else []
         if self.memory is not None:
-            options += ["--memory", _short(self.memory["source"]), *memory_options(config["memory"])]
-        training = {**asdict(PRETRAIN), **{name: config[name] for name in _TEXT_ONLY}}
-        options += [*Made("", config, PretrainConfig()).options(), *Made("", training, PRETRAIN).options()]
+            options += ["--memory", short(self.memory["source"]), *memory_options(config["memory"])]
+        options += options_of(config, PretrainConfig())
+        options += options_of(asdict(GMAP_PRETRAINING) | config, GMAP_PRETRAINING)  # no settings of a task
         return shlex.join(["greenadapt", "pretrain", *options])
-
-    def _cost(self) -> str:
-        seconds, watt_hours = self.cost["seconds"], 1000 * self.cost["energy_kwh"]
-        return f"; {seconds:,.0f} seconds, {watt_hours:.3g} Wh ({self.cost['energy_source']})"
-
-
-def _short(source: str) -> str:
-    """A file by its name alone, a named corpus or a model of the hub as it is."""
-    return Path(source).name if "://" in source or Path(source).expanduser().exists() else source
-
-
-def _markdown(table: Table) -> str:
-    """A heading and a table."""
-    lines = [table.columns, ["---", "---", *["---:"] * (len(table.columns) - 2)], *table.rows]
-    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"\n## {table.title[:1].upper()}{table.title[1:]}\n\n{drawn}\n"

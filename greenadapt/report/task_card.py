@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from greenadapt.config import TaskConfig, TrainConfig
-from greenadapt.report.card import Made, memory_options
+from greenadapt.report.card import memory_options, options_of
+from greenadapt.report.markdown import section, short, spent
 from greenadapt.report.score_tables import VIEWS, Table, score_tables
 from greenadapt.store import plain
 
@@ -102,14 +102,14 @@ class TaskCard:
             memory=self._memory(),
             data=self._data(),
             labels=self._labels(),
-            scores="".join(_markdown(table) for table in score_tables(self.scores)),
+            scores="".join(section(table) for table in score_tables(self.scores)),
             input=self._input(),
             use=self._use(),
             head=self.head,
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
             command=self._command(),
             version=self.version,
-            cost=self._cost(),
+            cost="" if self.cost is None else f"; {spent(self.cost)}",
             predictions=" and its predictions on the test set" if "test" in self.sources else "",
         )
 
@@ -155,9 +155,9 @@ class TaskCard:
     def _data(self) -> str:
         named: dict[str, list[str]] = {}
         for name, source in self.sources.items():
-            named.setdefault(name.split()[0], []).append(_short(source))
+            named.setdefault(name.split()[0], []).append(short(source))
         rows = [[name, ", ".join(files), f"{self.counts[name]:,}"] for name, files in named.items()]
-        return _markdown(Table("Data", ["set", "from", "examples"], rows))
+        return section(Table("Data", ["set", "from", "examples"], rows))
 
     def _labels(self) -> str:
         labels = self.task.get("labels")
@@ -166,40 +166,18 @@ class TaskCard:
     def _command(self) -> str:
         """The command line that gives this configuration, with the files' names alone."""
         config = plain(self.config)
-        options = ["--model", _short(self.given)]
+        options = ["--model", short(self.given)]
         if "memory" in self.task:
-            options += ["--memory", _short(self.task["memory"]["general"]["source"]), *memory_options(config["memory"])]
+            options += ["--memory", short(self.task["memory"]["general"]["source"]), *memory_options(config["memory"])]
         for name, source in self.sources.items():
-            options += [f"--{name.split()[0]}", _short(source)]
+            options += [f"--{name.split()[0]}", short(source)]
         if config["chunk"] is None:
             options.append("--whole-sentences")
             config["chunk"] = TaskConfig.chunk
-        stage = Made("finetune", {**config, "task": TaskConfig.task}, TaskConfig())
-        others = [*stage.options(), *Made("finetune", config, TrainConfig()).options()]
+        examples = {**config, "task": TaskConfig.task}
+        others = [*options_of(examples, TaskConfig()), *options_of(config, TrainConfig())]
         options += [_OPTIONS.get(option, option) for option in others]
         seeds = config["seeds"]
         options += ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
         options += ["--seed", str(seeds[0])] if seeds[0] else []
         return shlex.join(["greenadapt", "finetune", "--task", config["task"], *options])
-
-    def _cost(self) -> str:
-        if self.cost is None:
-            return ""
-        seconds, watt_hours = self.cost["seconds"], 1000 * self.cost["energy_kwh"]
-        return f"; {seconds:,.0f} seconds, {watt_hours:.3g} Wh ({self.cost['energy_source']})"
-
-
-def _short(source: str) -> str:
-    """A file by its name alone, a data set's id as it is."""
-    return Path(source).name if "://" in source or Path(source).expanduser().exists() else source
-
-
-def _markdown(table: Table) -> str:
-    """A heading and a table."""
-    lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
-    drawn = "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-    return f"\n## {table.title[:1].upper()}{table.title[1:]}\n\n{drawn}\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,8 +1,8 @@
 """Which examples make an optimiser step, and in which parts they go through the model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.features import IGNORED, Feature, Views
 from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
+from greenadapt.training.inputs import Inputs
 from greenadapt.training.losses import n_terms
 from greenadapt.training.memory_input import MemoryInput
 from greenadapt.training.mixture import Purpose, choose, random_bits
@@ -60,7 +61,7 @@ class Table(Protocol):
     def batch(self, numbers: IntArray, epoch: int) -> "Batch":
         """The inputs as they go through the model in an epoch."""
 
-    def digest(self, update: Any) -> None:
+    def digest(self, update: Callable[[bytes], object]) -> None:
         """Give all that says what is trained on to ``update``, a hash's."""
 
 
@@ -139,37 +140,30 @@ class FeatureTable:
         """How many terms the loss has for these inputs, in any epoch."""
         if self.head != _PIECE_HEAD:
             return len(numbers)
-        return n_terms(self.head, self.targets[self._places(numbers)[1]])
+        return n_terms(self.head, self.targets[self._places(numbers)])
 
     def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
         """The inputs below each other, padded to the longest, alike in any epoch."""
-        is_piece, places = self._places(numbers)
-
-        def padded(values: Array, fill: int) -> torch.Tensor:
-            array = np.full(is_piece.shape, fill, np.int64)
-            array[is_piece] = values
-            return torch.from_numpy(array)
-
-        targets, ids, types = self.targets, self.ids[places], self.types[places]
+        places, has_pieces = self._places(numbers), self.head == _PIECE_HEAD
+        inputs = Inputs(self.ids[places], self.types[places], self.lengths(numbers))
+        targets = self.targets[places if has_pieces else numbers]
         return Batch(
-            padded(self.rows.compact(ids), self.pad_id),
-            torch.from_numpy(is_piece.astype(np.int64)),
-            padded(types, 0),
-            padded(targets[places], IGNORED) if self.head == _PIECE_HEAD else torch.from_numpy(targets[numbers]),
-            {} if self.memory is None else self.memory.read(ids, types, self.lengths(numbers)),
+            inputs.padded(self.rows.compact(inputs.ids), self.pad_id),
+            inputs.mask,
+            inputs.padded(inputs.types, 0),
+            inputs.padded(targets, IGNORED) if has_pieces else torch.from_numpy(targets),
+            {} if self.memory is None else self.memory.read(inputs),
         )
 
-    def digest(self, update: Any) -> None:
+    def digest(self, update: Callable[[bytes], object]) -> None:
         """Give all that says what is trained on to ``update``, a hash's."""
         for array in (self.ids, self.types, self.offsets, self.targets, self.firsts, self.counts):
             update(array.tobytes())
 
-    def _places(self, numbers: IntArray) -> tuple[BoolArray, IntArray]:
-        """Where a padded batch (b, n) has pieces, and where in the table each of these lies, row by row."""
+    def _places(self, numbers: IntArray) -> IntArray:
+        """Where in the table the pieces of some inputs lie, input by input."""
         lengths = self.lengths(numbers)
-        columns = np.arange(lengths.max(initial=0))
-        is_piece = columns < lengths[:, None]
-        return is_piece, (self.offsets[numbers][:, None] + columns)[is_piece]
+        return np.repeat(self.offsets[numbers] - offsets_of(lengths)[:-1], lengths) + np.arange(lengths.sum())
 
 
 @dataclass(frozen=True, eq=False)

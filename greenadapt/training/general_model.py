@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from greenadapt.progress import Progress
 from greenadapt.tokenizer import BASE_FOLDER
 from greenadapt.training.layout import MEMORY_FOLDER
 from greenadapt.training.machine import Machine
-from greenadapt.training.memory_cache import CachedMemory, CacheFolder, GeneralStates, Texts, open_cache
+from greenadapt.training.memory_cache import CachedMemory, CacheFolder, DistinctTexts, GeneralStates, open_cache
 from greenadapt.training.memory_input import MemoryReader
 from greenadapt.training.models import open_encoder
 
@@ -31,6 +32,11 @@ class GeneralModel:
     config: MemoryConfig
     sha256: str
     """Of its configuration, tokenizer and weights."""
+
+    @cached_property
+    def _n_rows(self) -> int:
+        """Rows of its embedding without those of added words, which it never reads."""
+        return Encoder.of(self.checkpoint).tokenizer.added.first_id
 
     def reader(self, encoder: Encoder) -> MemoryReader:
         """How it reads what a domain model reads by ``encoder``; see ``MemoryReader.of``."""
@@ -49,8 +55,7 @@ class GeneralModel:
                 "model's",
                 "use the model without added words, or another strategy",
             )
-        n_rows = Encoder.of(self.checkpoint).tokenizer.added.first_id
-        general: Any = open_encoder(self.checkpoint, n_rows)
+        general: Any = open_encoder(self.checkpoint, self._n_rows)
         if self.config.frozen and machine.is_bfloat16:
             general = general.to(torch.bfloat16)
         attach = attach_logits_fusion if self.config.strategy == "logits" else attach_memory
@@ -73,12 +78,14 @@ class StatesOnDisk:
     machine: Machine
     progress: Progress
 
-    def of(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Views]) -> CachedMemory:
-        """The states for all inputs of ``views``, which ``model``, with ``general`` as its memory, computes where they
-        are not there; of several processes the first one does. Raises what ``open_cache`` raises.
+    def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Views]) -> CachedMemory:
+        """The states for all inputs of ``views``, computed where they are not there.
+
+        ``model``, with ``general`` as its memory, computes them; of several processes the first one does. Raises what
+        ``open_cache`` raises.
         """
         states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
-        texts = Texts.of(map(reader.of_views, views))
+        texts = DistinctTexts.of(map(reader.of_views, views))
         folder = CacheFolder(self.folder, self.run.max_cache)
         if not self.machine.is_first:
             self.machine.wait()

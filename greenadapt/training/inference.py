@@ -10,12 +10,13 @@ import torch
 
 from greenadapt.arrays import Array
 from greenadapt.config import Pool
-from greenadapt.features import Feature, Views
-from greenadapt.sequence_table import BoolArray, IntArray
+from greenadapt.features import Views
+from greenadapt.sequence_table import IntArray
 from greenadapt.training.ahead import ahead
 from greenadapt.training.blocks import Block, ViewOutputs, blocks
+from greenadapt.training.inputs import Inputs
 from greenadapt.training.machine import too_large
-from greenadapt.training.memory_input import MemoryInput, end_to_end
+from greenadapt.training.memory_input import MemoryInput
 from greenadapt.training.models import takes_segments
 from greenadapt.training.rows import RowMap
 
@@ -138,11 +139,12 @@ def _start(model: Any, row_map: RowMap, block: Block, run: Inference) -> _Logits
     with _on(device), torch.inference_mode(), run.autocast():
         for batch in batches:
             features = [block.inputs[i] for i in batch]
-            inputs = _inputs(features, row_of, run.pad_id, has_segments=has_segments)
+            inputs = Inputs.of(features)
+            arguments = _arguments(inputs, row_of, run.pad_id, has_segments=has_segments)
             if run.memory is not None:
-                inputs |= run.memory.read(*end_to_end(features))
+                arguments |= run.memory.read(inputs)
             try:
-                rows = _forward(model, inputs, device)
+                rows = _forward(model, arguments, device)
             except torch.cuda.OutOfMemoryError:
                 raise too_large(len(features), len(features[0]), run.max_tokens) from None
             if not filled:
@@ -172,23 +174,19 @@ def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _inputs(
-    features: Sequence[Feature], row_of: IntArray, pad_id: int, *, has_segments: bool
-) -> dict[str, torch.Tensor]:
-    """What the model is called with, each (n_features, n) int64; ``row_of`` has the model's row of each id."""
-    lengths = np.array([len(feature) for feature in features])
-    is_piece = np.arange(lengths.max()) < lengths[:, None]
-    arrays = {"input_ids": row_of[_padded([feature.ids for feature in features], is_piece, pad_id)]}
-    if not is_piece.all():  # without a mask a model need not look for padding in it, for which a GPU would stop
-        arrays["attention_mask"] = is_piece.astype(np.int64)
+def _arguments(inputs: Inputs, row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, torch.Tensor]:
+    """What the model is called with, each (b, n) int64; ``row_of`` has the model's row of each id."""
+    arguments = {"input_ids": inputs.padded(row_of[inputs.ids], int(row_of[pad_id]))}
+    if not inputs.is_piece.all():  # without a mask a model need not look for padding in it, for which a GPU would stop
+        arguments["attention_mask"] = inputs.mask
     if has_segments:
-        arrays["token_type_ids"] = _padded([feature.types for feature in features], is_piece, 0)
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        arguments["token_type_ids"] = inputs.padded(inputs.types, 0)
+    return arguments
 
 
-def _forward(model: Any, inputs: dict[str, torch.Tensor], device: torch.device) -> torch.Tensor:
+def _forward(model: Any, arguments: dict[str, torch.Tensor], device: torch.device) -> torch.Tensor:
     """(n_features, n, k) float32, or (n_features, 1, k), on ``device``."""
-    result = model(**{name: _moved(tensor, device) for name, tensor in inputs.items()})
+    result = model(**{name: _moved(tensor, device) for name, tensor in arguments.items()})
     if "start_logits" in result:
         logits = torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
     else:
@@ -214,10 +212,3 @@ def _keep_memory() -> None:
 def _device(model: Any) -> torch.device:
     device: torch.device = next(model.parameters()).device
     return device
-
-
-def _padded(arrays: Sequence[IntArray], is_piece: BoolArray, fill: int) -> IntArray:
-    """Arrays below each other, int64, with ``fill`` behind the shorter ones."""
-    padded = np.full(is_piece.shape, fill, np.int64)
-    padded[is_piece] = np.concatenate(arrays)
-    return padded

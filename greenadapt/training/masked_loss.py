@@ -1,6 +1,7 @@
 """How well a masked language model guesses: its mean loss over the masked pieces of a sample of a text."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,13 +24,14 @@ class Measured:
     table: MaskedTable
     n_inputs: int
 
+    @cached_property
     def samples(self) -> dict[str, IntArray]:
         """View → numbers of the inputs; the views of a model with added words have the same texts."""
         return {VIEWS[v]: self.table.sample(self.n_inputs, v) for v in range(self.table.n_views)}
 
     def n_targets(self) -> dict[str, int]:
         """View → pieces that are to be guessed."""
-        return {view: self.table.n_terms(numbers, 0) for view, numbers in self.samples().items()}
+        return {view: self.table.n_terms(numbers, 0) for view, numbers in self.samples.items()}
 
     def losses(self, model: Any, machine: Machine, max_tokens: int, bar: Bar) -> dict[str, float | None]:
         """View → mean of -log p over the targets, in nats; ``None`` where there are none."""
@@ -37,7 +39,7 @@ class Measured:
         model.eval()
         try:
             return {
-                view: self._loss(model, numbers, machine, max_tokens, bar) for view, numbers in self.samples().items()
+                view: self._loss(model, numbers, machine, max_tokens, bar) for view, numbers in self.samples.items()
             }
         finally:
             model.train(was_training)

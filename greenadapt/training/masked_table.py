@@ -10,8 +10,9 @@ import torch
 from greenadapt.arrays import row_blocks
 from greenadapt.sequence_table import BoolArray, IntArray
 from greenadapt.training.batches import Batch
+from greenadapt.training.inputs import Inputs
 from greenadapt.training.masking import Corrupted, Masking
-from greenadapt.training.memory_input import Inputs, MemoryInput
+from greenadapt.training.memory_input import MemoryInput
 from greenadapt.training.mixture import Purpose, random_bits
 from greenadapt.training.packed_text import PackedText
 from greenadapt.training.rows import RowMap
@@ -33,7 +34,7 @@ class MaskedTable:
     memory: MemoryInput | None = None
     is_fixed: bool = False
     head: str = "MaskedLM"
-    _made: dict[tuple[int, int], Corrupted] = field(default_factory=dict)
+    _made: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
     """By epoch and number, what was drawn to count the targets of a step."""
 
     @property
@@ -78,7 +79,7 @@ class MaskedTable:
         positions = np.concatenate([i * lengths.max() + each.places for i, each in enumerate(made)])
         extra = {"positions": torch.from_numpy(positions)}
         if self.memory is not None:
-            extra |= self.memory.read(ids, types, lengths)
+            extra |= self.memory.read(inputs)
         return Batch(
             inputs.padded(self.rows.compact(ids), self.pad_id),
             torch.from_numpy(inputs.is_piece.astype(np.int64)),

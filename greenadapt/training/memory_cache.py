@@ -20,8 +20,10 @@ from greenadapt.locks import lock
 from greenadapt.models.memory import GeneralMemory
 from greenadapt.progress import Progress
 from greenadapt.sequence_table import IntArray, Sequences, SequenceTable, offsets_of
+from greenadapt.store import hash_file
+from greenadapt.training.inputs import Inputs
 from greenadapt.training.machine import too_large
-from greenadapt.training.memory_input import Inputs, MemoryReader
+from greenadapt.training.memory_input import MemoryReader
 
 _FORMAT = "1"
 _VALUE = np.dtype("<i2")  # the bytes of a bfloat16, which numpy does not know
@@ -30,13 +32,13 @@ _OTHERWISE = "train without --cache-memory"
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class DistinctTexts:
     """Different inputs of a general model, in an order that depends on nothing but themselves: the longest first."""
 
     table: SequenceTable
 
     @classmethod
-    def of(cls, inputs: Iterable[Inputs]) -> "Texts":
+    def of(cls, inputs: Iterable[Inputs]) -> "DistinctTexts":
         """Each of ``inputs`` once, whose ids are those of the base tokenizer."""
         texts: set[bytes] = set()
         for some in inputs:
@@ -101,7 +103,7 @@ class GeneralStates:
 
         Raises ``ResourceError`` where they do not fit into the memory of a GPU.
         """
-        read = reader.read(inputs.ids, inputs.types, inputs.lengths)
+        read = reader.read(inputs)
         device = self.memory.general.device
         try:
             states = self.memory.read(**{name: tensor.to(device) for name, tensor in read.items()})
@@ -121,7 +123,7 @@ class CacheFolder:
 class CachedMemory:
     """Gives the model the general model's states of texts that were kept, in place of their ids; a ``MemoryInput``."""
 
-    def __init__(self, reader: MemoryReader, texts: Texts, shape: tuple[int, int], file: "_StatesFile") -> None:
+    def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], file: "_StatesFile") -> None:
         self._reader, self._texts = reader, texts
         self._n_states, self._dim = shape
         with open(file.path, "rb") as opened:
@@ -129,13 +131,13 @@ class CachedMemory:
         # Of each text (n_states, m, dim), end to end: the states of a text in a padded batch are as many whole blocks.
         self._values = np.frombuffer(self._mapped, _VALUE, offset=len(file.header))
 
-    def read(self, ids: IntArray, types: IntArray, lengths: IntArray) -> dict[str, torch.Tensor]:
+    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
         """``memory_states`` (n_states, b, m, dim) bfloat16, with zeros behind the shorter ones, and ``memory_mask``
         (b, m) int64 where there is padding.
 
-        The inputs are given as to ``MemoryReader.read``. Raises ``ValueError`` for texts that are not in the cache.
+        Raises ``ValueError`` for texts that are not in the cache.
         """
-        inputs = self._reader.sequences(ids, types, lengths)
+        inputs = self._reader.in_base_pieces(inputs)
         numbers = self._texts.find(inputs)
         if numbers.min() < 0:
             raise ValueError(f"{(numbers < 0).sum()} of {len(numbers)} texts are not in the cache of states")
@@ -149,12 +151,12 @@ class CachedMemory:
         self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as this process's memory
         arrays = {"memory_states": states}
         if not inputs.is_piece.all():
-            arrays["memory_mask"] = torch.from_numpy(inputs.is_piece.astype(np.int64))
+            arrays["memory_mask"] = inputs.mask
         return arrays
 
 
 def open_cache(
-    folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: Texts, progress: Progress
+    folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> CachedMemory:
     """The states of ``texts``, from the file of an earlier run where there is one, else computed now.
 
@@ -192,7 +194,7 @@ class _StatesFile:
     """At which byte of the file each text begins, and the last one ends: (n + 1,) int64."""
 
     @classmethod
-    def of(cls, folder: Path, general: GeneralStates, texts: Texts) -> "_StatesFile":
+    def of(cls, folder: Path, general: GeneralStates, texts: DistinctTexts) -> "_StatesFile":
         facts = {"format": _FORMAT, **general.facts, "texts": texts.digest}
         key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         n_states, dim = general.shape
@@ -214,14 +216,20 @@ class _StatesFile:
         """Bytes of the whole file."""
         return int(self.bounds[-1])
 
+    @property
+    def checksum(self) -> Path:
+        """Holds the SHA-256 of the whole file."""
+        return self.path.with_suffix(".sha256")
+
     def is_whole(self) -> bool:
-        """Whether all is there; raises ``InputError`` where another file stands in its place."""
+        """Whether all is there as it was written; raises ``InputError`` where another file stands in its place."""
         if not self.path.exists():
             return False
         size = self.path.stat().st_size
         if size > self.size or not _begins(self.path, self.header):
             raise InputError(f"{self.path} is no cache of these states that greenadapt wrote", "move it away")
-        return size == self.size
+        is_complete = size == self.size and self.checksum.is_file()
+        return is_complete and self.checksum.read_text("ascii") == hash_file(self.path)
 
     def resume(self, file: IO[bytes], batches: Sequence[slice]) -> int:
         """Cut ``file`` back to batches that are whole, and say how many they are.
@@ -240,10 +248,12 @@ class _StatesFile:
         return done
 
 
-def _fill(file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts: Texts, progress: Progress) -> None:
+def _fill(
+    file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
+) -> None:
     if file.path.exists():
-        progress.warn(f"{file.path} is cut short at byte {file.path.stat().st_size:,} of {file.size:,}: completing it")
-        file.path.replace(file.part)
+        progress.warn(f"{file.path} is damaged, its states are computed anew")
+        file.path.unlink()
     batches = list(_batches(np.diff(texts.offsets), general.max_tokens))
     try:
         with open(file.part, "ab") as opened, progress.bar("memory", int(texts.offsets[-1]), "pieces") as bar:
@@ -259,6 +269,7 @@ def _fill(file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts
                 bar.advance(len(inputs.ids))
             opened.flush()
             os.fsync(opened.fileno())
+        file.checksum.write_text(hash_file(file.part), "ascii")
     except OSError as error:
         size = file.part.stat().st_size if file.part.exists() else 0
         raise ResourceError(
@@ -300,4 +311,4 @@ def _sequences(inputs: Inputs) -> Sequences:
 
 
 def _megabytes(n: int) -> str:
-    return f"{n / 1e6:,.1f} MB"
+    return f"{n / 1e6:,.1f} MB" if n >= 100_000 else f"{n:,} bytes"

@@ -1,6 +1,6 @@
 """What a general model reads beside the domain model: the same text in base pieces (arXiv 2212.03613, section 3.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,50 +8,18 @@ import numpy as np
 import torch
 
 from greenadapt.added_words import AddedWords
-from greenadapt.arrays import Array
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.features import Encoder, Feature, Views
-from greenadapt.sequence_table import IntArray, offsets_of
+from greenadapt.features import Encoder, Views
+from greenadapt.sequence_table import offsets_of
+from greenadapt.training.inputs import Inputs
 
 
 class MemoryInput(Protocol):
     """Where the general model's part of a batch comes from."""
 
-    def read(self, ids: IntArray, types: IntArray, lengths: IntArray) -> dict[str, torch.Tensor]:
-        """What the model is called with beside its own, for b inputs that are given end to end.
-
-        ``ids`` (total,) are of the domain model's whole vocabulary, ``types`` (total,) their segments.
-        """
-
-
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """Inputs of a model end to end: ``ids`` and ``types`` (total,), ``lengths`` (b,)."""
-
-    ids: IntArray
-    types: IntArray
-    lengths: IntArray
-
-    def padded(self, values: Array, fill: int) -> torch.Tensor:
-        """``values`` (total,) below each other, (b, longest) int64, with ``fill`` behind the shorter ones."""
-        array = np.full(self.is_piece.shape, fill, np.int64)
-        array[self.is_piece] = values
-        return torch.from_numpy(array)
-
-    @property
-    def is_piece(self) -> Array:
-        """(b, longest) bool: where there is no padding."""
-        is_piece: Array = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
-        return is_piece
-
-
-def end_to_end(features: Sequence[Feature]) -> tuple[IntArray, IntArray, IntArray]:
-    """Ids and types of all pieces (total,), and the lengths (b,)."""
-    if not features:
-        return (np.zeros(0, np.int32),) * 3
-    ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
-    return ids, types, np.array([len(one) for one in features])
+    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+        """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,35 +58,44 @@ class MemoryReader:
         has_segments = int(general.config.get("type_vocab_size", 0)) > 1
         return cls(added, encoder.special.pad, theirs.max_length, has_segments)
 
-    def sequences(self, ids: IntArray, types: IntArray, lengths: IntArray) -> Inputs:
-        """What the general model reads for b inputs given end to end, unpadded."""
-        pieces = self.added.pieces.stored
+    def in_base_pieces(self, inputs: Inputs) -> Inputs:
+        """What the general model reads for the domain model's ``inputs``."""
+        read = self._base_pieces(inputs)
+        return read if read.lengths.max(initial=0) <= self.max_length else self._cut(read)
+
+    def _base_pieces(self, inputs: Inputs) -> Inputs:
+        pieces, ids = self.added.pieces.stored, inputs.ids
         is_new = ids >= self.added.first_id
         sizes = np.ones(len(ids), np.int64)
         entries = ids[is_new] - self.added.first_id
         sizes[is_new] = np.diff(pieces.offsets)[entries]
         base = np.repeat(ids, sizes)
         base[np.repeat(is_new, sizes)] = pieces.take(entries).values
-        ends = offsets_of(sizes)[np.cumsum(lengths)]
-        inputs = Inputs(base, np.repeat(types, sizes), np.diff(ends, prepend=0))
-        return inputs if inputs.lengths.max(initial=0) <= self.max_length else self._cut(inputs)
+        ends = offsets_of(sizes)[np.cumsum(inputs.lengths)]
+        return Inputs(base, np.repeat(inputs.types, sizes), np.diff(ends, prepend=0))
 
     def of_views(self, views: Views) -> Inputs:
         """What the general model reads for all inputs of an example, in both views."""
         features = [*views.base, *(views.expanded if views.expanded is not views.base else [])]
-        return self.sequences(*end_to_end(features))
+        return self.in_base_pieces(Inputs.of(features))
 
-    def read(self, ids: IntArray, types: IntArray, lengths: IntArray) -> dict[str, torch.Tensor]:
+    def n_cut(self, views: Iterable[Views]) -> int:
+        """How many of the examples have an input of which the general model does not read all."""
+        features = ((*one.base, *one.expanded) for one in views)
+        lengths = (self._base_pieces(Inputs.of(each)).lengths for each in features)
+        return sum(int(each.max(initial=0)) > self.max_length for each in lengths)
+
+    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
         """``memory_ids`` (b, m) int64; ``memory_mask`` where there is padding, ``memory_types`` where the general model
         tells segments.
         """
-        inputs = self.sequences(ids, types, lengths)
-        arrays = {"memory_ids": inputs.padded(inputs.ids, self.pad_id)}
-        if not inputs.is_piece.all():
-            arrays["memory_mask"] = torch.from_numpy(inputs.is_piece.astype(np.int64))
+        read = self.in_base_pieces(inputs)
+        tensors = {"memory_ids": read.padded(read.ids, self.pad_id)}
+        if not read.is_piece.all():
+            tensors["memory_mask"] = read.mask
         if self.has_segments:
-            arrays["memory_types"] = inputs.padded(inputs.types, 0)
-        return arrays
+            tensors["memory_types"] = read.padded(read.types, 0)
+        return tensors
 
     def _cut(self, inputs: Inputs) -> Inputs:
         lengths = inputs.lengths

@@ -1,10 +1,8 @@
 """Masked language models opened from a checkpoint, with a head of their own where it has none, and written again."""
 
-import json
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,13 +10,11 @@ import torch
 from greenadapt.arrays import Array, Streamed, row_blocks
 from greenadapt.checkpoint import MODEL_TYPES, Checkpoint
 from greenadapt.models.mlm import MaskedLM
-from greenadapt.store import write_json
 from greenadapt.surgery import write_weights
-from greenadapt.training.models import as_array, load_model, read_weights, refuse_lost, write_memory
+from greenadapt.training.memory_files import write_memory
+from greenadapt.training.models import load_model, read_weights, refuse_lost, write_config
 from greenadapt.training.rows import Rows, RowTable
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from greenadapt.training.tensors import as_array
 
 _MAPPING = "MODEL_FOR_MASKED_LM_MAPPING"
 _POOLER = "pooler."
@@ -92,7 +88,7 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
         if _full_name(source, name).startswith(kind.prefix + _POOLER):
             tensors[_full_name(source, name)] = np.asarray(source[name], np.float32)
     write_weights(folder, tensors)
-    _write_config(model.model, source, folder)
+    write_config(model.model, source, folder)
 
 
 def _memory_weights(model: MaskedLM) -> list[torch.Tensor]:
@@ -114,13 +110,6 @@ def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
         pieces = chain(row_blocks(weight), row_blocks(zeros))
         tensors[kind.decoder] = Streamed((source.n_rows, weight.shape[1]), _FLOAT32, pieces)
     return tensors
-
-
-def _write_config(model: "PreTrainedModel", source: Checkpoint, folder: Path) -> None:
-    config = json.loads(model.config.to_json_string())
-    config |= {"vocab_size": source.n_rows, "architectures": [type(model).__name__], "dtype": "float32"}
-    config.pop("auto_map", None)  # it names code, which is not copied
-    write_json(folder / "config.json", config)
 
 
 def _full_name(checkpoint: Checkpoint, name: str) -> str:

@@ -16,8 +16,9 @@ from greenadapt.checkpoint import MODEL_TYPES, Checkpoint, Json
 from greenadapt.errors import InputError, MissingError
 from greenadapt.store import write_json
 from greenadapt.surgery import write_weights
-from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER
+from greenadapt.training.memory_files import write_memory
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
+from greenadapt.training.tensors import as_array, as_tensor, read_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +86,7 @@ def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     Runs none of the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder.
     """
     weights = read_weights(checkpoint)
-    weights[checkpoint.embedding_name] = _tensor(checkpoint.embedding()[:n_rows])
+    weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
     model, new = load_model(checkpoint, _ENCODER, {"vocab_size": n_rows}, weights, seed=0)
     refuse_lost(checkpoint, new)
     model.pooler = None  # type: ignore[assignment]  # nothing reads it
@@ -104,11 +105,16 @@ def write_model(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoi
     tensors: dict[str, Array | Streamed] = dict(_arrays(model))
     tensors[name] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
     write_weights(folder, tensors)
+    write_config(model, source, folder)
+    write_arrays(folder / ROWS_FILE, {"ids": trained.rows.ids}, {"shrink": repr(trained.shrink)})
+
+
+def write_config(model: "PreTrainedModel", source: Checkpoint, folder: Path) -> None:
+    """Write ``config.json`` of a model, float32, that has all rows of ``source``."""
     config = json.loads(model.config.to_json_string())
     config |= {"vocab_size": source.n_rows, "architectures": [type(model).__name__], "dtype": "float32"}
     config.pop("auto_map", None)  # it names code, which is not copied
     write_json(folder / "config.json", config)
-    write_arrays(folder / ROWS_FILE, {"ids": trained.rows.ids}, {"shrink": repr(trained.shrink)})
 
 
 def write_rows(
@@ -142,7 +148,7 @@ def open_task_model(folder: Path) -> TaskModel:
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():
         raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
     checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
-    weights = read_weights(checkpoint) if is_whole else _tensors(ArrayFile(folder / WEIGHTS_FILE))
+    weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
     table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
     weights[checkpoint.embedding_name] = torch.from_numpy(table.read(rows.ids))
@@ -155,29 +161,6 @@ def open_task_model(folder: Path) -> TaskModel:
     if new:
         raise InputError(f"{folder} lacks {len(new)} weights of {architecture}, such as {new[0]}", "train it again")
     return TaskModel(model, StreamedRows(model, rows, table), head, checkpoint)
-
-
-def read_memory(model: Any, folder: Path) -> None:
-    """Give ``model``, which has a memory, what ``write_model`` or ``write_rows`` wrote of it into ``folder``.
-
-    Raises ``MissingError`` where there is no such file, ``InputError`` where it is of another kind of memory.
-    """
-    file = folder / MEMORY_FILE
-    if not file.is_file():
-        raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
-    weights = _tensors(ArrayFile(file))
-    learnt = {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith("general.")}
-    expected = {name: tuple(weight.shape) for name, weight in learnt.items()}
-    found = {name: tuple(weight.shape) for name, weight in weights.items()}
-    if found != expected:
-        raise InputError(f"{file} holds {found}, need {expected}", "train the model again")
-    model.memory.load_state_dict(weights, strict=False)
-
-
-def trained_weights(model: Any) -> dict[str, torch.Tensor]:
-    """All weights by name but those that stay as they were, such as a frozen general model's."""
-    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
-    return {name: weight for name, weight in model.state_dict().items() if name not in frozen}
 
 
 def takes_segments(model: Any) -> bool:
@@ -255,44 +238,13 @@ def _quiet() -> Iterator[None]:
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """All weights but those with an entry a row of the vocabulary."""
     vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
-    return {name: _tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
-
-
-def _tensors(file: ArrayFile) -> dict[str, torch.Tensor]:
-    return {name: _tensor(file[name]) for name in file.names}
-
-
-def _tensor(array: Array) -> torch.Tensor:
-    """A copy in memory; floating point numbers become float32."""
-    is_whole = np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_
-    return torch.from_numpy(np.array(array, array.dtype if is_whole else np.float32))
+    return {name: as_tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
 
 
 def _arrays(model: "PreTrainedModel") -> dict[str, Array]:
     """All weights by name but the memory's, float32 where they have floating point numbers."""
     weights = model.state_dict()
     return {name: as_array(tensor) for name, tensor in weights.items() if not name.startswith(_MEMORY)}
-
-
-def write_memory(model: Any, folder: Path) -> None:
-    """Write what is learnt about a memory, and the general model, where it was trained, as a folder of its own."""
-    memory = getattr(model, "memory", None)
-    if memory is None:
-        return
-    weights = {name: as_array(weight) for name, weight in memory.state_dict().items()}
-    own = {name: weight for name, weight in weights.items() if not name.startswith("general.")}
-    write_arrays(folder / MEMORY_FILE, own, {"format": "pt"})
-    if not memory.frozen:
-        general = folder / MEMORY_FOLDER
-        general.mkdir(exist_ok=True)
-        write_weights(general, {name: as_array(weight) for name, weight in memory.general.state_dict().items()})
-        write_json(general / "config.json", json.loads(memory.general.config.to_json_string()))
-
-
-def as_array(tensor: torch.Tensor) -> Array:
-    """A tensor in the CPU's memory, float32 where it has floating point numbers."""
-    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
-    return array
 
 
 def _embedding_name(model: "PreTrainedModel") -> str:

@@ -1,8 +1,7 @@
 """A run of masked language modelling: train on text, measure on the way, go on after a kill, leave a model."""
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from greenadapt.config import PretrainConfig, RunConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Progress
-from greenadapt.store import Json, write_json
+from greenadapt.store import Json, write_json, write_lines
 from greenadapt.training.general_model import GeneralModel
 from greenadapt.training.layout import HISTORY, SCORES
 from greenadapt.training.loop import Plan, Step, Training
@@ -23,12 +22,13 @@ from greenadapt.training.machine import Machine
 from greenadapt.training.masked_loss import Measured
 from greenadapt.training.masked_table import MaskedTable
 from greenadapt.training.masking import Masking
+from greenadapt.training.memory_files import begin_memory
 from greenadapt.training.memory_input import MemoryReader
 from greenadapt.training.mlm_files import OpenedMaskedLM, open_masked_lm, write_masked_lm
 from greenadapt.training.packed_text import PackedText
 from greenadapt.training.rows import Rows
 from greenadapt.training.state import RECORD
-from greenadapt.training.stopping import stoppable
+from greenadapt.training.stepping import Record, Stepping
 
 HELDOUT, GENERAL = "heldout", "general"
 
@@ -40,13 +40,13 @@ class Texts:
     train: PackedText
     heldout: PackedText | None = None
     """Of the domain, not trained on."""
-    general: PackedText | None = None
-    """What the model knew before, to see what it forgets."""
+    general_text: PackedText | None = None
+    """Of what the model knew before, to see what it forgets."""
 
     @property
     def measured(self) -> dict[str, PackedText]:
         """Those that the loss is measured on, by name."""
-        sets = {HELDOUT: self.heldout, GENERAL: self.general}
+        sets = {HELDOUT: self.heldout, GENERAL: self.general_text}
         return {name: text for name, text in sets.items() if text is not None}
 
 
@@ -67,15 +67,9 @@ class Pretraining:
 
 
 @dataclass
-class _Record:
-    """What a run knows beyond its model; kept beside the training state."""
-
+class _Record(Record):
     before: Json = field(default_factory=dict)
     """The losses before training, by set and view."""
-    epochs: list[Json] = field(default_factory=list)
-    loss: float = 0.0
-    """Sum over the steps of the epoch that is under way."""
-    seconds: float = 0.0
 
 
 class PretrainRun:
@@ -97,18 +91,24 @@ class PretrainRun:
         self._reader: MemoryReader | None = None
         if setup.general is not None:
             self._reader = setup.general.reader(setup.encoder)
-            setup.general.attach(self.opened.model.encoder, setup.encoder, setup.machine, seed)
+            encoder, source = self.opened.model.encoder, setup.checkpoint.folder
+            setup.general.attach(encoder, setup.encoder, setup.machine, seed)
+            if begin_memory(encoder, source):
+                setup.progress.note(f"its memory begins with what {source} has learnt")
         self._table = self._masked(texts.train)
         self._measured = {
             name: Measured(self._masked(text, is_fixed=True), setup.config.eval_inputs)
             for name, text in texts.measured.items()
         }
 
+    @cached_property
+    def _masking(self) -> Masking:
+        config = self.setup.config
+        return Masking.of(self.setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
+
     def _masked(self, text: PackedText, *, is_fixed: bool = False) -> MaskedTable:
-        encoder, config = self.setup.encoder, self.setup.config
-        masking = Masking.of(encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
-        pad = encoder.special.pad
-        return MaskedTable(text, self.opened.rows, masking, pad, config.seed, self._reader, is_fixed)
+        pad, seed = self.setup.encoder.special.pad, self.setup.config.seed
+        return MaskedTable(text, self.opened.rows, self._masking, pad, seed, self._reader, is_fixed)
 
     def train(self) -> None:
         """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
@@ -122,7 +122,7 @@ class PretrainRun:
             setup.progress.note(f"going on from step {self.training.number:,}")
         else:
             self.record.before = self._losses(self._measured)
-        self._make_steps(self.training, state, self._after_step)
+        self._stepping.make(self.training, state, self.record, "training", self._after_step)
 
     @cached_property
     def training(self) -> Training:
@@ -142,7 +142,7 @@ class PretrainRun:
         if self._restore(training, state) and training.number < training.n_steps:
             setup.progress.note(f"going on from step {training.number:,} of the new head")
         if training.number < training.n_steps:
-            self._make_steps(training, state)
+            self._stepping.make(training, state, self.record, "new head")
         for weight, is_trained in trained.items():
             weight.requires_grad_(is_trained)
 
@@ -152,26 +152,9 @@ class PretrainRun:
             self.record = _Record(**json.loads((state / RECORD).read_text("utf-8")))
         return found
 
-    def _make_steps(self, training: Training, state: Path, after: Callable[[Step, bool], None] | None = None) -> None:
-        """Make the steps that are left, with a state in ``state`` now and then, at the end of each epoch too.
-
-        ``after`` is called with each step, and whether an epoch ended with it; ``None`` for the head's own steps.
-        """
-        setup, machine = self.setup, self.setup.machine
-        started = time.monotonic() - self.record.seconds
-        label = "training" if after else "new head"
-        with setup.progress.bar(label, training.n_steps, "steps") as bar, stoppable() as stop:
-            bar.advance(training.number)
-            for step in training.steps():
-                self.record.seconds = time.monotonic() - started
-                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
-                ended = step.number % training.steps_an_epoch == 0 or step.number == training.n_steps
-                if after is not None:
-                    after(step, ended)
-                stop.agree(machine.largest)
-                if stop.wanted or ended or step.number % setup.run.checkpoint_steps == 0:
-                    training.save(state, asdict(self.record))
-                stop.leave()
+    @property
+    def _stepping(self) -> Stepping:
+        return Stepping(self.setup.run, self.setup.machine, self.setup.progress)
 
     def _after_step(self, step: Step, ended: bool) -> None:
         """Keep what is told of a step, and measure where an epoch ended."""
@@ -180,10 +163,7 @@ class PretrainRun:
         machine.log(asdict(step), step.number)
         if not ended:
             return
-        began = record.epochs[-1]["step"] if record.epochs else 0
-        row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(record.seconds, 2)}
-        row |= {"loss": record.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}
-        record.loss = 0.0
+        row = record.end_epoch(step)
         row |= self._losses({name: each for name, each in self._measured.items() if name == HELDOUT})
         for view, loss in row.get(HELDOUT, {}).items():
             machine.log({f"{HELDOUT}_{view}": loss}, step.number)
@@ -197,7 +177,7 @@ class PretrainRun:
         setup = self.setup
         found: Json = {}
         for name, measured in sets.items():
-            n_inputs = sum(map(len, measured.samples().values()))
+            n_inputs = sum(map(len, measured.samples.values()))
             with setup.progress.bar(f"{name} text", n_inputs, "inputs") as bar:
                 found[name] = measured.losses(self.opened.model, setup.machine, setup.run.max_tokens, bar)
         return found
@@ -209,8 +189,7 @@ class PretrainRun:
             return
         after = {HELDOUT: record.epochs[-1].get(HELDOUT)}
         after |= self._measure({name: each for name, each in self._measured.items() if name != HELDOUT})
-        with open(whole / HISTORY, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in record.epochs)
+        write_lines(whole / HISTORY, record.epochs)
         write_masked_lm(self.opened, self.training.shrink, whole)
         if setup.general is not None and not setup.general.config.frozen:
             setup.general.copy_tokenizer(whole)

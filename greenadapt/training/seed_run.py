@@ -1,12 +1,10 @@
 """One seed of a fine-tuning run: train, measure on the way, go on after a kill, leave model, scores and predictions."""
 
 import json
-import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder, Views
 from greenadapt.progress import Progress
-from greenadapt.store import write_json
+from greenadapt.store import write_json, write_lines
 from greenadapt.tasks import Json, Task
 from greenadapt.training.batches import FeatureTable
 from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
@@ -29,11 +27,12 @@ from greenadapt.training.inference import Inference, outputs
 from greenadapt.training.layout import HISTORY, LOGITS, PREDICTIONS, SCORES
 from greenadapt.training.loop import Plan, Step, Training
 from greenadapt.training.machine import Machine
-from greenadapt.training.memory_input import MemoryInput
-from greenadapt.training.models import TrainedRows, open_model, trained_weights, write_model, write_rows
+from greenadapt.training.memory_files import begin_memory, trained_weights
+from greenadapt.training.memory_input import MemoryInput, MemoryReader
+from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
 from greenadapt.training.rows import Rows
 from greenadapt.training.state import RECORD
-from greenadapt.training.stopping import stoppable
+from greenadapt.training.stepping import Record, Stepping
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,19 @@ class Setup:
     save_logits: bool = False
     general: GeneralModel | None = None
     """What the trained model has as its memory."""
-    states: Path = Path()
-    """Folder where the general model's states are kept under ``run.cache_memory``."""
+    states: Path | None = None
+    """Folder where the general model's states are kept; ``None``: they are not."""
+
+    @cached_property
+    def reader(self) -> MemoryReader | None:
+        """How the general model reads what the trained one reads."""
+        return None if self.general is None else self.general.reader(self.encoder)
 
 
 @dataclass
-class _Record:
-    """What a run knows beyond its model: the epochs so far and the best of them; kept beside the training state."""
-
-    epochs: list[Json] = field(default_factory=list)
-    loss: float = 0.0
-    """Sum over the steps of the epoch that is under way."""
+class _Record(Record):
     best: float | None = None
     best_epoch: int = 0
-    seconds: float = 0.0
-    stopped: bool = False
 
 
 class SeedRun:
@@ -101,17 +98,24 @@ class SeedRun:
 
     def _attached(self, items: Sequence[Views]) -> dict[str, MemoryInput | None]:
         """Give the model its memory, and say where what goes into it comes from, for training, ``dev`` and ``test``."""
-        setup, general = self.setup, self.setup.general
-        if general is None:
+        setup, general, reader = self.setup, self.setup.general, self.setup.reader
+        if general is None or reader is None:
             return dict.fromkeys(("train", "dev", "test"))
-        reader = general.reader(setup.encoder)
         general.attach(self.model, setup.encoder, setup.machine, self.seed)
-        often: MemoryInput = reader
-        if setup.run.cache_memory:
+        source = setup.checkpoint.folder
+        if begin_memory(self.model, source) and not self._steps_before:  # all seeds do, the first one says so
+            setup.progress.note(f"its memory begins with what {source} has learnt")
+        if n_cut := reader.n_cut(items):
+            setup.progress.warn(
+                f"{n_cut:,} of {len(items):,} training examples are longer in base pieces than the {reader.max_length} "
+                "that the general model reads: what is beyond is no memory"
+            )
+        cached: MemoryInput = reader
+        if setup.states is not None:
             kept = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
             dev = setup.task.inference(setup.examples.dev or (), setup.encoder)
-            often = kept.of(general, self.model, reader, chain(items, dev))
-        return {"train": often, "dev": often, "test": reader}
+            cached = kept.open(general, self.model, reader, chain(items, dev))
+        return {"train": cached, "dev": cached, "test": reader}
 
     def _seen(self) -> Iterator[Views]:
         """What is read but not trained on."""
@@ -123,42 +127,27 @@ class SeedRun:
 
     def train(self) -> None:
         """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
-        machine = self.setup.machine
+        setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record(**json.loads((self.state / RECORD).read_text("utf-8")))
-            self.setup.progress.note(f"seed {self.seed}: going on from step {self.training.number:,}")
-        started = time.monotonic() - self.record.seconds
-        with self.setup.progress.bar(f"seed {self.seed}", self.training.n_steps, "steps") as bar, stoppable() as stop:
-            bar.advance(self.training.number)
-            for step in self._steps():
-                self.record.seconds = time.monotonic() - started
-                self.record.loss += step.loss
-                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
-                self._log(asdict(step), step)
-                ended = step.number % self.training.steps_an_epoch == 0 or step.number == self.training.n_steps
-                if ended:
-                    self._end_epoch(step)
-                stop.agree(machine.largest)
-                if stop.wanted or ended or step.number % self.setup.run.checkpoint_steps == 0:
-                    self.training.save(self.state, asdict(self.record))
-                stop.leave()
+            setup.progress.note(f"seed {self.seed}: going on from step {self.training.number:,}")
+        stepping = Stepping(setup.run, setup.machine, setup.progress)
+        stepping.make(self.training, self.state, self.record, f"seed {self.seed}", self._after_step)
+
+    def _after_step(self, step: Step, ended: bool) -> None:
+        """Keep what is told of a step, and measure where an epoch ended."""
+        self.record.loss += step.loss
+        self._log(asdict(step), step)
+        if ended:
+            self._end_epoch(step)
 
     def _log(self, numbers: Json, step: Step) -> None:
         named = {f"seed_{self.seed}/{name}": value for name, value in numbers.items()}
         self.setup.machine.log(named, self._steps_before + step.number)
 
-    def _steps(self) -> Iterator[Step]:
-        """The steps that are left, until there is no better score for too long."""
-        steps = self.training.steps()
-        while not self.record.stopped and (step := next(steps, None)) is not None:
-            yield step
-
     def _end_epoch(self, step: Step) -> None:
         record, train = self.record, self.setup.train
-        began = record.epochs[-1]["step"] if record.epochs else 0
-        row: Json = {"seed": self.seed, "epoch": step.epoch, "step": step.number, "seconds": round(record.seconds, 2)}
-        row |= {"loss": record.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}
-        record.loss = 0.0
+        row: Json = {"seed": self.seed, **record.end_epoch(step)}
         if self.setup.examples.dev is not None:
             row["dev"] = self.setup.machine.first(lambda: self._evaluate(self.setup.examples.dev, "dev").scores)
             score = row["dev"][self.setup.task.main]
@@ -183,6 +172,8 @@ class SeedRun:
         """Put the best epoch's weights into the model; returns what decay had done by then to rows not held."""
         with safe_open(self.best, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
+            if weights.keys() != trained_weights(self.model).keys():
+                raise InputError(f"{self.best} has other weights than the model", f"remove {self.folder} to begin anew")
             self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
 
@@ -204,7 +195,7 @@ class SeedRun:
             scores |= {"dev": record.epochs[epoch - 1]["dev"], "epoch": epoch}
         if setup.examples.test is not None:
             scores["test"] = self._test()
-        _write_lines(self.folder / HISTORY, record.epochs)
+        write_lines(self.folder / HISTORY, record.epochs)
         trained = TrainedRows(self.rows, shrink)
         if is_whole:
             write_model(self.model, trained, setup.checkpoint, whole)
@@ -219,7 +210,7 @@ class SeedRun:
 
     def _test(self) -> Json:
         evaluation = self._evaluate(self.setup.examples.test, "test")
-        _write_lines(self.folder / PREDICTIONS, evaluation.predictions)
+        write_lines(self.folder / PREDICTIONS, evaluation.predictions)
         if self.setup.save_logits:
             write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
         return evaluation.as_dict()
@@ -243,17 +234,3 @@ class SeedRun:
         run = partial(outputs, self.model, self.rows, run=inference)
         with setup.progress.bar(f"seed {self.seed}, {label}", len(examples or ()), "examples") as bar:
             return evaluator.evaluate(run, bar, keep_logits=setup.save_logits and label == "test")
-
-
-def remove_state(folder: Path) -> None:
-    """Remove what only an unfinished seed's folder needs: all that is hidden."""
-    for path in folder.glob(".*"):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _write_lines(path: Path, rows: Sequence[Json]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

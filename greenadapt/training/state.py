@@ -57,3 +57,12 @@ def load_state(folder: Path) -> State | None:
         raise InputError(
             f"the training state in {folder} cannot be read ({error})", "remove it to begin anew"
         ) from None
+
+
+def remove_state(folder: Path) -> None:
+    """Remove from ``folder`` what only an unfinished run needs: all that is hidden."""
+    for path in folder.glob(".*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

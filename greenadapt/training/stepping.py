@@ -1,0 +1,71 @@
+"""The steps of a training as a run makes them: told of, stoppable, with states on disk from which it goes on."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from greenadapt.config import RunConfig
+from greenadapt.progress import Progress
+from greenadapt.store import Json
+from greenadapt.training.loop import Step, Training
+from greenadapt.training.machine import Machine
+from greenadapt.training.stopping import stoppable
+
+
+@dataclass
+class Record:
+    """What a run knows beyond its model; kept beside the training state."""
+
+    epochs: list[Json] = field(default_factory=list)
+    """What is told of those that are over."""
+    loss: float = 0.0
+    """Sum over the steps of the epoch that is under way."""
+    seconds: float = 0.0
+    stopped: bool = False
+    """Whether the steps that are left are not made."""
+
+    def end_epoch(self, step: Step) -> Json:
+        """What is told of the epoch that ends with ``step``; its loss is the mean over its steps."""
+        began = self.epochs[-1]["step"] if self.epochs else 0
+        row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(self.seconds, 2)}
+        row |= {"loss": self.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}
+        self.loss = 0.0
+        return row
+
+
+@dataclass(frozen=True, eq=False)
+class Stepping:
+    """How a run makes its steps."""
+
+    run: RunConfig
+    machine: Machine
+    progress: Progress
+
+    def make(
+        self,
+        training: Training,
+        state: Path,
+        record: Record,
+        label: str,
+        after: Callable[[Step, bool], None] | None = None,
+    ) -> None:
+        """Make the steps that are left, with a state in ``state`` now and then, at the end of each epoch too.
+
+        ``after`` is called with each step, and whether an epoch ended with it. Raises ``KeyboardInterrupt`` or
+        ``SystemExit`` once the state is on disk.
+        """
+        started = time.monotonic() - record.seconds
+        steps = training.steps()
+        with self.progress.bar(label, training.n_steps, "steps") as bar, stoppable() as stop:
+            bar.advance(training.number)
+            while not record.stopped and (step := next(steps, None)) is not None:
+                record.seconds = time.monotonic() - started
+                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
+                ended = step.number % training.steps_an_epoch == 0 or step.number == training.n_steps
+                if after is not None:
+                    after(step, ended)
+                stop.agree(self.machine.largest)
+                if stop.wanted or ended or step.number % self.run.checkpoint_steps == 0:
+                    training.save(state, asdict(record))
+                stop.leave()

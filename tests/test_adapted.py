@@ -1,0 +1,46 @@
+"""Folders of adapted models: what decides their content, and what of a task goes along."""
+
+from pathlib import Path
+
+import pytest
+
+from greenadapt.errors import UsageError
+from greenadapt.pipeline.adapted import adapted_input, adapted_model, copy_task, read_facts, starting_model
+from tests.small_tasks import TinyModel, adapted, facts_file, session
+
+FILES = ("task.json", "memory.safetensors", "memory/model.safetensors")
+
+
+def test_the_name_says_what_it_was_adapted_to(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    assert read_facts(folder) is None
+    assert starting_model(str(folder)).name.startswith(folder.name)
+    facts = facts_file(folder)
+    assert read_facts(folder) == facts
+    found = starting_model(str(folder))
+    assert (found.name, found.source) == ("tiny-medicine", str(folder))
+
+
+def test_each_file_decides_the_content_and_goes_along(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = adapted(tiny_model)
+    found = starting_model(str(folder))
+    (folder / "memory").mkdir()
+    seen = {adapted_input(found)["sha256"]}
+    for text in ("a", "b"):
+        for name in FILES:
+            (folder / name).write_text(text)
+            seen.add(adapted_input(found)["sha256"])
+    (folder / "words.safetensors").write_bytes(b"")
+    seen.add(adapted_input(found)["sha256"])
+    assert len(seen) == 1 + 2 * len(FILES) + 1
+    copy_task(folder, tmp_path)
+    assert [(tmp_path / name).read_text() for name in FILES] == ["b"] * 3
+    (tmp_path / "empty").mkdir()
+    copy_task(tmp_path / "empty", tmp_path / "empty")
+    assert not list((tmp_path / "empty").iterdir())
+
+
+def test_a_model_must_be_named(tmp_path: Path) -> None:
+    assert adapted_model(session(tmp_path), None, "here") == "here"
+    with pytest.raises(UsageError, match="no model: give a folder with --model, or the corpus"):
+        adapted_model(session(tmp_path), None, None)
