@@ -1,6 +1,8 @@
 # Two commands: `make demo` shows what greenadapt does, `make test` checks that it does it. Both set up .venv first.
 PYTHON ?= python3.11
 BIN := .venv/bin
+# Processes that run the tests, each in one thread: their models are too small for more.
+WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := true
@@ -13,7 +15,7 @@ demo: .venv/installed
 	$(BIN)/greenadapt demo --workspace demo
 
 test: lint
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 lint: .venv/installed
 	$(BIN)/ruff check .
