@@ -1,6 +1,7 @@
 """Both tokenizations of a text, the base model's and the expanded one, from one pass of the base tokenizer."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, pairwise
@@ -130,7 +131,11 @@ class DualTokenizer:
         new_ids[several] = self.added.find(words.take(several))
         if len(self.added.unknown):
             unknown = np.flatnonzero((lengths == 1) & (base.ids[starts] == self._unk_id))
-            surfaces = [self._surface(batch.text_of(base, piece)) for piece in starts[unknown].tolist()]
+            firsts = starts[unknown].tolist()
+            surfaces = [
+                self._surface(batch.text_of(base, piece)) or self._surface(batch.text_of(base, piece, marks=True))
+                for piece in firsts
+            ]
             new_ids[unknown] = self.added.find_surfaces(surfaces)
         is_new = new_ids >= 0
         keep = base.begins | np.repeat(~is_new, lengths)
@@ -234,10 +239,16 @@ class _Batch:
         self._characters = np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-32-le"), np.uint32)
         self._visible = np.append(np.flatnonzero(~np.isin(self._characters, _WHITE)), len(self._characters))
 
-    def text_of(self, pieces: _Flat, piece: int) -> str:
-        """The characters of one piece."""
+    def text_of(self, pieces: _Flat, piece: int, *, marks: bool = False) -> str:
+        """The characters of one piece; with ``marks`` also those that combine with them.
+
+        A normalizer puts such marks into an order of its own, and a span may then be that of one that it drops.
+        """
         begin, end = pieces.spans[piece].tolist()
-        return self.texts[int(pieces.lines[piece])][begin:end]
+        text = self.texts[int(pieces.lines[piece])]
+        while marks and end < len(text) and unicodedata.combining(text[end]):
+            end += 1
+        return text[begin:end]
 
     def complete(self, pieces: _Flat, unk: int) -> _Flat:
         """Trim spans, find the given word of each piece, and give ``unk`` to given words that have none."""
