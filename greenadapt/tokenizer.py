@@ -131,11 +131,7 @@ class DualTokenizer:
         new_ids[several] = self.added.find(words.take(several))
         if len(self.added.unknown):
             unknown = np.flatnonzero((lengths == 1) & (base.ids[starts] == self._unk_id))
-            firsts = starts[unknown].tolist()
-            surfaces = [
-                self._surface(batch.text_of(base, piece)) or self._surface(batch.text_of(base, piece, marks=True))
-                for piece in firsts
-            ]
+            surfaces = [self._surface(batch.text_of(base, piece)) for piece in starts[unknown].tolist()]
             new_ids[unknown] = self.added.find_surfaces(surfaces)
         is_new = new_ids >= 0
         keep = base.begins | np.repeat(~is_new, lengths)
@@ -145,10 +141,10 @@ class DualTokenizer:
         return _Flat(ids[keep], base.begins[keep], spans[keep], base.lines[keep], base.given[keep])
 
     def _surface(self, text: str) -> str:
-        """The pre-token that a piece of the given text is."""
+        """The pre-token that the given text begins with."""
         normalizer, pre_tokenizer = self.base.normalizer, self.base.pre_tokenizer
         text = normalizer.normalize_str(text) if normalizer is not None else text
-        return "".join(token for token, _ in pre_tokenizer.pre_tokenize_str(text))
+        return next((token for token, _ in pre_tokenizer.pre_tokenize_str(text)), "")
 
 
 @dataclass(frozen=True)
@@ -239,14 +235,14 @@ class _Batch:
         self._characters = np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-32-le"), np.uint32)
         self._visible = np.append(np.flatnonzero(~np.isin(self._characters, _WHITE)), len(self._characters))
 
-    def text_of(self, pieces: _Flat, piece: int, *, marks: bool = False) -> str:
-        """The characters of one piece; with ``marks`` also those that combine with them.
+    def text_of(self, pieces: _Flat, piece: int) -> str:
+        """The characters of one piece, and those behind them that combine with them.
 
         A normalizer puts such marks into an order of its own, and a span may then be that of one that it drops.
         """
         begin, end = pieces.spans[piece].tolist()
         text = self.texts[int(pieces.lines[piece])]
-        while marks and end < len(text) and unicodedata.combining(text[end]):
+        while end < len(text) and unicodedata.combining(text[end]):
             end += 1
         return text[begin:end]
 
