@@ -76,13 +76,11 @@ class MemoryReader:
 
     def of_views(self, views: Views) -> Inputs:
         """What the general model reads for all inputs of an example, in both views."""
-        features = [*views.base, *(views.expanded if views.expanded is not views.base else [])]
-        return self.in_base_pieces(Inputs.of(features))
+        return self.in_base_pieces(_inputs_of(views))
 
     def n_cut(self, views: Iterable[Views]) -> int:
         """How many of the examples have an input of which the general model does not read all."""
-        features = ((*one.base, *one.expanded) for one in views)
-        lengths = (self._base_pieces(Inputs.of(each)).lengths for each in features)
+        lengths = (self._base_pieces(_inputs_of(one)).lengths for one in views)
         return sum(int(each.max(initial=0)) > self.max_length for each in lengths)
 
     def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
@@ -103,3 +101,8 @@ class MemoryReader:
         is_last = places == np.repeat(lengths - 1, lengths)
         kept = (places < self.max_length - 1) | is_last
         return Inputs(inputs.ids[kept], inputs.types[kept], np.minimum(lengths, self.max_length))
+
+
+def _inputs_of(views: Views) -> Inputs:
+    """All inputs of an example, those that both views share once."""
+    return Inputs.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])
