@@ -22,6 +22,14 @@ WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
 MemoryVariant = Literal["memory", "cross", "gate"]
 GateInit = Literal["zero", "normal"]
+AdapterName = Literal[
+    "pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals", "top-attention", "top-ffn", "bert-layer",
+    "none",
+]  # fmt: skip
+Placement = Literal["parallel", "serial"]
+AdapterForm = Literal["paper", "reference"]
+AdapterInit = Literal["paper", "zero"]
+Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
 
 def _check(condition: bool, message: str) -> None:
@@ -132,10 +140,24 @@ class ExpandConfig:
         )
 
 
+@dataclass(frozen=True)
+class TableFormat:
+    """How a CSV or TSV is written where it is not as its suffix says."""
+
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a file without a header; empty: its first line names them."""
+    quotes: bool = True
+    """Whether quotation marks enclose fields, or are text like any other character."""
+    skip_broken: bool = False
+    """Leave rows with another number of columns out, counted, instead of refusing the file."""
+
+
 _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
     "text_fields": ("classification", "--text-field"),
     "label_field": ("classification", "--label-field"),
     "label_kind": ("classification", "--labels"),
+    "label_range": ("classification", "label-range"),
+    "table": ("classification", "columns, quotes and skip-broken"),
     "chunk": ("ner", "--chunk"),
     "gold_chunks": ("ner", "--gold-chunks"),
     "x_class": ("ner", "--x-class"),
@@ -155,6 +177,11 @@ class TaskConfig:
     label_kind: LabelKind = "auto"
     """Classification: whether labels are classes or numbers to be predicted; ``auto`` takes numbers with a fraction as
     numbers and all else as classes."""
+    label_range: tuple[float, float] | None = None
+    """Classification: numbers to be predicted lie between these two; the model learns them as 0 to 1, and what it
+    predicts is cut to the range. ``None`` learns them as they are."""
+    table: TableFormat | None = None
+    """Classification: how CSV and TSV files are written; ``None``: as their suffixes say."""
     chunk: int | None = 30
     """NER: at most this many words are read at once; ``None`` reads whole sentences."""
     gold_chunks: bool = False
@@ -172,6 +199,10 @@ class TaskConfig:
         _check(self.chunk is None or self.chunk >= 1, f"--chunk is {self.chunk}, must be at least 1")
         _check(self.negatives >= 0, f"--negatives is {self.negatives}, must not be negative")
         _check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
+        if self.label_range is not None:
+            low, high = self.label_range
+            _check(isfinite(low) and isfinite(high) and low < high, f"label-range is {low} to {high}: need low < high")
+            _check(self.label_kind != "classes", "label-range is for numbers, and labels are to be classes")
         for name, (task, option) in _OPTIONS_OF_A_TASK.items():
             is_given = getattr(self, name) != getattr(TaskConfig, name)
             option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
@@ -266,6 +297,89 @@ class MemoryConfig:
 
 _OPTIONS_OF_ATTENTION = {"attention": "--memory-attention", "layers": "--memory-layers", "source": "--memory-source"}
 """Fields of ``MemoryConfig`` that ``strategy="logits"`` has no use for."""
+
+
+_TOP = ("top-attention", "top-ffn", "bert-layer")
+"""Adapters on top of the encoder; the others but ``none`` are in its layers."""
+ADAPTERS_WITH_HEADS = ("pals", "attention", "houlsby-pals", "top-attention")
+_PARALLEL = ("pals", "low-rank", "attention", "ffn")
+_WITH_FORMS = ("pals", "low-rank", "houlsby", "houlsby-pals")
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
+
+    adapter: AdapterName = "pals"
+    """Projected attention with projections shared over the layers (``pals``), low-rank layers, attention or
+    feed-forward layers of a small width with projections of their own or shared, a factor an element (``lhuc``), two
+    bottlenecks a layer (``houlsby``; with PALs in place of the second, ``houlsby-pals``), layers on top of the encoder
+    (``top-…``, ``bert-layer``), or nothing but heads."""
+    size: int | None = None
+    """Width d_s that states are projected to; ``None``: as in the paper, in proportion to the model's width."""
+    heads: int | None = None
+    """Attention heads; ``None``: of 17 numbers or a few more, as in the paper."""
+    layers: str = "all"
+    """Layers that have an adapter: all, the top or the bottom half, or numbers from 1 such as ``1,3``."""
+    placement: Placement = "parallel"
+    """Beside the layer, or behind it with a layer norm of its own (much worse in the paper)."""
+    form: AdapterForm = "paper"
+    """As the paper has it, or as its released code does (GELU behind the projections, six heads)."""
+    init: AdapterInit = "paper"
+    """N(0, 0.02) for all weights, or zero for those that project up, so that training starts with the plain model."""
+    freeze_encoder: bool = False
+    """Whether nothing but adapters and heads is trained."""
+
+    def __post_init__(self) -> None:
+        for option, value, kind in (
+            ("--adapter", self.adapter, AdapterName),
+            ("--placement", self.placement, Placement),
+            ("--adapter-form", self.form, AdapterForm),
+            ("--adapter-init", self.init, AdapterInit),
+        ):
+            _check(value in get_args(kind), f"{option} is {value!r}, must be one of {', '.join(get_args(kind))}")
+        for option, number in (("--adapter-size", self.size), ("--adapter-heads", self.heads)):
+            _check(number is None or number >= 1, f"{option} is {number}, must be at least 1")
+        if self.size is not None and self.heads is not None:
+            _check(
+                self.size % self.heads == 0,
+                f"--adapter-size {self.size} is no multiple of --adapter-heads {self.heads}",
+            )
+        has_size = self.adapter not in ("lhuc", "bert-layer", "none")
+        is_top = self.adapter in _TOP
+        for option, is_given, is_possible in (
+            ("--adapter-size", self.size is not None, has_size),
+            ("--adapter-heads", self.heads is not None, self.adapter in ADAPTERS_WITH_HEADS),
+            ("--layers", self.layers != "all", not is_top and self.adapter != "none"),
+            ("--placement serial", self.placement != "parallel", self.adapter in _PARALLEL),
+            ("--adapter-form reference", self.form != "paper", self.adapter in _WITH_FORMS),
+            ("--adapter-init zero", self.init != "paper", has_size and not is_top and self.placement == "parallel"),
+        ):
+            _check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """Which task makes each step of a training on several (arXiv 1902.02671, section 4.1)."""
+
+    sampling: Sampling = "anneal"
+    """In turn, or drawn in proportion to N^a, N being the number of a task's training examples: a = 1, 0.5, or from 1
+    in the first epoch to 0.2 in the last."""
+    steps_per_epoch: int | None = None
+    """``None``: as many as it takes to read every example once, were each task read alike."""
+
+    def __post_init__(self) -> None:
+        _check(
+            self.sampling in get_args(Sampling),
+            f"--sampling is {self.sampling!r}, must be one of {', '.join(get_args(Sampling))}",
+        )
+        steps = self.steps_per_epoch
+        _check(steps is None or steps >= 1, f"--steps-per-epoch is {steps}, must be at least 1")
+
+
+PALS_PAPER = TrainConfig(epochs=25, learning_rate=2e-5, weight_decay=0.01)
+PALS_PAPER_SAMPLING = SamplingConfig(steps_per_epoch=2400)
+"""Settings of arXiv 1902.02671, section 4.2."""
 
 
 @dataclass(frozen=True)
