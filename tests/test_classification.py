@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn import metrics
 
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import TaskConfig
+from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Silent
@@ -152,12 +152,26 @@ def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
         fitted("b", "a", "c"),
         fitted(1, 2.5, label_field="score"),
         fitted("1", "0", text_fields=("first", "second"), label_kind="classes"),
+        fitted(1, 2, label_range=(0.0, 5.0), table=TableFormat(("a", "b"), quotes=False, skip_broken=True)),
     ],
 )
 def test_settings_make_the_same_task_again(task: ClassificationTask) -> None:
     settings = json.loads(json.dumps(task.settings()))
     assert settings["task"] == "classification"
     assert ClassificationTask.of_settings(settings) == task
+
+
+def test_settings_of_earlier_versions() -> None:
+    """``task.json`` had neither ranges nor tables."""
+    settings = {
+        "task": "classification",
+        "text_fields": ["text"],
+        "label_field": "label",
+        "label_kind": "classes",
+        "labels": ["a", "b"],
+    }
+    assert ClassificationTask.of_settings(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
+    assert {name: fitted("a", "b").settings()[name] for name in settings} == settings
 
 
 def test_the_heads_configuration_is_transformers_own(tiny_model: Callable[..., Path]) -> None:
@@ -278,3 +292,116 @@ def test_scores_of_numbers() -> None:
     constant = [{"value": 2.0}] * 4
     assert task.score(examples, constant)["pearson"] is None
     assert float(task.main_score(task.statistics(examples, constant).sum(axis=0))) == 0
+
+
+def test_labels_that_differ_between_files(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": label} for label in ("0", "1", "yes")]
+    task, heard = fitted(0, 1), Notes()
+    path = lines(tmp_path / "dev.jsonl", rows)
+    assert len(task.read(path, heard)) == 3
+    assert heard.warnings == [
+        f"{path}: 1 of 3 texts have labels that no training example has, and count as wrong: yes (1)"
+    ]
+    path = lines(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in ("no", "yes", "no")])
+    with pytest.raises(InputError) as caught:
+        task.read(path, Silent())
+    message = f"{path}: no text has a label that was learnt, 0, 1; they have no (2), yes (1): write labels alike in all"
+    assert message in str(caught.value)
+    # A label of the training examples that is not here is no matter.
+    path = lines(tmp_path / "few.jsonl", rows[:1])
+    heard = Notes()
+    task.read(path, heard)
+    assert heard.lines == []
+
+
+def test_numbers_of_a_range_are_learnt_from_0_to_1(encoder: Encoder) -> None:
+    """STS-B: the targets are scores divided by 5."""
+    task = fitted("0.000", "5.000", "3.800", label_range=(0, 5))
+    views = task.training(texts("0.000", "5.000", "3.800", 2), encoder, 1, Silent())
+    targets = [view.base[0].target for view in views]
+    assert [float(target) for target in targets if target is not None] == pytest.approx([0, 1, 0.76, 0.4])
+    assert {target.dtype for target in targets if target is not None} == {np.dtype(np.float32)}
+    assert fitted(1, 2, label_range=(1, 5)).main == "pearson"  # whole numbers, too
+    (view,) = fitted(1, 2, label_range=(1, 5)).training(texts(4), encoder, 1, Silent())
+    assert view.base[0].target == np.float32(0.75)
+
+
+def test_what_is_predicted_is_cut_to_the_range() -> None:
+    task = fitted(0.0, 5.0, label_range=(0, 5))
+    outputs = [-0.3, 0.0, 0.5, 0.76, 1.0, 1.7]
+    values = [task.decode(Text("a"), np.array([[output]], np.float32))["value"] for output in outputs]
+    assert values == pytest.approx([0, 0, 2.5, 3.8, 5, 5])
+    assert fitted(-2.0, 2.0, label_range=(-2, 2)).decode(Text("a"), np.array([[0.25]], np.float32)) == {"value": -1.0}
+
+    gold = [0.5, 1.0, 3.0, 5.0, 4.0, 2.0]
+    examples, predictions = texts(*gold), [{"value": value} for value in values]
+    clipped = 5 * np.clip(outputs, 0, 1)
+    scores = task.score(examples, predictions)
+    assert scores["pearson"] == pytest.approx(stats.pearsonr(gold, clipped).statistic)
+    assert scores["pearson"] != pytest.approx(stats.pearsonr(gold, outputs).statistic)
+    assert scores["mse"] == pytest.approx(metrics.mean_squared_error(gold, clipped))
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores["pearson"])
+
+
+def test_labels_beyond_the_range(tmp_path: Path) -> None:
+    task = task_of(label_range=(0, 5))
+    for label in (5.2, "-0.01", 1e30):
+        path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": label}])
+        with pytest.raises(InputError) as caught:
+            task.read(path, Silent())
+        assert str(caught.value).startswith(f"{path}:2: label {label} is beyond the range, 0 to 5: correct it")
+    path = lines(tmp_path / "b.jsonl", [{"text": "a", "label": "x"}])
+    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is no number"):
+        task.read(path, Silent())
+    with pytest.raises(InputError, match="x:2: label 6 is beyond the range, 0 to 5"):
+        task.fit(texts(1, 6), Silent())
+    task.read(lines(tmp_path / "c.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": "5.000"}]), Silent())
+
+
+def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('x\t1\t"a" b\ny\t0\n')
+    table = TableFormat(("source", "label", "text"), quotes=False, skip_broken=True)
+    heard = Notes()
+    assert task_of(table=table).read(str(path), heard) == [Text('"a" b', None, "1")]
+    assert heard.warnings == [f"{path}: left out 1 rows that do not have 3 columns, the first on line 2"]
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Callable[..., Path], kind: str) -> None:
+    """Matthews' and Pearson's are of the whole set, however many examples the model reads at once."""
+    from greenadapt.training.evaluation import Evaluator
+    from greenadapt.training.inference import Inference, outputs
+    from greenadapt.training.models import open_model
+    from greenadapt.training.rows import Rows
+
+    draw = np.random.default_rng(0)
+    words = ["heart", "virus", "cell", "patient", "protein", "sample", "isolated"]
+    gold = draw.integers(0, 2, 60).tolist() if kind == "classes" else draw.uniform(0, 5, 60).tolist()
+    examples = [Text(" ".join(draw.choice(words, draw.integers(1, 12))), label=label) for label in gold]
+    task = task_of(label_kind=kind, label_range=None if kind == "classes" else (0, 5)).fit(examples, Silent())
+    checkpoint = Checkpoint.open(tiny_model(initializer_range=1.0))
+    rows = Rows.all(checkpoint.n_rows)
+    model = open_model(checkpoint, task.head, task.head_config(), rows, seed=1)
+    evaluator = Evaluator(task, Encoder.of(checkpoint, 16), examples, "base")
+
+    def evaluated(max_tokens: int) -> tuple[Json, list[Any]]:
+        run = Inference(max_tokens, checkpoint.config["pad_token_id"], pool="base")
+        with Silent().bar("dev", None, "examples") as bar:
+            found = evaluator.evaluate(lambda views: outputs(model, rows, views, run), bar)
+        return found.scores, [one["label" if kind == "classes" else "value"] for one in found.predictions]
+
+    scores, predicted = evaluated(4096)
+    if kind == "classes":
+        name, whole = "mcc", metrics.matthews_corrcoef([str(label) for label in gold], predicted)
+        parts = [
+            metrics.matthews_corrcoef(list(map(str, gold[i : i + 8])), predicted[i : i + 8]) for i in range(0, 60, 8)
+        ]
+    else:
+        name, whole = "pearson", stats.pearsonr(gold, predicted).statistic
+        parts = [stats.pearsonr(gold[i : i + 8], predicted[i : i + 8]).statistic for i in range(0, 60, 8)]
+    assert scores[name] == pytest.approx(whole, abs=1e-12)
+    assert abs(np.mean(parts) - whole) > 0.01  # what the mean over batches of 8 would have been
+    for max_tokens in (16, 40, 128):
+        assert evaluated(max_tokens)[0][name] == pytest.approx(whole, abs=1e-6)

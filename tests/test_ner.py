@@ -156,6 +156,8 @@ def test_types_unseen_in_training_are_told_and_missed(tmp_path: Path) -> None:
     assert told.warnings == [
         f"{tmp_path / 'test.tsv'} has types that no training sentence has (Gene): they count as missed"
     ]
+    with pytest.raises(InputError, match="has no type that a training sentence has: it has Gene, they have Disease"):
+        task.read(write(tmp_path / "other.tsv", "p53\tB-Gene\n"), told)
     scores = task.score(examples, [{"tags": ["B-Disease", "B-Disease"]}])
     assert (scores["precision"], scores["recall"]) == (0.5, 0.5)
     assert scores["by_type"]["Gene"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1}

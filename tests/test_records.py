@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenadapt.config import TableFormat
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.records import field, is_hub_id, records
@@ -36,8 +37,8 @@ def write(path: Path, content: str | bytes) -> str:
     return str(path)
 
 
-def read(path: str) -> list[tuple[str, dict[str, Any]]]:
-    return list(records(path, Silent()))
+def read(path: str, **table: Any) -> list[tuple[str, dict[str, Any]]]:
+    return list(records(path, Silent(), TableFormat(**table) if table else None))
 
 
 def table(rows: list[dict[str, str]], dialect: str) -> str:
@@ -110,6 +111,74 @@ def test_what_is_broken_is_named(tmp_path: Path, name: str, content: str | bytes
     path = write(tmp_path / name, content)
     with pytest.raises(InputError, match=message):
         read(path)
+
+
+def test_a_table_without_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", '\ufeffgj04\t1\t\tOne more.\r\n\r\nbc01\t0\t*\t"Two, ""more""."')
+    columns = ("source", "label", "note", "sentence")
+    assert read(path, columns=columns) == [
+        (f"{path}:1", {"source": "gj04", "label": "1", "note": "", "sentence": "One more."}),
+        (f"{path}:3", {"source": "bc01", "label": "0", "note": "*", "sentence": 'Two, "more".'}),
+    ]
+    with pytest.raises(InputError, match=r"a\.tsv:1 has 4 columns, need 3: quote fields that hold"):
+        read(path, columns=columns[:3])
+    with pytest.raises(InputError, match=r"a\.tsv has several columns named a"):
+        read(path, columns=("a", "b", "a", "c"))
+
+
+def test_quotation_marks_that_are_text(tmp_path: Path) -> None:
+    lines = ["one\ttwo", '"\t"a" b', '""\t c"d ', "\u2028\ta\x85b"]
+    path = write(tmp_path / "a.tsv", "\n".join(lines) + "\n")
+    with pytest.raises(
+        InputError, match=r"a\.tsv, line 2 is not TSV .*: double .*, set quotes = false in a tasks file"
+    ):
+        read(path)
+    assert [tuple(row.values()) for _, row in read(path, quotes=False)] == [
+        tuple(line.split("\t")) for line in lines[1:]
+    ]
+    path = write(tmp_path / "a.csv.gz", gzip.compress(b'one,two\r\n"a,b"\r\n'))
+    assert [row for _, row in read(path, quotes=False)] == [{"one": '"a', "two": 'b"'}]
+
+
+@given(st.lists(st.tuples(*[st.text(st.characters(exclude_characters="\t\n\r", codec="utf-8"))] * 2), min_size=1))
+def test_unquoted_tables_are_pythons_own_without_quoting(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("tables") / "a.tsv"
+    content = "".join(f"{a}\t{b}\n" for a, b in [("one", "two"), *rows])
+    path.write_bytes(content.encode())
+    if "\0" in content:
+        return  # not text
+    with open(path, encoding="utf-8", newline="\n") as file:
+        expected = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert [row for _, row in read(str(path), quotes=False)] == expected
+
+
+def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
+    rows = ["id\tq\tlabel", "1\ta\t0", "2\tb, that", "goes on\t1", "3\tc\t1\tmore", "4\td\t1"]
+    path = write(tmp_path / "a.tsv", "\n".join(rows))
+    with pytest.raises(
+        InputError, match=r"a\.tsv:3 has 2 columns, the header 3: correct it, set skip-broken = true, or"
+    ):
+        read(path, quotes=False)
+    heard = Heard()
+    read_rows = list(records(path, heard, TableFormat(quotes=False, skip_broken=True)))
+    assert [(where, row["id"]) for where, row in read_rows] == [(f"{path}:2", "1"), (f"{path}:6", "4")]
+    assert heard.warnings == [f"{path}: left out 3 rows that do not have 3 columns, the first on line 3"]
+    heard = Heard()
+    assert [row["id"] for _, row in records(path, heard, TableFormat(skip_broken=True))] == ["1", "4"]
+    assert len(heard.warnings) == 1
+    path = write(tmp_path / "b.tsv", "a\tb\n1\n")
+    with pytest.raises(InputError, match=r"b\.tsv has no rows"):
+        read(path, skip_broken=True)
+    stray = write(tmp_path / "c.tsv", 'a\tb\n"x" y\t2\n')
+    with pytest.raises(InputError, match="is not TSV"):  # nobody knows where the next row begins
+        read(stray, skip_broken=True)
+
+
+def test_json_is_no_table(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 1}\n{"a": 2, "b": 3}\n')
+    assert [row for _, row in read(path, columns=("x", "y"), quotes=False)] == [{"a": 1}, {"a": 2, "b": 3}]
 
 
 def test_broken_characters_are_replaced_and_said(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
 from greenadapt.arrays import Array
-from greenadapt.config import LabelKind, TaskConfig
+from greenadapt.config import LabelKind, TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder, Views
 from greenadapt.progress import Progress
@@ -26,25 +26,35 @@ class ClassificationTask:
     """Single-label classification by cross entropy, or one number by squared error (``problem_type`` regression).
 
     A class is its label's text. ``labels`` are the classes in the order of the model's outputs, empty before ``fit``
-    and for numbers. Texts are cut to what the model reads: a pair by its longer part, as transformers does.
+    and for numbers. With a ``label_range`` from a to b the model learns (x - a) / (b - a) of a number x, and what it
+    predicts is cut to the range (arXiv 1902.02671 does so with STS-B's 0 to 5). Texts are cut to what the model reads:
+    a pair by its longer part, as transformers does.
     """
 
     text_fields: tuple[str, ...] = ("text",)
     label_field: str = "label"
     label_kind: LabelKind = "auto"
     labels: tuple[str, ...] = ()
+    label_range: tuple[float, float] | None = None
+    table: TableFormat | None = None
     name: str = field(default="classification", init=False)
     head: str = field(default="SequenceClassification", init=False)
 
     @classmethod
     def of(cls, config: TaskConfig) -> Self:
         """The task that a configuration asks for, without labels yet."""
-        return cls(config.text_fields, config.label_field, config.label_kind)
+        kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
+        return cls(config.text_fields, config.label_field, kind, label_range=config.label_range, table=config.table)
 
     @classmethod
     def of_settings(cls, settings: Json) -> Self:
-        """The task that ``settings`` came from."""
+        """The task that ``settings`` came from; those of earlier versions have no range and no table."""
         options = {name: settings[name] for name in ("label_field", "label_kind")}
+        if (given := settings.get("label_range")) is not None:
+            low, high = given
+            options["label_range"] = (float(low), float(high))
+        if (table := settings.get("table")) is not None:
+            options["table"] = TableFormat(**{**table, "columns": tuple(table["columns"])})
         return cls(text_fields=tuple(settings["text_fields"]), labels=tuple(settings["labels"]), **options)
 
     @property
@@ -64,6 +74,8 @@ class ClassificationTask:
             "label_field": self.label_field,
             "label_kind": self.label_kind,
             "labels": list(self.labels),
+            "label_range": None if self.label_range is None else list(self.label_range),
+            "table": None if self.table is None else {**asdict(self.table), "columns": list(self.table.columns)},
         }
 
     def head_config(self) -> Json:
@@ -81,20 +93,32 @@ class ClassificationTask:
         """The labelled texts of what ``records`` reads.
 
         Raises ``InputError`` with the line where a field is missing, a text is none, or a label is empty or, where
-        numbers are wanted, no number. Says how many texts are empty, and after ``fit`` which labels are new.
+        numbers are wanted, no number or out of range; after ``fit`` also where no text has a label that was learnt.
+        Says how many texts are empty, and after ``fit`` which labels are new.
         """
-        texts = [self._text(row, where, self._label(row, where)) for where, row in records.records(source, progress)]
+        rows = records.records(source, progress, self.table)
+        texts = [self._text(row, where, self._label(row, where)) for where, row in rows]
         if n_empty := sum(not (text.text.strip() or (text.second or "").strip()) for text in texts):
             progress.note(f"{source}: {n_empty:,} of {len(texts):,} texts are empty")
         if self._is_regression:
             for text in texts:
-                _number(text)
-        elif self.labels and (new := Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))):
+                self._number(text)
+        elif self.labels:
+            self._compare_labels(texts, source, progress)
+        return texts
+
+    def _compare_labels(self, texts: Sequence[Text], source: str, progress: Progress) -> None:
+        new = Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
+        if new.total() == len(texts):
+            raise InputError(
+                f"{source}: no text has a label that was learnt, {_shown(self.labels)}; they have {_shown(new)}",
+                "write labels alike in all files, or name the right field",
+            )
+        if new:
             progress.warn(
                 f"{source}: {new.total():,} of {len(texts):,} texts have labels that no training example has, "
                 f"and count as wrong: {_shown(new)}"
             )
-        return texts
 
     def example(self, record: str | Json, where: str) -> Text:
         """One text without a label from a line of text, or, also for pairs, from a JSON object with the text fields."""
@@ -117,7 +141,7 @@ class ClassificationTask:
             raise InputError("there are no training examples", "give a file with labelled texts")
         task = replace(self, label_kind=_kind(examples)) if self.label_kind == "auto" else self
         if task._is_regression:
-            numbers = {_number(text) for text in examples}
+            numbers = {task._number(text) for text in examples}
             _check_several(numbers, len(examples))
             progress.note(f"labels are numbers from {min(numbers)} to {max(numbers)}, learnt by regression")
             return replace(task, labels=())
@@ -146,11 +170,11 @@ class ClassificationTask:
         return text_views(examples, encoder, Counter() if counts is None else counts)
 
     def decode(self, example: Text, logits: Array) -> Json:
-        """``label``, ``score`` (its probability) and ``probabilities`` of all classes from logits (1, k); ``value`` for
-        numbers.
+        """``label``, ``score`` (its probability) and ``probabilities`` of all classes from logits (1, k); for numbers
+        ``value``, as labels have it.
         """
         if self._is_regression:
-            return {"value": float(logits[0, 0])}
+            return {"value": self._in_range(float(logits[0, 0]))}
         exponentials = np.exp(logits[0].astype(np.float64) - logits[0].max())
         probabilities = (exponentials / exponentials.sum()).tolist()
         best = int(logits[0].argmax())
@@ -185,7 +209,7 @@ class ClassificationTask:
 
     def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
         if self._is_regression:
-            return [_number(text) for text in examples], [prediction["value"] for prediction in predictions]
+            return [self._number(text) for text in examples], [prediction["value"] for prediction in predictions]
         return [_class(text) for text in examples], [prediction["label"] for prediction in predictions]
 
     def _text(self, row: Json, where: str, label: str | float | None) -> Text:
@@ -210,11 +234,34 @@ class ClassificationTask:
 
     def _target(self, text: Text) -> Array:
         if self._is_regression:
-            return np.asarray(_number(text), np.float32)
+            low, high = self.label_range or (0.0, 1.0)
+            return np.asarray((self._number(text) - low) / (high - low), np.float32)
         label = _class(text)
         if label not in self.labels:
             raise InputError(f"{text.where}: label {label} is not one of {_shown(self.labels)}")
         return np.asarray(self.labels.index(label), np.int64)
+
+    def _in_range(self, output: float) -> float:
+        """The number that the model's ``output`` says."""
+        if self.label_range is None:
+            return output
+        low, high = self.label_range
+        return low + (high - low) * min(max(output, 0.0), 1.0)
+
+    def _number(self, text: Text) -> float:
+        value = None if text.label is None else scores.as_number(text.label)
+        if value is None:
+            raise InputError(
+                f"{text.where or 'a text'}: label {text.label} is no number",
+                "give every text a number, or learn classes with --labels classes",
+            )
+        if self.label_range is not None and not self.label_range[0] <= value <= self.label_range[1]:
+            low, high = self.label_range
+            raise InputError(
+                f"{text.where or 'a text'}: label {text.label} is beyond the range, {low:g} to {high:g}",
+                "correct it, or give a wider label-range",
+            )
+        return value
 
 
 def _kind(examples: Sequence[Text]) -> LabelKind:
@@ -238,16 +285,6 @@ def _class(text: Text) -> str:
     if text.label is None:
         raise InputError(f"{text.where or 'a text'} has no label", "give each text one label")
     return str(text.label)
-
-
-def _number(text: Text) -> float:
-    value = None if text.label is None else scores.as_number(text.label)
-    if value is None:
-        raise InputError(
-            f"{text.where or 'a text'}: label {text.label} is no number",
-            "give every text a number, or learn classes with --labels classes",
-        )
-    return value
 
 
 def _kind_of(value: Any) -> str:

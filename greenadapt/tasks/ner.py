@@ -67,7 +67,8 @@ class NerTask:
         """The sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set, that have
         words.
 
-        Raises ``InputError`` with line and column. Once ``labels`` are known, warns of types that are not among them.
+        Raises ``InputError`` with line and column. Once ``labels`` are known, warns of types that are not among them,
+        and raises where none is.
         """
         decoder = Decoder()
         sentences = _labelled(source, decoder, progress)
@@ -77,14 +78,20 @@ class NerTask:
         if n_replaced := decoder.counts["replaced"]:
             progress.warn(f"{source}: replaced {n_replaced:,} byte sequences that are not UTF-8")
         if self.labels:
-            self.warn_unseen(kept, source, progress)
+            self._check_types(kept, source, progress)
         return kept
 
-    def warn_unseen(self, examples: Iterable[Sentence], source: str, progress: Progress) -> None:
-        """Warn of types in ``examples`` that the task has no label for."""
-        unseen = sorted({tag[2:] for example in examples for tag in example.tags or ()} - self._types - {""})
-        if unseen:
+    def _check_types(self, examples: Iterable[Sentence], source: str, progress: Progress) -> None:
+        """Warn of types in ``examples`` without a label; raises ``InputError`` where none has one."""
+        types = {tag[2:] for example in examples for tag in example.tags or ()} - {""}
+        if unseen := sorted(types - self._types):
             named = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
+            if len(unseen) == len(types):
+                known = ", ".join(sorted(self._types - {""}))
+                raise InputError(
+                    f"{source} has no type that a training sentence has: it has {named}, they have {known}",
+                    "give files of one task, with the same names of types",
+                )
             progress.warn(f"{source} has types that no training sentence has ({named}): they count as missed")
 
     @property

@@ -9,15 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from greenadapt.config import TableFormat
 from greenadapt.corpus.reading import COMPRESSIONS, Decoder, data_suffix, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 
 Row = dict[str, Any]
 Lines = Iterator[tuple[int, str]]
-_DIALECTS = {".csv": "excel", ".tsv": "excel-tab"}
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
-TABLE_SUFFIXES = frozenset(_DIALECTS)
+TABLE_SUFFIXES = frozenset(_SEPARATORS)
 _CONLL = frozenset({".conll", ".bio", ".iob", ".iob2"})
 _FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *_CONLL, ".txt", ".text"})
 _PART = r"\w[\w.-]*"
@@ -27,18 +28,20 @@ _FIELD_LIMIT = 2**31 - 1
 _NAMES_SHOWN = 20
 
 
-def records(source: str, progress: Progress) -> Iterator[tuple[str, Row]]:
+def records(source: str, progress: Progress, table: TableFormat | None = None) -> Iterator[tuple[str, Row]]:
     """Where each row stands, such as ``train.jsonl:12``, and the row itself.
 
     ``source`` is a file, compressed (gz, bz2, xz, zst) or not: CSV or TSV with a header, told by the suffix, and else
     JSON lines or one JSON array of objects, told by the first character. Where no such file is there, it is a data set
     of the Hugging Face hub, written ``owner/name[/configuration][:split]`` such as ``nyu-mll/glue/sst2:train``; its
     class numbers become names, and code of its own is never run. A split may be left out where there is only one.
+    ``table`` says how a CSV or TSV is written that is not as its suffix says; others are read as they are.
 
     Raises ``MissingError`` where nothing is there, and ``InputError`` with line and column where it is broken or empty.
     """
     is_empty = True
-    for where, row in _hub_rows(source, progress) if is_hub_id(source) else _file_rows(source, progress):
+    read = _hub_rows(source, progress) if is_hub_id(source) else _file_rows(source, table or TableFormat(), progress)
+    for where, row in read:
         is_empty = False
         yield where, row
     if is_empty:
@@ -88,13 +91,13 @@ def parse_json(text: str, where: str, first_line: int = 1) -> Any:
         raise InputError(f"{where}, line {first_line} is not JSON that can be read ({error})") from None
 
 
-def _file_rows(path: str, progress: Progress) -> Iterator[tuple[str, Row]]:
-    dialect = _DIALECTS.get(data_suffix(path))
+def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Row]]:
+    separator = _SEPARATORS.get(data_suffix(path))
     decoder = Decoder()
     with input_errors(path), open_binary(path) as stream:
         lines = decoder.lines(stream, path)
-        if dialect:
-            yield from _table_rows(lines, path, dialect)
+        if separator:
+            yield from _table_rows(lines, path, separator, table, progress)
         else:
             yield from ((row.where, row.fields) for row in json_rows(lines, path, decoder))
     decoder.warn_replaced(path, progress)
@@ -146,29 +149,50 @@ def _checked(row: Any, where: str, text: str, decoder: Decoder) -> Row:
     return checked
 
 
-def _table_rows(lines: Lines, path: str, dialect: str) -> Iterator[tuple[str, Row]]:
+def _table_rows(
+    lines: Lines, path: str, separator: str, table: TableFormat, progress: Progress
+) -> Iterator[tuple[str, Row]]:
+    rows = (_quoted if table.quotes else _unquoted)(lines, path, separator)
+    names = list(table.columns) or next(rows, (1, []))[1]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise InputError(f"{path} has several columns named {', '.join(sorted(repeated))}", "rename all but one")
+    broken = []
+    for line, row in rows:
+        if len(row) == len(names):
+            yield f"{path}:{line}", dict(zip(names, row, strict=True))
+        elif row and table.skip_broken:
+            broken.append(line)
+        elif row:
+            wanted = f"need {len(names)}" if table.columns else f"the header {len(names)}"
+            how = "quote fields that hold a separator" if table.quotes else "correct it, set skip-broken = true"
+            raise InputError(f"{path}:{line} has {len(row)} columns, {wanted}", f"{how}, or give JSON lines")
+    if broken:
+        first = f"the first on line {broken[0]}"
+        progress.warn(f"{path}: left out {len(broken):,} rows that do not have {len(names)} columns, {first}")
+
+
+def _unquoted(lines: Lines, path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The line and the fields of each row, in which quotation marks are text; an empty line has no fields."""
+    for number, line in lines:
+        text = line.rstrip("\r\n")
+        yield number, text.split(separator) if text else []
+
+
+def _quoted(lines: Lines, path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The first line and the fields of each row, in which quotation marks enclose fields, which can hold line ends."""
     csv.field_size_limit(_FIELD_LIMIT)
     # Strict: a stray quotation mark would else swallow the lines up to the next one.
-    rows = csv.reader((line for _, line in lines), dialect, strict=True)
+    rows = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
+    begin = 1
     try:
-        header = next(rows, [])
-        if repeated := {name for name in header if header.count(name) > 1}:
-            raise InputError(f"{path} has several columns named {', '.join(sorted(repeated))}", "rename all but one")
-        begin = rows.line_num + 1
         for row in rows:
-            if row and len(row) != len(header):
-                raise InputError(
-                    f"{path}:{begin} has {len(row)} columns, the header {len(header)}",
-                    "quote fields that hold a separator, or give JSON lines",
-                )
-            if row:
-                yield f"{path}:{begin}", dict(zip(header, row, strict=True))
+            yield begin, row
             begin = rows.line_num + 1
     except csv.Error as error:
-        kind = "CSV" if dialect == "excel" else "TSV"
+        kind = "CSV" if separator == "," else "TSV"
         raise InputError(
             f"{path}, line {rows.line_num} is not {kind} ({error})",
-            "double quotation marks within a quoted field, or give JSON lines",
+            "double quotation marks within a quoted field, set quotes = false in a tasks file, or give JSON lines",
         ) from None
 
 

@@ -1,0 +1,235 @@
+"""A file that names several tasks, where their examples are, and how each is scored."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
+from greenadapt.corpus.reading import input_errors
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.tasks.records import is_hub_id
+from greenadapt.tasks.scores import as_number
+from greenadapt.tasks.task_metrics import check_metric
+
+Json = dict[str, Any]
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_NAME_RULE = "use letters, digits and _, and - and . but for the first character, 100 at most"
+_DATA = ("train", "dev", "test")
+_SEE = "see examples/glue.toml for the format"
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """One of several tasks: its name, what it is, its data, and the score that counts."""
+
+    name: str
+    config: TaskConfig
+    train: tuple[str, ...]
+    """Files or data set ids; several are read one after the other."""
+    dev: Mapping[str, str]
+    """Name of each development set → file or data set id; none has to be there."""
+    test: Mapping[str, str]
+    """The same of test sets."""
+    metric: str | None
+    """Path of a score, see ``metric_of``; ``None`` is the task's own main score."""
+
+
+def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
+    """The tasks of a TOML file, in order: ``[[task]]`` tables, and what they share in ``[defaults]``.
+
+    A default that tasks of some kind have no use for does not hold for these. Paths are relative to the file's folder.
+    Raises ``MissingError`` where the file, or one that it names, is not there, and ``InputError`` with the task where
+    it is not TOML, a key is unknown, missing, twice, or of the wrong type, or no score has the metric's name.
+    """
+    path = Path(path)
+    try:
+        with input_errors(str(path)):
+            content = tomllib.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # also of what is not UTF-8, and of numbers without end
+        raise InputError(f"{path} is not TOML ({error})", _SEE) from None
+    _check_keys(content, ("defaults", "task"), str(path))
+    defaults, tables = content.get("defaults", {}), content.get("task", [])
+    if not isinstance(defaults, dict):
+        raise InputError(f"{path}: defaults is not a table", "write [defaults], and a key a line below it")
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError(f"{path}: task is not a list of tables", "write [[task]] above each task")
+    if not tables:
+        raise InputError(f"{path} has no tasks", "write [[task]], and name, kind and train below it")
+    _check_options(defaults, ("kind",), f"{path}, defaults")
+    entries = tuple(_entry(table, number, defaults, path) for number, table in enumerate(tables, start=1))
+    _refuse_same_names(entries, path)
+    return entries
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A key of what ``TaskConfig`` has."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+    kind: TaskName | None = None
+    """The kind of tasks that read it; ``None``: every kind."""
+    field: str = ""
+    """Where it is not called as the field of ``TaskConfig`` or ``TableFormat``."""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_range(value: Any) -> bool:
+    numbers = value if isinstance(value, list) else []
+    return len(numbers) == 2 and all(
+        (isinstance(one, float) or _is_whole(one)) and as_number(one) is not None for one in numbers
+    )
+
+
+_WHOLE_NUMBER, _TRUE_OR_FALSE = "a whole number", "true or false"
+_OPTIONS = {
+    "text-field": _Option(
+        "a string or a list of two",
+        lambda value: _is_text(value) or (_are_texts(value) and len(value) == 2),
+        "classification",
+        "text_fields",
+    ),
+    "label-field": _Option("a string", _is_text, "classification"),
+    "labels": _Option(
+        f"one of {', '.join(get_args(LabelKind))}",
+        lambda value: value in get_args(LabelKind),
+        "classification",
+        "label_kind",
+    ),
+    "label-range": _Option("two numbers such as [0, 5]", _is_range, "classification"),
+    "columns": _Option("a list of strings", _are_texts, "classification"),
+    "quotes": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
+    "skip-broken": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
+    "chunk": _Option(_WHOLE_NUMBER, _is_whole, "ner"),
+    "whole-sentences": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
+    "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
+    "x-class": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
+    "negatives": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
+    "max-length": _Option(_WHOLE_NUMBER, _is_whole),
+}
+_OF_TABLES = ("columns", "quotes", "skip-broken")
+_EXCLUDING = ("chunk", "whole-sentences")
+
+
+def _entry(table: Json, number: int, defaults: Json, path: Path) -> TaskEntry:
+    name = table.get("name")
+    if name is None:
+        raise InputError(f"{path}: task number {number} has no name", _NAME_RULE)
+    _check_name(name, f"{path}: the name of task number {number}")
+    where = f"{path}, task {name}"
+    _check_options(table, ("name", "kind", *_DATA, "metric"), where)
+    kind = table.get("kind", defaults.get("kind"))
+    if kind is None:
+        raise InputError(f"{where} has no kind", f"give one of {', '.join(get_args(TaskName))}")
+    config = _config(kind, table, defaults, where)
+    if "train" not in table or table["train"] == []:
+        raise InputError(f"{where} has no training data", 'give a file, such as train = "train.tsv"')
+    train = table["train"] if isinstance(table["train"], list) else [table["train"]]
+    metric = table.get("metric")
+    if metric is not None:
+        check_metric(metric, config, where)
+    dev, test = (_sets(table.get(data, {}), data, path, where) for data in ("dev", "test"))
+    return TaskEntry(name, config, tuple(_source(one, "train", path, where) for one in train), dev, test, metric)
+
+
+def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
+    own = {key: value for key, value in table.items() if key in _OPTIONS}
+    for key in own:
+        if _OPTIONS[key].kind not in (None, kind):
+            raise InputError(f"{where}: {key} is for {_OPTIONS[key].kind}, this is {kind}", f"leave {key} out")
+    if set(own) >= set(_EXCLUDING):
+        raise InputError(f"{where}: chunk and whole-sentences exclude each other", "leave out one of them")
+    shared = {key: value for key, value in defaults.items() if key in _OPTIONS and _OPTIONS[key].kind in (None, kind)}
+    if not own.keys().isdisjoint(_EXCLUDING):
+        shared = {key: value for key, value in shared.items() if key not in _EXCLUDING}
+    options = {**shared, **own}
+    fields = {key: _tuple(value) for key, value in options.items()}
+    columns = fields.get("columns", ())
+    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
+        raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a name of its own")
+    tables = {key.replace("-", "_"): fields.pop(key) for key in _OF_TABLES if key in fields}
+    if fields.pop("whole-sentences", False):
+        fields["chunk"] = None
+    if "text-field" in fields and isinstance(fields["text-field"], str):
+        fields["text-field"] = (fields["text-field"],)
+    if "label-range" in fields:
+        fields["label-range"] = tuple(map(float, fields["label-range"]))
+    named = {_OPTIONS[key].field or key.replace("-", "_"): value for key, value in fields.items()}
+    try:
+        return TaskConfig(task=kind, table=TableFormat(**tables) if tables else None, **named)
+    except UsageError as error:  # it speaks of the command line's options
+        raise InputError(f"{where}: {error.message.removeprefix('--')}", error.hint) from None
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _sets(value: Any, data: str, path: Path, where: str) -> dict[str, str]:
+    named = value if isinstance(value, dict) else {data: value}
+    for name in named:
+        _check_name(name, f"{where}: the name of a set of {data}")
+    return {name: _source(source, data, path, where) for name, source in named.items()}
+
+
+def _source(value: Any, data: str, path: Path, where: str) -> str:
+    """A file's path, seen from here, or what is no file as it is."""
+    if not _is_text(value):
+        some = "a string, or a list of strings" if data == "train" else "a string, or a table of them"
+        raise InputError(f"{where}: {data} is {value!r}, need {some}", "give files or data sets of the hub")
+    file = path.parent / value
+    if file.exists():
+        return str(file)
+    if "://" in value or is_hub_id(value):
+        return str(value)
+    raise MissingError(
+        f"{where}: {data} file {file} does not exist", f"check the path: it is relative to {path.parent}"
+    )
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(f"{what} is {name!r}", _NAME_RULE)
+
+
+def _check_options(table: Json, others: tuple[str, ...], where: str) -> None:
+    _check_keys(table, (*others, *_OPTIONS), where)
+    if "kind" in table and table["kind"] not in get_args(TaskName):
+        raise InputError(f"{where}: kind is {table['kind']!r}", f"need one of {', '.join(get_args(TaskName))}")
+    for key, value in table.items():
+        if key in _OPTIONS and not _OPTIONS[key].fits(value):
+            raise InputError(f"{where}: {key} is {value!r}", f"need {_OPTIONS[key].wanted}")
+
+
+def _check_keys(table: Json, known: Iterable[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise InputError(f"{where}: unknown key {key!r}", f"the keys are {', '.join(known)}")
+
+
+def _refuse_same_names(entries: Iterable[TaskEntry], path: Path) -> None:
+    """Also where only the case differs, as some file systems do not tell these apart."""
+    seen: dict[str, str] = {}
+    for entry in entries:
+        if (other := seen.get(entry.name.lower())) is not None:
+            both = entry.name if other == entry.name else f"{other} and {entry.name}"
+            raise InputError(f"{path}: two tasks are named {both}", "give each a name of its own")
+        seen[entry.name.lower()] = entry.name

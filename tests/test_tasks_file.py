@@ -1,0 +1,260 @@
+"""Files that name several tasks: what they say, and what is wrong with them in words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.config import TableFormat, TaskConfig
+from greenadapt.errors import GreenadaptError, InputError, MissingError
+from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
+
+DATA = ("train.tsv", "more.tsv", "dev.tsv", "test.tsv")
+TASK = '[[task]]\nname = "a"\nkind = "ner"\ntrain = "train.tsv"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in DATA:
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "tasks.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def read(folder: Path, text: str) -> tuple[TaskEntry, ...]:
+    return read_tasks_file(write(folder, text))
+
+
+def config_of(folder: Path, text: str) -> TaskConfig:
+    (entry,) = read(folder, text)
+    return entry.config
+
+
+def test_everything_a_task_can_say(folder: Path) -> None:
+    entries = read(
+        folder,
+        """
+        [defaults]
+        kind = "classification"
+        max-length = 128
+        quotes = false
+        chunk = 12
+
+        [[task]]
+        name = "STS-B"
+        train = ["train.tsv", "more.tsv"]
+        dev = { m = "dev.tsv", mm = "more.tsv" }
+        test = "test.tsv"
+        text-field = ["first", "second"]
+        label-field = "score"
+        label-range = [0, 5.0]
+        columns = ["first", "second", "score"]
+        skip-broken = true
+        metric = "pearson"
+
+        [[task]]
+        name = "sst.2"
+        train = "nyu-mll/glue/sst2:train"
+        text-field = "sentence"
+        labels = "classes"
+        quotes = true
+        max-length = 64
+        metric = "by_class.New.York.f1"
+
+        [[task]]
+        name = "ncbi_disease"
+        kind = "ner"
+        train = "train.tsv"
+        gold-chunks = true
+        x-class = true
+
+        [[task]]
+        name = "covid"
+        kind = "qa"
+        train = "https://host/train.json"
+        negatives = 3
+        """,
+    )
+    at = {name: str(folder / name) for name in DATA}
+    pair = TableFormat(("first", "second", "score"), quotes=False, skip_broken=True)
+    sts = TaskConfig("classification", ("first", "second"), "score", label_range=(0.0, 5.0), table=pair, max_length=128)
+    sst = TaskConfig("classification", ("sentence",), label_kind="classes", table=TableFormat(), max_length=64)
+    ner = TaskConfig("ner", chunk=12, gold_chunks=True, x_class=True, max_length=128)
+    qa = TaskConfig("qa", negatives=3, max_length=128)
+    assert entries == (
+        TaskEntry(
+            "STS-B",
+            sts,
+            (at["train.tsv"], at["more.tsv"]),
+            {"m": at["dev.tsv"], "mm": at["more.tsv"]},
+            {"test": at["test.tsv"]},
+            "pearson",
+        ),
+        TaskEntry("sst.2", sst, ("nyu-mll/glue/sst2:train",), {}, {}, "by_class.New.York.f1"),
+        TaskEntry("ncbi_disease", ner, (at["train.tsv"],), {}, {}, None),
+        TaskEntry("covid", qa, ("https://host/train.json",), {}, {}, None),
+    )
+
+
+def test_what_is_not_said_is_as_on_the_command_line(folder: Path) -> None:
+    assert config_of(folder, TASK) == TaskConfig()
+    assert config_of(folder, TASK.replace("ner", "classification")) == TaskConfig("classification")
+    assert config_of(folder, TASK.replace("ner", "qa")) == TaskConfig("qa")
+
+
+def test_chunks_and_whole_sentences(folder: Path) -> None:
+    assert config_of(folder, TASK + "whole-sentences = true").chunk is None
+    assert config_of(folder, TASK + "whole-sentences = false").chunk == TaskConfig.chunk
+    assert config_of(folder, f"[defaults]\nchunk = 9\n{TASK}whole-sentences = true").chunk is None
+    assert config_of(folder, f"[defaults]\nwhole-sentences = true\n{TASK}chunk = 9").chunk == 9
+    assert config_of(folder, f"[defaults]\nwhole-sentences = true\n{TASK}").chunk is None
+
+
+def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = folder / "other"
+    other.mkdir()
+    monkeypatch.chdir(folder)
+    path = write(other, TASK.replace("train.tsv", "../train.tsv"))
+    (entry,) = read_tasks_file(path.relative_to(folder))
+    assert Path(entry.train[0]).resolve() == folder / "train.tsv"
+    with pytest.raises(MissingError, match=r"task a: train file other/train\.tsv does not exist: .*relative to other$"):
+        read_tasks_file(write(other, TASK).relative_to(folder))
+    (entry,) = read_tasks_file(write(other, TASK.replace("train.tsv", str(folder / "train.tsv"))))
+    assert entry.train == (str(folder / "train.tsv"),)
+    # Named as a data set of the hub would be, but it is there.
+    (other / "train").touch()
+    (entry,) = read_tasks_file(write(folder, TASK.replace("train.tsv", "other/train")))
+    assert entry.train == (str(other / "train"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "tasks.toml has no tasks: write [[task]]"),
+        ('"a\\nb" = 3', "tasks.toml: unknown key 'a\\nb'"),
+        ("[[tasks]]\n", "tasks.toml: unknown key 'tasks': the keys are defaults, task"),
+        ("task = 3", "tasks.toml: task is not a list of tables: write [[task]] above each task"),
+        ("[task]\nname = 'a'", "tasks.toml: task is not a list of tables"),
+        (f"defaults = 1\n{TASK}", "tasks.toml: defaults is not a table"),
+        (f"[defaults]\nname = 'x'\n{TASK}", "tasks.toml, defaults: unknown key 'name': the keys are kind, "),
+        (f"[defaults]\nchunk = '9'\n{TASK}", "tasks.toml, defaults: chunk is '9': need a whole number"),
+        (f"[defaults]\nkind = 'x'\n{TASK}", "tasks.toml, defaults: kind is 'x': need one of ner, classification, qa"),
+        ('[[task]]\nname = "a\n', "tasks.toml is not TOML (Illegal character '\\n' (at line 2, column 10))"),
+        (f'{TASK}train = "dev.tsv"\n', "tasks.toml is not TOML (Cannot overwrite a value (at line 5"),
+        ("[[task]]\nkind = 'ner'", "tasks.toml: task number 1 has no name"),
+        (TASK + TASK, "tasks.toml: two tasks are named a: give each a name of its own"),
+        (TASK + TASK.replace('"a"', '"A"'), "tasks.toml: two tasks are named a and A"),
+        (TASK.replace('"a"', '"../a"'), "tasks.toml: the name of task number 1 is '../a': use letters"),
+        (
+            TASK.replace('"a"', '".a"'),
+            "the name of task number 1 is '.a': use letters, digits and _, and - and . but for",
+        ),
+        (TASK.replace('"a"', '"-a"'), "the name of task number 1 is '-a': use letters"),
+        (TASK.replace('"a"', '""'), "the name of task number 1 is '': use letters"),
+        (TASK.replace('"a"', "3"), "the name of task number 1 is 3: use letters"),
+        (TASK.replace('"a"', f'"{"a" * 101}"'), "100 at most"),
+        (TASK.replace('kind = "ner"\n', ""), "tasks.toml, task a has no kind: give one of ner, classification, qa"),
+        (TASK.replace('"ner"', '"nre"'), "tasks.toml, task a: kind is 'nre': need one of ner, classification, qa"),
+        (TASK.replace('"ner"', "['ner']"), "tasks.toml, task a: kind is ['ner']: need one of"),
+        (TASK.replace('train = "train.tsv"', ""), "tasks.toml, task a has no training data: give a file, such as"),
+        (TASK.replace('"train.tsv"', "[]"), "tasks.toml, task a has no training data"),
+        (TASK.replace('"train.tsv"', "3"), "task a: train is 3, need a string, or a list of strings"),
+        (TASK.replace('"train.tsv"', '["train.tsv", ""]'), "task a: train is '', need a string, or a list"),
+        (TASK.replace("train.tsv", "tain.tsv"), "task a: train file {folder}/tain.tsv does not exist"),
+        (f'{TASK}dev = "no.tsv"', "task a: dev file {folder}/no.tsv does not exist"),
+        (f'{TASK}test = {{m = "test.tsv", mm = "no.tsv"}}', "task a: test file {folder}/no.tsv does not exist"),
+        (f'{TASK}dev = ["dev.tsv"]', "task a: dev is ['dev.tsv'], need a string, or a table of them"),
+        (f'{TASK}dev = {{"m/m" = "dev.tsv"}}', "task a: the name of a set of dev is 'm/m': use letters"),
+        (f"{TASK}epochs = 3", "task a: unknown key 'epochs': the keys are name, kind, train, dev, test, metric, text-"),
+        (f"{TASK}max_length = 3", "task a: unknown key 'max_length'"),
+        (f"{TASK}max-length = true", "task a: max-length is True: need a whole number"),
+        (f"{TASK}max-length = 3", "task a: max-length is 3, need at least 16"),
+        (f"{TASK}chunk = 0", "task a: chunk is 0, must be at least 1"),
+        (f"{TASK}chunk = 1.5", "task a: chunk is 1.5: need a whole number"),
+        (f"{TASK}gold-chunks = 1", "task a: gold-chunks is 1: need true or false"),
+        (f"{TASK}chunk = 3\nwhole-sentences = true", "task a: chunk and whole-sentences exclude each other"),
+        (f"{TASK}text-field = 'x'", "task a: text-field is for classification, this is ner: leave text-field out"),
+        (f"{TASK}negatives = 3", "task a: negatives is for qa, this is ner: leave negatives out"),
+        (f"{TASK}metric = 'accuracy'", "task a: metric 'accuracy' is no score of this task: known are precision"),
+        (f"{TASK}metric = ['f1']", "task a: metric ['f1'] is no score of this task"),
+    ],
+)
+def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(GreenadaptError) as caught:
+        read(folder, text)
+    assert message.format(folder=folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, InputError | MissingError)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("text-field = ['a', 'b', 'c']", "text-field is ['a', 'b', 'c']: need a string or a list of two"),
+        ("text-field = ['a']", "text-field is ['a']: need a string or a list of two"),
+        ("text-field = ''", "text-field is '': need a string or a list of two"),
+        ("labels = 'numeric'", "labels is 'numeric': need one of auto, classes, numbers"),
+        ("labels = {}", "labels is {}: need one of"),
+        ("label-range = [5, 0]", "label-range is 5.0 to 0.0: need low < high"),
+        ("label-range = [0, inf]", "label-range is [0, inf]: need two numbers"),
+        ("label-range = [0]", "label-range is [0]: need two numbers such as [0, 5]"),
+        ("label-range = [false, true]", "label-range is [False, True]: need two numbers"),
+        ("label-range = [0, 5]\nlabels = 'classes'", "label-range is for numbers, and labels are to be classes"),
+        ("columns = 'a'", "columns is 'a': need a list of strings"),
+        ("columns = []", "columns is []: need a list of strings"),
+        ("columns = ['a', 'b', 'a']", "columns has a twice"),
+        ("quotes = 'no'", "quotes is 'no': need true or false"),
+        ("whole-sentences = true", "whole-sentences is for ner, this is classification"),
+        ("metric = 'mse'", "metric mse is lower where it is better: give one of accuracy"),
+    ],
+)
+def test_wrong_options_of_classification(folder: Path, option: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(folder, f"{TASK.replace('ner', 'classification')}{option}\n")
+    assert f"tasks.toml, task a: {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe[[task]]", b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000])
+def test_what_is_no_text_or_too_deep(folder: Path, content: bytes) -> None:
+    path = folder / "tasks.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"tasks\.toml is not TOML"):
+        read_tasks_file(path)
+
+
+def test_a_byte_order_mark_is_no_matter(folder: Path) -> None:
+    assert config_of(folder, "\ufeff" + TASK.replace("\n", "\r\n")) == TaskConfig()
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"no\.toml does not exist"):
+        read_tasks_file(tmp_path / "no.toml")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_tasks_file(tmp_path)
+
+
+def test_any_value_of_any_key_is_read_or_refused(folder: Path) -> None:
+    keys = [
+        "name", "kind", "train", "dev", "test", "metric", "text-field", "label-field", "labels", "label-range",
+        "columns", "quotes", "skip-broken", "chunk", "whole-sentences", "gold-chunks", "x-class", "negatives",
+        "max-length",
+    ]  # fmt: skip
+    values: list[Any] = ['""', '"x"', "0", "-3", "1e400", "nan", "true", "[]", "[[]]", "{}", "{a = 1}", "1979-05-27"]
+    values += ["9" * 400, "[0, " + "9" * 400 + "]"]
+    messages = []
+    for kind in ("ner", "classification", "qa"):
+        for key in keys:
+            given = {"name": '"a"', "kind": f'"{kind}"', "train": '"train.tsv"'}
+            for value in values:
+                text = "[[task]]\n" + "".join(f"{k} = {v}\n" for k, v in {**given, key: value}.items())
+                try:
+                    read(folder, text)
+                except (InputError, MissingError) as error:
+                    messages.append(str(error))
+    assert messages
+    assert all("tasks.toml" in message for message in messages)
