@@ -38,6 +38,7 @@ from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import OneTable
 from greenadapt.training.general_model import GeneralModel, StatesOnDisk
 from greenadapt.training.loop import Plan, Step, Training
 from greenadapt.training.machine import Machine
@@ -89,7 +90,7 @@ class Setting:
         model = open_model(self.checkpoint, task.head, task.head_config(), rows, SEED)
         memory = None if side == "plain" else self._memory(model, is_cached=side == "cached")
         table = FeatureTable.of(self.items, rows, task.head, special.pad, memory)
-        return Training(model, table, self.plan, self.machine)
+        return Training(model, OneTable(table, self.plan.train, SEED), self.plan, self.machine)
 
     def _memory(self, model: Any, *, is_cached: bool) -> MemoryInput:
         reader = self.general.reader(self.encoder)

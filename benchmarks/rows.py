@@ -80,6 +80,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     from greenadapt.checkpoint import Checkpoint
     from greenadapt.config import RunConfig, TrainConfig
     from greenadapt.training.batches import FeatureTable
+    from greenadapt.training.feed import OneTable
     from greenadapt.training.loop import Plan, Training
     from greenadapt.training.machine import Machine
     from greenadapt.training.models import open_model
@@ -99,7 +100,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
         rows = Rows.of(items, PAD, ())
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
     config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
-    training = Training(model, FeatureTable.of(items, rows, HEAD, PAD), Plan(config, RunConfig(), SEED), machine)
+    feed = OneTable(FeatureTable.of(items, rows, HEAD, PAD), config, SEED)
+    training = Training(model, feed, Plan(config, RunConfig(), SEED), machine)
     seconds, begin = [], time.perf_counter()
     for _ in training.steps():
         seconds.append(time.perf_counter() - begin)

@@ -29,6 +29,7 @@ from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import OneTable
 from greenadapt.training.loop import Plan, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import open_model
@@ -73,7 +74,7 @@ def train_ours(setting: Setting, items: list[Views]) -> float:
     train = TrainConfig(mix="base", epochs=1, batch_size=setting.batch_size, learning_rate=RATE)
     plan = Plan(train, RunConfig(compile=setting.compiled), SEED)
     table = FeatureTable.of(items, rows, setting.task.head, special.pad)
-    training = Training(model, table, plan, setting.machine)
+    training = Training(model, OneTable(table, train, SEED), plan, setting.machine)
     begin = time.perf_counter()
     for _ in training.steps():
         pass

@@ -1,7 +1,9 @@
 """Small labelled files and expanded models on which fine-tuning takes a moment and learns something."""
 
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from greenadapt.config import ExpandConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.pipeline import Session
 from greenadapt.pipeline.expand import Expansion
 from greenadapt.pipeline.finetune import FinetuneRequest
+from greenadapt.progress import Bar
 from greenadapt.surgery import write_expanded
 from greenadapt.vectors import WordVectors
 from greenadapt.workspace import Workspace
@@ -27,6 +30,29 @@ VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
 DISEASES = {"tachycardia", "coronavirus", "virus"}
 FAMILIES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
+
+
+class Signalling(Notes):
+    """Sends a signal to this process when a step is reported."""
+
+    def __init__(self, number: int, at: int) -> None:
+        super().__init__()
+        self.number, self.at = number, at
+
+    @contextmanager
+    def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
+        done = 0
+        with super().bar(label, total, unit) as bar:
+
+            class Counting:
+                def advance(_, n: int = 1, **shown: Any) -> None:  # noqa: N805
+                    nonlocal done
+                    done += n
+                    if done == self.at and unit == "steps":
+                        signal.raise_signal(self.number)
+                    bar.advance(n, **shown)
+
+            yield Counting()  # type: ignore[misc]
 
 
 def expand(source: Path, target: Path) -> Path:

@@ -11,40 +11,21 @@ from safetensors.torch import load_file
 
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError
-from greenadapt.features import Feature, Views
+from greenadapt.features import Views
 from greenadapt.training.batches import FeatureTable, Order
+from greenadapt.training.feed import OneTable
 from greenadapt.training.loop import Plan, Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import TrainedRows, open_model, write_model
 from greenadapt.training.rows import Rows
 from tests.processes import launched
+from tests.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.small_tasks import expanded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NER, TEXTS, QA = "TokenClassification", "SequenceClassification", "QuestionAnswering"
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 PLAN = Plan(TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3), RunConfig(), seed=5)
 Build = Callable[..., Path]
-
-
-def _feature(draw: np.random.Generator, n: int, head: str) -> Feature:
-    ids = draw.integers(5, 150, n).astype(np.int32)
-    targets = {NER: draw.integers(0, 3, n), TEXTS: np.array(draw.integers(0, 3)), QA: np.array([1, n - 1])}
-    target = targets[head]
-    if head == NER:
-        target[[0, -1]] = -100
-    units = np.zeros(1 if head == TEXTS else n, np.int32)
-    return Feature(ids, np.zeros(n, np.int32), units, target.astype(np.int64))
-
-
-def _items(head: str = NER, n_items: int = 11, longest: int = 20) -> list[Views]:
-    """Examples with one input, two for QA, of 4 to ``longest`` pieces."""
-    draw = np.random.default_rng(0)
-
-    def view() -> list[Feature]:
-        return [_feature(draw, int(draw.integers(4, longest + 1)), head) for _ in range(2 if head == QA else 1)]
-
-    return [Views(view(), view(), 1) for _ in range(n_items)]
 
 
 def _model(build: Build, head: str = NER, **config: Any) -> Any:
@@ -54,21 +35,12 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
 
 
 def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Views] | None = None) -> Training:
-    table = FeatureTable.of(items or _items(head), Rows.all(400), head, 0)
-    return Training(model, table, plan, Machine.start("float32"))
+    table = FeatureTable.of(items or items_of(head), Rows.all(400), head, 0)
+    return Training(model, OneTable(table, plan.train, plan.seed), plan, Machine.start("float32"))
 
 
 def _with(train: dict[str, Any], **run: Any) -> Plan:
     return replace(PLAN, train=replace(PLAN.train, **train), run=replace(PLAN.run, **run))
-
-
-def _weights(model: Any) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
-
-
-def _assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: float = 0.0) -> None:
-    for name, weight in one.items():
-        torch.testing.assert_close(other[name], weight, atol=atol, rtol=0, msg=name)
 
 
 def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
@@ -90,7 +62,7 @@ def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
             among = slice(begin, begin + train.batch_size)
             chosen = zip(order.items[among].tolist(), order.expanded[among].tolist(), strict=True)
             features = [f for i, is_expanded in chosen for f in (items[i].expanded if is_expanded else items[i].base)]
-            loss = model(**_by_hand(features)).loss
+            loss = model(**by_hand(features)).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip)
             adam.step()
@@ -100,26 +72,11 @@ def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
     return losses
 
 
-def _by_hand(features: list[Feature]) -> dict[str, torch.Tensor]:
-    def padded(rows: list[Any], fill: int) -> torch.Tensor:
-        tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
-        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=fill)
-
-    inputs = {"input_ids": padded([f.ids for f in features], 0)}
-    inputs["attention_mask"] = padded([np.ones(len(f)) for f in features], 0)
-    targets = [f.target for f in features]
-    if targets[0] is not None and targets[0].shape == (2,):
-        both = torch.tensor(np.stack([t for t in targets if t is not None]))
-        return inputs | {"start_positions": both[:, 0], "end_positions": both[:, 1]}
-    is_text = targets[0] is not None and targets[0].ndim == 0
-    return inputs | {"labels": torch.tensor(np.array(targets)) if is_text else padded(targets, -100)}
-
-
 @pytest.mark.parametrize(("head", "longest"), [(NER, 20), (TEXTS, 20), (QA, 4)])
 @pytest.mark.parametrize("max_tokens", [4096, 30])
 def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, longest: int, max_tokens: int) -> None:
     # The inputs of QA are of one length here: transformers takes padding for possible answers.
-    items = _items(head, longest=longest)
+    items = items_of(head, longest=longest)
     plan = _with({"weight_decay": 0.1, "clip": 0.5}, max_tokens=max_tokens)
     ours, theirs = _model(tiny_model, head, **NO_DROPOUT), _model(tiny_model, head, **NO_DROPOUT)
     training = _training(ours, plan, head, items)
@@ -127,26 +84,27 @@ def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, 
     losses = _plain(theirs, items, plan)
     assert [step.loss for step in steps] == pytest.approx(losses, abs=1e-5)
     # A shift of all scores or of all keys changes no probability: the gradient is rounding, which Adam scales up.
-    learnt = {name: w for name, w in _weights(theirs).items() if not name.endswith(("key.bias", "qa_outputs.bias"))}
-    _assert_same(learnt, _weights(ours), atol=1e-5)
+    learnt = {name: w for name, w in weights_of(theirs).items() if not name.endswith(("key.bias", "qa_outputs.bias"))}
+    assert_same(learnt, weights_of(ours), atol=1e-5)
     rates = [learning_rate(k, 6, 0.1, 1e-3) for k in range(6)]
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
 
 
 def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: Build, tmp_path: Path) -> None:
     """With weight decay, dropout, clipping and several parts a step; most rows do not occur."""
-    checkpoint, items = expanded(tiny_model, tmp_path, "Bert"), _items()
+    checkpoint, items = expanded(tiny_model, tmp_path, "Bert"), items_of()
     plan = _with({"weight_decay": 0.1, "clip": 0.5}, max_tokens=60)
     written = []
     for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
         model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
-        training = Training(model, FeatureTable.of(items, rows, NER, 0), plan, Machine.start("float32"))
+        feed = OneTable(FeatureTable.of(items, rows, NER, 0), plan.train, plan.seed)
+        training = Training(model, feed, plan, Machine.start("float32"))
         assert [step.number for step in training.steps()] == [1, 2, 3, 4, 5, 6]
         write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
         written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
     whole, compact = written
     assert whole.keys() == compact.keys()
-    _assert_same(whole, compact, atol=1e-6)
+    assert_same(whole, compact, atol=1e-6)
     before, after = checkpoint.embedding(), compact["bert.embeddings.word_embeddings.weight"].numpy()
     change = np.abs(after - before).max(axis=1)
     unused = np.setdiff1d(np.arange(len(before)), rows.ids)
@@ -163,7 +121,7 @@ def test_the_gradient_does_not_depend_on_the_cut(tiny_model: Build) -> None:
         next(training.steps())
         gradients.append({name: weight.grad for name, weight in model.named_parameters()})
     for other in gradients[1:]:
-        _assert_same(gradients[0], other, atol=1e-6)
+        assert_same(gradients[0], other, atol=1e-6)
 
 
 def test_steps_tell_what_was_done(tiny_model: Build) -> None:
@@ -176,7 +134,7 @@ def test_steps_tell_what_was_done(tiny_model: Build) -> None:
     assert [step.number for step in steps] == [1, 2, 3, 4, 5, 6]
     assert [step.epoch for step in steps] == [1, 1, 1, 2, 2, 2]
     assert [step.examples for step in steps] == [4, 4, 3, 4, 4, 3]
-    assert sum(step.pieces for step in steps) == 2 * sum(len(item.base[0]) for item in _items())
+    assert sum(step.pieces for step in steps) == 2 * sum(len(item.base[0]) for item in items_of())
     assert training.epoch == 2
     assert list(training.steps()) == []
 
@@ -215,7 +173,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
     resumed = _training(resumed_model, plan)
     assert resumed.restore(tmp_path / "state")
     assert first + list(resumed.steps()) == expected
-    _assert_same(_weights(whole), _weights(resumed_model))
+    assert_same(weights_of(whole), weights_of(resumed_model))
     assert resumed.shrink == training.shrink < 1
 
 
@@ -234,7 +192,7 @@ def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path)
         with pytest.raises(ConflictError, match="other settings"):
             other.restore(tmp_path / "state")
     with pytest.raises(ConflictError):
-        _training(_model(tiny_model), items=_items(n_items=12)).restore(tmp_path / "state")
+        _training(_model(tiny_model), items=items_of(n_items=12)).restore(tmp_path / "state")
     assert _training(_model(tiny_model), _with({}, max_tokens=100)).restore(tmp_path / "state")
 
 
@@ -246,11 +204,11 @@ def test_a_loss_that_is_no_number_stops_before_the_weights_are_touched(tiny_mode
         next(steps)
     with torch.no_grad():
         model.classifier.bias[0] = torch.nan
-    before = _weights(model)
+    before = weights_of(model)
     with pytest.raises(InputError, match=r"step 5 \(epoch 2\)"):
         next(steps)
     assert training.number == 4
-    torch.testing.assert_close(_weights(model), before, equal_nan=True, atol=0, rtol=0)
+    torch.testing.assert_close(weights_of(model), before, equal_nan=True, atol=0, rtol=0)
 
 
 def test_too_little_gpu_memory_names_the_batch_and_the_option(
@@ -258,7 +216,7 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
 ) -> None:
     model = _model(tiny_model)
     training = _training(model, _with({"batch_size": 11, "mix": "base"}))
-    n = max(len(item.base[0]) for item in _items())
+    n = max(len(item.base[0]) for item in items_of())
 
     def full(*_: Any, **__: Any) -> None:
         raise torch.cuda.OutOfMemoryError
@@ -270,8 +228,9 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
 
 def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
     def losses(machine: Machine) -> list[float]:
-        table = FeatureTable.of(_items(), Rows.all(400), NER, 0)
-        training = Training(_model(tiny_model, **NO_DROPOUT), table, PLAN, machine)
+        table = FeatureTable.of(items_of(), Rows.all(400), NER, 0)
+        feed = OneTable(table, PLAN.train, PLAN.seed)
+        training = Training(_model(tiny_model, **NO_DROPOUT), feed, PLAN, machine)
         return [step.loss for step in training.steps()]
 
     exact, rounded = losses(Machine.start("float32")), losses(Machine.start("bfloat16"))
@@ -288,6 +247,7 @@ sys.path.insert(0, sys.argv[3])
 from safetensors.torch import save_file
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import OneTable
 from greenadapt.training.loop import Plan, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
@@ -309,7 +269,7 @@ assert machine.processes == 2
 train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3)
 plan = Plan(train, RunConfig(max_tokens=30), 5)
 table = FeatureTable.of(items, Rows.all(400), "TokenClassification", 0)
-training = Training(model, table, plan, machine)
+training = Training(model, OneTable(table, train, 5), plan, machine)
 losses = [step.loss for step in training.steps()]
 assert machine.first(lambda: machine.rank) == 0
 assert machine.shared(machine.rank) == 0
@@ -326,7 +286,7 @@ machine.wait()
 
 def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
     """Eleven examples, five a step: in the last step of an epoch, of one example, a process has none."""
-    items = _items()
+    items = items_of()
     features = [feature for item in items for feature in (item.base[0], item.expanded[0])]
     np.savez(
         tmp_path / "items.npz",
@@ -344,4 +304,4 @@ def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) 
     expected: list[Step] = list(training.steps())
     losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
     assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)
-    _assert_same(_weights(model), load_file(tmp_path / "weights.safetensors"), atol=1e-5)
+    assert_same(weights_of(model), load_file(tmp_path / "weights.safetensors"), atol=1e-5)

@@ -4,8 +4,6 @@ import json
 import math
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,13 @@ from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import Precision, RunConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder
-from greenadapt.progress import Bar, Silent
+from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.training.loop import learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
 from greenadapt.training.seed_run import Examples, SeedRun, Setup
-from tests.small_tasks import TRAIN, Json, Notes, TinyModel, adapted, lines, read_json, texts_file
+from tests.small_tasks import TRAIN, Json, Notes, Signalling, TinyModel, adapted, lines, read_json, texts_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Weights = dict[str, torch.Tensor]
@@ -191,29 +189,6 @@ def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Pat
     phase = "test"
     run.finish(tmp_path / "whole", is_whole=True)
     assert set(seen) == {(name, precision == "bfloat16") for name in ("train", "dev", "test")}
-
-
-class Signalling(Notes):
-    """Sends a signal to this process when a step is reported."""
-
-    def __init__(self, number: int, at: int) -> None:
-        super().__init__()
-        self.number, self.at = number, at
-
-    @contextmanager
-    def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
-        done = 0
-        with super().bar(label, total, unit) as bar:
-
-            class Counting:
-                def advance(_, n: int = 1, **shown: Any) -> None:  # noqa: N805
-                    nonlocal done
-                    done += n
-                    if done == self.at and unit == "steps":
-                        signal.raise_signal(self.number)
-                    bar.advance(n, **shown)
-
-            yield Counting()  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,10 @@ class MaskedLM(nn.Module):
         rows: SplitEmbedding = model.get_input_embeddings()
         return rows
 
+    def get_input_embeddings(self) -> SplitEmbedding:
+        """``embedding``, as it is called for transformers' models."""
+        return self.embedding
+
     @property
     def decoder(self) -> OldRowsDecoder:
         """The head's last layer."""

@@ -15,7 +15,8 @@ import torch
 from greenadapt.checkpoint import Json
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError
-from greenadapt.training.batches import Batch, Cut, Order, Table, longest, share
+from greenadapt.training.batches import Batch, Cut, longest, share
+from greenadapt.training.feed import Draw, Feed
 from greenadapt.training.losses import loss_sum
 from greenadapt.training.machine import Machine, too_large
 from greenadapt.training.mixture import Purpose, random_bits
@@ -24,7 +25,8 @@ from greenadapt.training.state import State, load_state, save_state
 
 # What of the settings decides what is learnt; a state goes on only under the same.
 _LEARNT = ("mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip", "precision")
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+# Of Adam, for each weight; tasks of their own have made fewer steps than what they share.
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,20 @@ class Step:
     examples: int
     pieces: int
     """That went through the model, in all processes, without padding."""
+    task: str | None = None
+    """Whose examples they were, of several."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
     """One process's share of a step."""
 
+    draw: Draw
     batches: list[Batch]
     weight: float
     """What a batch's sum of losses counts in the gradient; 0 where a process has no example and only takes part."""
-    examples: int
     pieces: int
+    """Of all processes."""
 
 
 def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> float:
@@ -77,24 +82,25 @@ def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> floa
 class Training:
     """A model that is being trained: AdamW (Loshchilov and Hutter, arXiv 1711.05101) with a linear schedule.
 
-    ``model`` holds the rows that ``table`` maps to, and is trained in place. Everything drawn (order, mixture, dropout)
-    is a function of the seed and the step's number, so that weights, moments and that number are the whole state.
+    ``model`` holds the rows that the tables of ``feed`` map to, and is trained in place. Everything drawn (task, order,
+    mixture, dropout) is a function of the seed and the step's number, so that weights, moments and that number are the
+    whole state. A weight that has no part in a step, such as those of other tasks, is not touched by it.
     """
 
-    def __init__(self, model: Any, table: Table, plan: Plan, machine: Machine) -> None:
+    def __init__(self, model: Any, feed: Feed, plan: Plan, machine: Machine) -> None:
         train = plan.train
         self.model = model
         self.number = 0
         """Optimiser steps made."""
         self.shrink = 1.0
         """What decay has multiplied those rows of the whole embedding by that the model does not hold."""
-        self.steps_an_epoch = -(-table.n_items * (2 if train.mix == "both" else 1) // train.batch_size)
-        self.n_steps = min(train.epochs * self.steps_an_epoch, train.max_steps or train.epochs * self.steps_an_epoch)
-        self._table, self._plan, self._machine = table, plan, machine
+        self.steps_an_epoch = feed.steps_an_epoch
+        self.n_steps = feed.n_steps
+        self._feed, self._plan, self._machine = feed, plan, machine
         self._cut = Cut(plan.run.max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
-        self._order: tuple[int, Order] | None = None
-        self._called = machine.prepare(model, compiled=plan.run.compile)
+        self._called = machine.prepare(model, compiled=plan.run.compile, leaves_weights_out=feed.leaves_weights_out)
+        self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
         named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         groups = [[pair for pair in named if pair[1].ndim > 1], [pair for pair in named if pair[1].ndim <= 1]]
         self._names = [name for group in groups for name, _ in group]
@@ -171,7 +177,6 @@ class Training:
                 weight.copy_(state.tensors[f"weights/{name}"])
                 if f"exp_avg/{name}" in state.tensors:
                     adam[str(i)] = {kind: state.tensors[f"{kind}/{name}"] for kind in _MOMENTS}
-                    adam[str(i)]["step"] = torch.tensor(float(self.number))
         settings = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": {int(i): each for i, each in adam.items()}, "param_groups": settings})
         return True
@@ -180,20 +185,17 @@ class Training:
     def _fingerprint(self) -> str:
         """Of the settings, the examples and the names and shapes of the weights."""
         settings = asdict(self._plan.train)
-        facts = [self._table.head, self._plan.seed, {name: settings[name] for name in _LEARNT}]
+        facts = [self._feed.facts, self._plan.seed, {name: settings[name] for name in _LEARNT}, _MOMENTS]
         shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
-        self._table.digest(digest.update)
+        self._feed.digest(digest.update)
         return digest.hexdigest()
 
     def _work(self, done: int) -> _Work:
         """This process's share of the step after ``done`` steps."""
-        size, table, machine = self._plan.train.batch_size, self._table, self._machine
-        epoch, position = divmod(done, self.steps_an_epoch)
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, Order.of(table.n_items, self._plan.train.mix, size, self._plan.seed, epoch)
-        order, among = self._order[1], slice(position * size, (position + 1) * size)
-        inputs = table.inputs_of(order.items[among], order.expanded[among])
+        draw, machine = self._feed.draw(done), self._machine
+        table, epoch = draw.table, draw.epoch
+        inputs = table.inputs_of(draw.items, draw.expanded)
         mine = share(inputs, machine.rank, machine.processes)
         takes_part = len(mine) > 0
         if not takes_part:
@@ -202,11 +204,12 @@ class Training:
         # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
         weight = machine.processes / max(table.n_terms(inputs, epoch), 1) if takes_part else 0.0
         batches = [table.batch(mine[part], epoch).to(machine.device) for part in parts]
-        return _Work(batches, weight, len(order.items[among]), int(table.lengths(inputs).sum()))
+        return _Work(draw, batches, weight, int(table.lengths(inputs).sum()))
 
     def _gradient(self, work: _Work) -> torch.Tensor:
         """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
-        machine, number = self._machine, self.number
+        machine, number, draw = self._machine, self.number, work.draw
+        chosen = {} if draw.task is None else {"task": draw.task}
         self._called.train()
         torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
@@ -215,8 +218,8 @@ class Training:
             is_last = batch is work.batches[-1]
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
-                    output = self._called(**batch.inputs(self._has_segments))
-                loss = loss_sum(self._table.head, output, batch.targets, batch.mask) * work.weight
+                    output = self._called(**batch.inputs(self._has_segments), **chosen)
+                loss = loss_sum(draw.table.head, output, batch.targets, batch.mask) * work.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes
@@ -237,5 +240,6 @@ class Training:
             group["lr"] = rate
         self._optimizer.step()
         self.number = number
-        self.shrink *= 1 - rate * train.weight_decay
-        return Step(number, epoch, loss, rate, grad_norm, work.examples, work.pieces)
+        self.shrink *= 1 - rate * train.weight_decay * self._has_decay
+        draw = work.draw
+        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.task)

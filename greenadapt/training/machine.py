@@ -96,10 +96,16 @@ class Machine:
         """What a part of a step costs by itself on this device, in pieces."""
         return _OVERHEAD_CPU if self.device.type == "cpu" else _OVERHEAD_GPU
 
-    def prepare(self, model: Any, *, compiled: bool = False) -> Any:
-        """``model``, moved to the device, as it is called in training: gradients are the mean over all processes."""
+    def prepare(self, model: Any, *, compiled: bool = False, leaves_weights_out: bool = False) -> Any:
+        """``model``, moved to the device, as it is called in training: gradients are the mean over all processes.
+
+        With ``leaves_weights_out`` a step need not use all weights; all processes must use the same ones.
+        """
         with _silence():
+            from accelerate import DistributedDataParallelKwargs
+
             self.accelerator.free_memory()  # it holds on to each model that it prepared; one is trained at a time
+            self.accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=leaves_weights_out)
             prepared = self.accelerator.prepare_model(model)
         return torch.compile(prepared, dynamic=True) if compiled else prepared
 

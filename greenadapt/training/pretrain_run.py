@@ -15,6 +15,7 @@ from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Progress
 from greenadapt.store import Json, write_json, write_lines
+from greenadapt.training.feed import OneTable
 from greenadapt.training.general_model import GeneralModel
 from greenadapt.training.layout import HISTORY, SCORES
 from greenadapt.training.loop import Plan, Step, Training
@@ -127,8 +128,12 @@ class PretrainRun:
     @cached_property
     def training(self) -> Training:
         """The training of the model, after that of its head alone."""
-        setup = self.setup
-        return Training(self.opened.model, self._table, Plan(setup.train, setup.run, setup.config.seed), setup.machine)
+        return self._training_of(self.setup.train)
+
+    def _training_of(self, train: TrainConfig) -> Training:
+        setup, seed = self.setup, self.setup.config.seed
+        feed = OneTable(self._table, train, seed)
+        return Training(self.opened.model, feed, Plan(train, setup.run, seed), setup.machine)
 
     def _train_head(self) -> None:
         """Train a head that is new while the encoder stays as it is."""
@@ -137,7 +142,7 @@ class PretrainRun:
         _train_only(model, model.head_parameters)
         # As many epochs as there may be steps: a step takes one input at least.
         train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=setup.config.head_learning_rate)
-        training = Training(model, self._table, Plan(train, setup.run, setup.config.seed), setup.machine)
+        training = self._training_of(train)
         state = self.folder / ".head"
         if self._restore(training, state) and training.number < training.n_steps:
             setup.progress.note(f"going on from step {training.number:,} of the new head")
