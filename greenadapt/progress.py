@@ -26,6 +26,25 @@ class Progress(Protocol):
         """Show work of ``total`` units (``None``: unknown) named ``unit``, such as ``"words"`` or ``"bytes"``."""
 
 
+class Named:
+    """A ``Progress`` that says what its notes and warnings are about."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self._name = name
+
+    def note(self, message: str) -> None:
+        self._progress.note(f"{self._name}: {message}")
+
+    def warn(self, message: str) -> None:
+        self._progress.warn(f"{self._name}: {message}")
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        with self._progress.bar(f"{self._name}, {label}", total, unit) as bar:
+            yield bar
+
+
 class _SilentBar:
     def advance(self, amount: float, **facts: str) -> None:
         pass

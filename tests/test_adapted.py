@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import UsageError
-from greenadapt.pipeline.adapted import adapted_input, adapted_model, copy_task, read_facts, starting_model
+from greenadapt.pipeline.adapted import (
+    adapted_input,
+    adapted_model,
+    copy_task,
+    encoder_input,
+    read_facts,
+    starting_model,
+    task_input,
+)
+from tests.small_multitask import describe, fitted
 from tests.small_tasks import TinyModel, adapted, facts_file, session
 
 FILES = ("task.json", "memory.safetensors", "memory/model.safetensors")
@@ -38,6 +47,31 @@ def test_each_file_decides_the_content_and_goes_along(tiny_model: TinyModel, tmp
     (tmp_path / "empty").mkdir()
     copy_task(tmp_path / "empty", tmp_path / "empty")
     assert not list((tmp_path / "empty").iterdir())
+
+
+def test_the_tasks_of_an_encoder_go_along(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model(name="many")
+    describe(source, {name: fitted(tmp_path, name) for name in ("ner", "ill.1")})
+    found = starting_model(str(source))
+    seen, shared = [adapted_input(found)["sha256"]], encoder_input(found)
+    for name in ("tasks/ner/weights.safetensors", "tasks/ill.1/task.json", "multitask.json"):
+        with open(source / name, "a") as file:
+            file.write(" ")
+        seen.append(adapted_input(found)["sha256"])
+    assert len(set(seen)) == 4
+    assert encoder_input(found) == shared
+    before = task_input(source)
+    (source / "tasks" / "ner" / "weights.safetensors").write_text("other")
+    assert before is not None
+    assert before != task_input(source)
+    assert task_input(tmp_path) is None
+    (source / "seeds" / "1").mkdir(parents=True)
+    copy_task(source, tmp_path / "copy")
+    copied = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*.*")}
+    files = {"multitask.json", "tasks/ner/task.json", "tasks/ner/weights.safetensors", "tasks/ill.1/task.json"}
+    assert copied - {"tasks/ill.1"} == files
+    (source / "words.safetensors").write_bytes(b"")
+    assert encoder_input(found) != shared
 
 
 def test_a_model_must_be_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.cli import app
+from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.pipeline.predict import PredictRequest, predict
@@ -24,7 +25,9 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.squad import QuestionTask
+from greenadapt.training.layout import MULTITASK_FILE
 from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
+from greenadapt.training.multitask_files import head_spec, open_multitask, write_multitask
 from greenadapt.training.rows import Rows
 from tests.small_tasks import Json, TinyModel, expand
 
@@ -59,8 +62,8 @@ def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 
 def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
-    kind = options.pop("format", None)
-    request = PredictRequest(tuple(map(str, folders)), str(source), kind, ReadingOptions(**options))
+    asked = {name: options.pop(name) for name in ("format", "tasks") if name in options}
+    request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **asked)
     return [prediction.as_dict() for prediction in predict(request, Silent())]
 
 
@@ -309,3 +312,210 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
     assert "none.txt does not exist" in run("-m", folder, "-i", tmp_path / "none.txt", code=1).stderr
     assert "there is no folder" in run("-m", folder, "-i", text, "-o", tmp_path / "no" / "x", code=1).stderr
     run("-i", text, code=2)
+
+
+TOP = AdapterConfig("pals", size=8, heads=2, layers="top")
+SEVERAL = {"diseases": NER, "mood": TEXTS, "asked": QA, "answered": QA}
+
+
+@pytest.fixture
+def several(tiny_model: TinyModel, tmp_path: Path) -> Path:
+    """A folder with four tasks on an expanded tiny model, whose weights all differ from where they began."""
+    source = Checkpoint.open(expand(tiny_model(name="several-base", initializer_range=0.5), tmp_path / "several-start"))
+    folder, rows = tmp_path / "several", Rows.all(source.n_rows)
+    heads = {name: head_spec(task, TOP) for name, task in SEVERAL.items()}
+    model = open_multitask(source, heads, rows, seed=0)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parts.parameters():
+            weight += 0.3 * torch.randn(weight.shape, generator=draw)
+    write_multitask(model, TrainedRows(rows), source, folder)
+    copy_tokenizers(source.folder, folder)
+    (folder / MULTITASK_FILE).write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(SEVERAL)}))
+    for name, task in SEVERAL.items():
+        settings = {**task.settings(), "adapter": vars(TOP), "metric": task.main, "max_length": 64}
+        (folder / "tasks" / name / "task.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize("pool", ["base", "mean"])
+def test_tasks_together_say_what_each_says_alone(pool: Any, several: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    words = [*SENTENCES[0].split(), "coronavirus", "dtypes", ",", "eigenvalues"]
+    texts = [*SENTENCES, "", *(" ".join(draw.choice(words, n)) for n in draw.integers(1, 50, 30))]
+    source = text_file(tmp_path / "text.txt", texts)
+    names = ("mood", "diseases")
+    together = results(several, source=source, pool=pool, tasks=names)
+    assert [row["line"] for row in together] == list(range(1, 36))
+    assert all(list(row) == ["line", "tasks"] and tuple(row["tasks"]) == names for row in together)
+    alone = {name: results(several, source=source, pool=pool, tasks=(name,)) for name in names}
+    for number, row in enumerate(together):
+        for name in names:
+            close({"line": row["line"], **row["tasks"][name]}, alone[name][number])
+    assert any(row["entities"] for row in alone["diseases"])
+    assert len({row["label"] for row in alone["mood"]}) > 1
+
+
+def close(got: Any, expected: Any) -> None:
+    """The same but for rounding."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for name in expected:
+            close(got[name], expected[name])
+    elif isinstance(expected, list):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            close(one, other)
+    elif isinstance(expected, float):
+        assert got == pytest.approx(expected, abs=2e-6)
+    else:
+        assert got == expected
+
+
+def test_the_same_inputs_go_through_the_lower_layers_once(
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are bit-identical where batches are; here every text is in one chunk, and so the same for both tasks."""
+    source = text_file(tmp_path / "text.txt", SENTENCES)
+    names = ("diseases", "mood")
+    layer = transformers.models.bert.modeling_bert.BertLayer
+    calls: list[int] = []
+    forward = layer.forward
+
+    def counted(self: Any, states: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        calls.append(len(states))
+        return forward(self, states, *arguments, **named)
+
+    monkeypatch.setattr(layer, "forward", counted)
+    together = results(several, source=source, tasks=names)
+    n_together = sum(calls)
+    calls.clear()
+    alone = {name: results(several, source=source, tasks=(name,)) for name in names}
+    assert together == [
+        {"line": i + 1, "tasks": {name: {k: v for k, v in alone[name][i].items() if k != "line"} for name in names}}
+        for i in range(len(SENTENCES))
+    ]
+    assert n_together == sum(calls) * 3 / 4  # of two layers the lower one once, the upper one twice
+
+
+def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> None:
+    context = "the heart rate of a patient with tachycardia"
+    rows = [{"id": n, "question": f"what {word}", "context": context, "text": context} for n, word in enumerate("ab")]
+    source = text_file(tmp_path / "q.jsonl", [json.dumps(row) for row in rows])
+    names = ("asked", "diseases", "mood")
+    together = results(several, source=source, tasks=names)
+    assert [(row["line"], row["id"]) for row in together] == [(1, 0), (2, 1)]
+    assert all("id" not in row["tasks"]["asked"] for row in together)
+    for name in names:
+        alone = results(several, source=source, tasks=(name,))
+        for row, one in zip(together, alone, strict=True):
+            close({"line": row["line"], "id": row["id"], **row["tasks"][name]}, one)
+    with pytest.raises(InputError, match=r"task asked: .*text.txt:1 is text, not a JSON object"):
+        results(several, source=text_file(tmp_path / "text.txt", SENTENCES), tasks=names)
+    with pytest.raises(InputError, match=r"task diseases: .* has no text"):
+        results(several, source=text_file(tmp_path / "q.jsonl", [json.dumps({**rows[0], "text": 1})]), tasks=names)
+
+
+def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path: Path) -> None:
+    context = "the heart rate of a patient with tachycardia"
+    qas = [{"id": name, "question": f"what {name}", "answers": []} for name in ("a", "b")]
+    source = tmp_path / "squad.json"
+    source.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}))
+    together = results(several, source=source, tasks=("asked", "answered"))
+    assert [row["id"] for row in together] == ["a", "b"]
+    alone = {name: results(several, source=source, tasks=(name,)) for name in ("asked", "answered")}
+    for number, row in enumerate(together):
+        for name, rows in alone.items():
+            close({"id": row["id"], **row["tasks"][name]}, rows[number])
+    assert alone["asked"] != alone["answered"]
+    with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
+        results(several, source=source, tasks=("asked", "mood"), format="squad")
+
+
+def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", SENTENCES)
+    with pytest.raises(MissingError, match=r"has no task 'moods': it has diseases, mood, asked, answered"):
+        results(several, source=source, tasks=("diseases", "moods"))
+    with pytest.raises(UsageError, match="--task has mood 2 times: give each task once"):
+        results(several, source=source, tasks=("mood", "diseases", "mood"))
+    with pytest.raises(UsageError, match="2 models and 2 tasks: several models answer together for one task"):
+        results(several, several, source=source, tasks=("mood", "diseases"))
+    with pytest.raises(UsageError, match="--task has an empty name"):
+        results(several, source=source, tasks=("mood", ""))
+    with pytest.raises(
+        UsageError, match=r"has 4 tasks on one encoder \(diseases, mood, asked, answered\): name one with --task"
+    ):
+        results(several, source=source)
+    with pytest.raises(UsageError, match="has one task: leave out --task"):
+        results(make(NER), source=source, tasks=("ner", "other"))
+    assert results(several, several, source=source, tasks=("mood",)) == results(several, source=source, tasks=("mood",))
+
+
+def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+
+    class Endless(io.RawIOBase):
+        def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
+            nonlocal taken
+            while True:
+                taken += 1
+                yield f"heart {taken}\n".encode()
+
+    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Endless()}))
+    rows = predict(PredictRequest((str(several),), tasks=("mood", "diseases")), Silent())
+    assert next(rows).as_dict()["line"] == 1
+    assert taken <= 1024
+
+
+def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart"])
+    errors = run("-m", several, "--task", "mood,diseases", "-i", source).stderr
+    assert errors.count("were cut") == 1
+    assert "warning: 1 of the examples are longer than the model reads at once" in errors
+
+
+def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", [*SENTENCES, "é"])
+    asked = ("-m", several, "-i", source, "--task")
+    rows = [json.loads(line) for line in run(*asked, "mood, diseases").stdout.splitlines()]
+    alone = {
+        name: [json.loads(line) for line in run(*asked, name).stdout.splitlines()] for name in ("diseases", "mood")
+    }
+    assert all(row.keys() == {"line", "entities"} for row in alone["diseases"])
+    for number, row in enumerate(rows):
+        assert list(row["tasks"]) == ["mood", "diseases"]
+        for name, each in alone.items():
+            close({"line": number + 1, **row["tasks"][name]}, each[number])
+    tagged = [json.loads(line) for line in run(*asked, "mood,diseases", "--tags").stdout.splitlines()]
+    assert tagged[1]["tasks"]["diseases"]["words"] == ["coronavirus"]
+    assert len(tagged[0]["tasks"]["diseases"]["tags"]) == 6
+    assert "words" not in tagged[0]["tasks"]["mood"]
+    assert run(*asked, "diseases", "--bio").stdout.count("\n\n") == 5
+    for options, error in (
+        (("mood,diseases", "--bio"), "--bio is for one task, --task has 2: leave out --bio, or name one task"),
+        (("mood,asked", "--tags"), "--tags is for NER, the model is for classification and qa"),
+        (("mood,",), "--task has an empty name"),
+        (("mood,diseases", "--glue"), "--glue writes one task's file, --task has 2"),
+    ):
+        assert error in run(*asked, *options, code=2).stderr
+
+
+def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:
+    table = tmp_path / "test.tsv"
+    table.write_text("index\ttext\n" + "".join(f'{i}\t{text} "\n' for i, text in enumerate(SENTENCES)), "utf-8")
+    asked = ("-m", several, "--task", "mood")
+    out = run(*asked, "-i", table, "--glue").stdout
+    as_text = text_file(tmp_path / "text.txt", [f'{text} "' for text in SENTENCES])
+    expected = [row["label"] for row in results(several, source=as_text, tasks=("mood",))]
+    assert out == "index\tprediction\n" + "".join(f"{i}\t{label}\n" for i, label in enumerate(expected))
+    run(*asked, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text("utf-8") == out
+    for arguments, error in (
+        ((*asked, "-i", table, "--glue", "--json"), "--glue writes a table, no JSON"),
+        ((*asked, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
+        ((*asked, "--glue"), "a table of GLUE is read from a file"),
+        (("-m", make(NER), "-i", table, "--glue"), "--glue is for classification, the model is for ner"),
+    ):
+        refused = run(*arguments, code=2)
+        assert error in refused.stderr
+        assert refused.stdout == ""

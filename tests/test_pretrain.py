@@ -133,6 +133,10 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, base))
     with pytest.raises(UsageError, match="is fine-tuned for a task"):
         pretrain(session(tmp_path), request(tmp_path, tuned.folder))
+    (base / "multitask.json").write_text("{}")
+    with pytest.raises(UsageError, match="is fine-tuned for a task"):
+        pretrain(session(tmp_path), request(tmp_path, base))
+    (base / "multitask.json").unlink()
     with pytest.raises(UsageError, match=r"--max-length is 500, but .* reads at most 160 pieces"):
         pretrain(session(tmp_path), request(tmp_path, base, config=replace(CONFIG, max_length=500)))
     with pytest.raises(MissingError, match="no corpus and no file"):

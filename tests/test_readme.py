@@ -87,6 +87,9 @@ def test_the_examples_run_as_they_stand(
         ner_file(Path(name), 16)
     for name in ("train.jsonl", "test.jsonl"):
         texts_file(Path(name), 16)
+    (tasks,) = (block for kind, block in FENCES if kind == "toml")
+    Path("tasks.toml").write_text(tasks)
+    Path("more.toml").write_text(tasks.split("\n\n")[0].replace('"topics"', '"relations"'))
     for name in ("squad.json", "covid.json"):
         qa_file(Path(name), 4)
     for name in ("papers.txt.gz", "wiki.txt.gz"):
@@ -163,6 +166,12 @@ def test_the_json_keys_are_those_of_the_table(
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
+    (tmp_path / "tasks.toml").write_text(f'[[task]]\nname = "a"\nkind = "ner"\ntrain = "{labelled}"\n')
+    many = ["--tasks", str(tmp_path / "tasks.toml"), "--model", str(tiny_model()), "--max-steps", "2"]
+    out = str(tmp_path / "many")
+    assert keys("finetune", *many, "--out", out) == [_keys("`finetune`") - {"comparison"}]
+    assert keys("tasks", out) == [_keys("`tasks`")]
+    assert set(map(frozenset, keys("params", "--model", str(tiny_model())))) == {frozenset(_keys("`params`"))}
     asked = qa_file(tmp_path / "qa.json", 2, impossible=True)
     model = str(tiny_model("BertForQuestionAnswering", name="squad"))
     rows = keys("qa", "--model", model, "--data", str(asked), "--no-answer", "--compare", model)

@@ -1,22 +1,44 @@
 """``greenadapt finetune``."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt.cli import adapter_options as a
 from greenadapt.cli import app
 from greenadapt.cli import memory_options as m
 from greenadapt.cli import options as o
+from greenadapt.cli import task_options as k
 from greenadapt.cli import training_options as t
-from greenadapt.config import PAPER, Keep, LabelKind, MemoryConfig, Mix, Pool, TaskName
+from greenadapt.config import (
+    PALS_PAPER,
+    PALS_PAPER_SAMPLING,
+    PAPER,
+    AdapterConfig,
+    Keep,
+    MemoryConfig,
+    Mix,
+    Pool,
+    SamplingConfig,
+)
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TaskConfig as Task
 from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import UsageError
 
-_DATA, _NER, _TEXT, _QA, _COMPARE = "Data", "NER", "Classification", "Question answering", "Comparison"
+if TYPE_CHECKING:
+    from greenadapt.pipeline import Session
+
+_COMPARE = "Comparison"
+_TRAINING = (
+    *("mix", "pool", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip"),
+    *("precision", "keep", "patience"),
+)
+"""Options that are fields of ``TrainConfig``."""
 
 
 class Preset(StrEnum):
@@ -25,59 +47,6 @@ class Preset(StrEnum):
     paper = "paper"
 
 
-TaskOption = Annotated[TaskName, typer.Option("--task", help="What is learnt.", show_default=False)]
-TrainFile = Annotated[
-    list[str],
-    typer.Option("--train", help="A labelled file, or a data set of the hub; may be repeated.", show_default=False,
-                 rich_help_panel=_DATA),
-]  # fmt: skip
-Dev = Annotated[
-    str | None,
-    typer.Option("--dev", help="Labelled file scored after every epoch.", show_default=False, rich_help_panel=_DATA),
-]
-Test = Annotated[
-    str | None,
-    typer.Option("--test", help="Labelled file scored at the end.", show_default=False, rich_help_panel=_DATA),
-]
-TextField = Annotated[
-    list[str] | None,
-    typer.Option("--text-field", help="Field or column of the text; twice for a pair [default: text].",
-                 show_default=False, rich_help_panel=_TEXT),
-]  # fmt: skip
-LabelField = Annotated[str, typer.Option("--label-field", help="Field or column of the label.", rich_help_panel=_TEXT)]
-Labels = Annotated[
-    LabelKind,
-    typer.Option("--labels", help="Classes, or numbers to be predicted; auto: numbers where they have fractions.",
-                 rich_help_panel=_TEXT),
-]  # fmt: skip
-Chunk = Annotated[
-    int | None,
-    typer.Option("--chunk", help=f"At most this many words are read at once [default: {Task.chunk}].",
-                 show_default=False, rich_help_panel=_NER),
-]  # fmt: skip
-WholeSentences = Annotated[
-    bool, typer.Option("--whole-sentences", help="Read whole sentences instead of chunks.", rich_help_panel=_NER)
-]
-GoldChunks = Annotated[
-    bool,
-    typer.Option("--gold-chunks", help="Cut test sentences by their gold tags, too, as the paper did.",
-                 rich_help_panel=_NER),
-]  # fmt: skip
-XClass = Annotated[
-    bool,
-    typer.Option("--x-class", help="Pieces inside a word, [CLS] and [SEP] are a class of their own, as in BioBERT's "
-                 "code.",
-                 rich_help_panel=_NER),
-]  # fmt: skip
-Negatives = Annotated[
-    int,
-    typer.Option("--negatives", help="Windows without the answer that a question trains on.", rich_help_panel=_QA),
-]
-MaxLength = Annotated[
-    int | None,
-    typer.Option("--max-length", help="Pieces read at once [default: all that the model can].", show_default=False,
-                 rich_help_panel=t.TRAINING),
-]  # fmt: skip
 MixOption = Annotated[
     Mix,
     typer.Option("--mix", help="Which tokenization an example trains in: a coin for each example and epoch, for each "
@@ -87,19 +56,14 @@ PoolOption = Annotated[
     Pool,
     typer.Option("--pool", help="Whose logits decide: the mean of both, or one.", rich_help_panel=t.TRAINING),
 ]
-Epochs = Annotated[
-    int | None,
-    typer.Option("--epochs", help=f"Passes over the training set [default: {Train.epochs}].", show_default=False,
-                 rich_help_panel=t.TRAINING),
-]  # fmt: skip
+Epochs = Annotated[int, typer.Option("--epochs", help="Passes over the training set.", rich_help_panel=t.TRAINING)]
 LearningRate = Annotated[
-    float | None,
-    typer.Option("--learning-rate", "--lr", help=f"At its highest [default: {Train.learning_rate}].",
-                 show_default=False, rich_help_panel=t.TRAINING),
-]  # fmt: skip
+    float, typer.Option("--learning-rate", "--lr", help="At its highest.", rich_help_panel=t.TRAINING)
+]
 PresetOption = Annotated[
     Preset | None,
-    typer.Option("--preset", help=f"paper: {PAPER.epochs} epochs, learning rate {PAPER.learning_rate}.",
+    typer.Option("--preset", help=f"paper: {PAPER.epochs} epochs, learning rate {PAPER.learning_rate}; with --tasks "
+                 f"{PALS_PAPER.epochs} and {PALS_PAPER.learning_rate}.",
                  show_default=False, rich_help_panel=t.TRAINING),
 ]  # fmt: skip
 KeepOption = Annotated[
@@ -114,9 +78,6 @@ Seeds = Annotated[
     int, typer.Option("--seeds", help="How many models are trained, each from its seed.", rich_help_panel=t.TRAINING)
 ]
 FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=t.TRAINING)]
-SaveLogits = Annotated[
-    bool, typer.Option("--save-logits", help="Keep the logits of the test set.", rich_help_panel=_DATA)
-]
 OutFolder = Annotated[
     Path | None,
     typer.Option(
@@ -140,26 +101,27 @@ Reference = Annotated[
 
 @app.command()
 def finetune(
-    train: TrainFile,
-    task: TaskOption,
+    ctx: typer.Context,
+    train: k.TrainFile = None,
+    task: k.TaskOption = None,
     corpus: o.Corpus = None,
     model: o.Model = None,
-    dev: Dev = None,
-    test: Test = None,
-    text_field: TextField = None,
-    label_field: LabelField = Task.label_field,
-    labels: Labels = Task.label_kind,
-    chunk: Chunk = None,
-    whole_sentences: WholeSentences = False,
-    gold_chunks: GoldChunks = Task.gold_chunks,
-    x_class: XClass = Task.x_class,
-    negatives: Negatives = Task.negatives,
-    max_length: MaxLength = Task.max_length,
+    dev: k.Dev = None,
+    test: k.Test = None,
+    text_field: k.TextField = None,
+    label_field: k.LabelField = Task.label_field,
+    labels: k.Labels = Task.label_kind,
+    chunk: k.Chunk = None,
+    whole_sentences: k.WholeSentences = False,
+    gold_chunks: k.GoldChunks = Task.gold_chunks,
+    x_class: k.XClass = Task.x_class,
+    negatives: k.Negatives = Task.negatives,
+    max_length: k.MaxLength = Task.max_length,
     mix: MixOption = Train.mix,
     pool: PoolOption = Train.pool,
     preset: PresetOption = None,
-    epochs: Epochs = None,
-    learning_rate: LearningRate = None,
+    epochs: Epochs = Train.epochs,
+    learning_rate: LearningRate = Train.learning_rate,
     max_steps: t.MaxSteps = Train.max_steps,
     warmup: t.Warmup = Train.warmup,
     batch_size: t.BatchSize = Train.batch_size,
@@ -174,7 +136,19 @@ def finetune(
     checkpoint_steps: t.CheckpointSteps = Run.checkpoint_steps,
     compile: t.Compile = Run.compile,  # noqa: A002  (the option's name)
     report_to: t.ReportTo = None,
-    save_logits: SaveLogits = False,
+    save_logits: k.SaveLogits = False,
+    tasks: a.TasksFile = None,
+    add_to: a.AddTo = None,
+    adapter: a.Adapter = AdapterConfig.adapter,
+    adapter_size: a.Size = AdapterConfig.size,
+    adapter_heads: a.Heads = AdapterConfig.heads,
+    layers: a.Layers = AdapterConfig.layers,
+    placement: a.PlacementOption = AdapterConfig.placement,
+    adapter_form: a.Form = AdapterConfig.form,
+    adapter_init: a.Init = AdapterConfig.init,
+    freeze_encoder: a.FreezeEncoder = AdapterConfig.freeze_encoder,
+    sampling: a.Sampling = SamplingConfig.sampling,
+    steps_per_epoch: a.StepsPerEpoch = SamplingConfig.steps_per_epoch,
     memory: m.Memory = None,
     strategy: m.StrategyOption = MemoryConfig.strategy,
     memory_attention: m.MemoryAttention = MemoryConfig.attention,
@@ -192,41 +166,15 @@ def finetune(
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Train NER, classification or question answering on a mixture of both tokenizations, and score it."""
-    if reference is not None and compare is None:
-        raise UsageError("--reference needs --compare", "name the base model with --compare")
+    """Train NER, classification or question answering on a mixture of both tokenizations, and score it.
+
+    With --tasks, many tasks at once on one shared encoder.
+    """
+    given = _given(ctx)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}, must be at least 1")
-    if whole_sentences and chunk is not None:
-        raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
-    if not whole_sentences and chunk is None:
-        chunk = Task.chunk
-    usual = PAPER if preset else Train()
-    training = Train(
-        mix=mix,
-        pool=pool,
-        epochs=usual.epochs if epochs is None else epochs,
-        learning_rate=usual.learning_rate if learning_rate is None else learning_rate,
-        max_steps=max_steps,
-        warmup=warmup,
-        batch_size=batch_size,
-        weight_decay=weight_decay,
-        clip=clip,
-        precision=precision,
-        keep=keep,
-        patience=patience,
-    )
-    examples = Task(
-        task=task,
-        text_fields=tuple(text_field or Task.text_fields),
-        label_field=label_field,
-        label_kind=labels,
-        chunk=chunk,
-        gold_chunks=gold_chunks,
-        x_class=x_class,
-        negatives=negatives,
-        max_length=max_length,
-    )
+    usual = Train() if preset is None else PAPER if tasks is None else PALS_PAPER
+    training = replace(usual, **{name: ctx.params[name] for name in _TRAINING if name in given})
     run = Run(
         max_tokens=max_tokens,
         checkpoint_steps=checkpoint_steps,
@@ -244,30 +192,69 @@ def finetune(
         project=memory_project,
         frozen=not unfreeze_memory,
     )
+    common = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
+    common |= {"memory": memory, "memory_config": memory_config}
 
+    from greenadapt.cli.session import make_session
+
+    session = make_session(workspace, out=out, force=force)
+    if tasks is None:
+        _refuse(given, a.OF_MANY_TASKS, "for tasks that share an encoder: give these with --tasks, or leave it out")
+        sources = {"train": tuple(train or ()), "dev": dev, "test": test}
+        request = {**common, **sources, "task": k.task_config(ctx.params), "save_logits": save_logits}
+        _train_one(session, (corpus, model), request, (compare, reference), as_json=as_json)
+        return
+    _refuse(given, k.OF_ONE_TASK, "for one task, and --tasks has a file that says what each is: leave it out")
+    adapters = AdapterConfig(
+        adapter=adapter,
+        size=adapter_size,
+        heads=adapter_heads,
+        layers=layers,
+        placement=placement,
+        form=adapter_form,
+        init=adapter_init,
+        freeze_encoder=freeze_encoder or add_to is not None,
+    )
+    chosen = {name: ctx.params[name] for name in ("sampling", "steps_per_epoch") if name in given}
+    usual_sampling = SamplingConfig() if preset is None else PALS_PAPER_SAMPLING
+    request = {**common, "adapter": adapters, "sampling": replace(usual_sampling, **chosen)}
+    _train_many(session, (corpus, model, add_to), tasks, request, as_json=as_json)
+
+
+def _given(ctx: typer.Context) -> set[str]:
+    """The parameters that the user gave."""
+    sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source.name != "DEFAULT"}
+
+
+def _refuse(given: set[str], options: Mapping[str, str], why: str) -> None:
+    for name, option in options.items():
+        if name in given:
+            raise UsageError(f"{option} is {why}")
+
+
+def _train_one(
+    session: "Session",
+    start: tuple[str | None, str | None],
+    request: dict[str, Any],
+    others: tuple[str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """``start`` is the corpus and the model, ``others`` the base model and the reference that are compared."""
     from greenadapt.cli.console import print_json
     from greenadapt.cli.scores import print_comparison, print_scores
-    from greenadapt.cli.session import describe, make_session, print_results
+    from greenadapt.cli.session import describe, print_results
     from greenadapt.pipeline.adapted import adapted_model
     from greenadapt.pipeline.compare import compare as compare_models
     from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
     from greenadapt.processes import launched_processes
 
-    session = make_session(workspace, out=out, force=force)
-    request = FinetuneRequest(
-        model=adapted_model(session, corpus, model),
-        train=tuple(train),
-        dev=dev,
-        test=test,
-        task=examples,
-        training=training,
-        run=run,
-        seeds=tuple(range(seed, seed + seeds)),
-        save_logits=save_logits,
-        memory=memory,
-        memory_config=memory_config,
-    )
-    compared = compare_models(session, request, [name for name in (compare, reference) if name is not None])
+    compare, reference = others
+    if reference is not None and compare is None:
+        raise UsageError("--reference needs --compare", "name the base model with --compare")
+    asked = FinetuneRequest(model=adapted_model(session, *start), **request)
+    compared = compare_models(session, asked, [name for name in others if name is not None])
     if launched_processes()[0] > 0:
         return  # the first process prints
     scores = read_scores(compared.results[0])
@@ -278,3 +265,39 @@ def finetune(
     if compared.rows:
         print_comparison(compared.rows)
     print_results(compared.results, as_json=False)
+
+
+def _train_many(
+    session: "Session",
+    start: tuple[str | None, str | None, Path | None],
+    tasks: Path,
+    request: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """``start`` is the corpus, the model, and the folder of a shared encoder that the tasks are added to."""
+    from greenadapt.cli.console import print_json
+    from greenadapt.cli.scores import print_task_scores
+    from greenadapt.cli.session import describe, print_results
+    from greenadapt.pipeline.adapted import adapted_model
+    from greenadapt.pipeline.finetune import read_scores
+    from greenadapt.pipeline.multitask import MultitaskRequest, add_tasks, train_tasks
+    from greenadapt.processes import launched_processes
+    from greenadapt.tasks.tasks_file import read_tasks_file
+
+    corpus, model, add_to = start
+    if add_to is not None and not (corpus is None and model is None):
+        raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
+    chosen = adapted_model(session, corpus, model) if add_to is None else str(add_to)
+    asked = MultitaskRequest(model=chosen, tasks=read_tasks_file(tasks), **request)
+    results = [train_tasks(session, asked)] if add_to is None else add_tasks(session, add_to, asked)
+    if launched_processes()[0] > 0:
+        return  # the first process prints
+    for result in results:
+        scores = read_scores(result)
+        if as_json:
+            print_json({**describe(result), "scores": scores})
+        else:
+            print_task_scores(scores)
+    if not as_json:
+        print_results(results, as_json=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,15 @@ Models = Annotated[
 Ensemble = Annotated[
     EnsembleRule | None,
     typer.Option("--ensemble", help="What is averaged over several --model [default: logits].", show_default=False),
+]
+TaskNames = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="Which task of a model that has several; more with commas between them, of one model: what they share is "
+        "computed once.",
+        show_default=False,
+    ),
 ]
 Input = Annotated[
     str,
@@ -63,6 +72,10 @@ MaxTokens = Annotated[
 ]
 Bio = Annotated[bool, typer.Option("--bio", help="NER: write a word and its tag a line instead of JSON.")]
 Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags beside the entities.")]
+Glue = Annotated[
+    bool,
+    typer.Option("--glue", help="Read a test table as GLUE publishes it, and write what its leaderboard takes."),
+]
 OutFile = Annotated[
     Path | None,
     typer.Option(
@@ -79,6 +92,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, which the outp
 @app.command()
 def predict(
     model: Models,
+    task: TaskNames = None,
     ensemble: Ensemble = None,
     source: Input = "-",
     format: Format = None,  # noqa: A002  (the option's name)
@@ -89,28 +103,34 @@ def predict(
     memory: MovedMemory = None,
     bio: Bio = False,
     tags: Tags = False,
+    glue: Glue = False,
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict with fine-tuned models: one JSON object a line, in the order of the input.
 
     Each has the number of its line and the id of its record, if it had one; NER gives entities with characters and
-    scores. The input is read as it comes. A broken line ends it with exit code 1, after the rows before it.
+    scores. With several tasks, each one's result is in "tasks" by its name. The input is read as it comes. A broken
+    line ends it with exit code 1, after the rows before it.
     """
     from greenadapt.cli.console import make_progress
     from greenadapt.pipeline.predict import Predictor, PredictRequest
     from greenadapt.pipeline.task_models import ReadingOptions
 
-    if bio and as_json:
-        raise UsageError("--bio writes a word a line, no JSON", "leave out --bio or --json")
+    for option, is_given, written in (("--bio", bio, "a word a line"), ("--glue", glue, "a table")):
+        if is_given and as_json:
+            raise UsageError(f"{option} writes {written}, no JSON", f"leave out {option} or --json")
     if out is not None:
         check_file(out)
     reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
-    predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble))
-    style = _Style(bio, tags, predictor.task.name)
+    names = () if task is None else tuple(name.strip() for name in task.split(","))
+    predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble, names, glue))
+    style = _Style(bio, tags, glue, {name: each.name for name, each in predictor.tasks.items()})
     with open_output(out) as (stream, is_ascii):
+        head = style.head
         for block in predictor.predict(make_progress(is_read=False)):
-            stream.writelines(style.lines(block, is_ascii=is_ascii))
+            stream.writelines([*head, *style.lines(block, is_ascii=is_ascii)])
+            head = []
             stream.flush()
 
 
@@ -131,27 +151,63 @@ class _Style:
 
     bio: bool
     tags: bool
-    task: str
+    glue: bool
+    kinds: dict[str, str]
+    """Task → ``ner`` and so on."""
 
     def __post_init__(self) -> None:
+        if self.bio and len(self.kinds) > 1:
+            raise UsageError(
+                f"--bio is for one task, --task has {len(self.kinds)}", "leave out --bio, or name one task"
+            )
         for name in ("bio", "tags"):
-            if getattr(self, name) and self.task != "ner":
-                raise UsageError(f"--{name} is for NER, the model is for {self.task}", f"leave out --{name}")
+            if getattr(self, name) and "ner" not in self.kinds.values():
+                kinds = " and ".join(dict.fromkeys(self.kinds.values()))
+                raise UsageError(f"--{name} is for NER, the model is for {kinds}", f"leave out --{name}")
+
+    @property
+    def head(self) -> list[str]:
+        """The lines before the first prediction."""
+        from greenadapt.tasks.glue import GLUE_HEADER
+
+        return [f"{GLUE_HEADER}\n"] if self.glue else []
 
     def lines(self, block: "Iterable[Prediction]", *, is_ascii: bool) -> Iterator[str]:
-        """The predictions as lines; in a word, what would break a line of BIO becomes a space."""
+        """The predictions as lines."""
+        from greenadapt.tasks.glue import glue_line
+
         for prediction in block:
             if self.bio:
-                words, tags = prediction.entry.example.words, prediction.result["tags"]
-                yield from (f"{word.translate(_BREAKS)}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
-                yield "\n"
-                continue
-            row = prediction.as_dict()
-            if self.tags:
-                row["words"] = prediction.entry.example.words
-            elif self.task == "ner":
-                del row["tags"]
-            yield json.dumps(row, ensure_ascii=is_ascii) + "\n"
+                yield from _bio_lines(prediction)
+            elif self.glue:
+                yield glue_line(prediction.entry.id, prediction.result) + "\n"
+            else:
+                yield json.dumps(self._row(prediction), ensure_ascii=is_ascii) + "\n"
+
+    def _row(self, prediction: "Prediction") -> dict[str, Any]:
+        row, example = prediction.as_dict(), prediction.entry.example
+        if len(self.kinds) == 1:
+            [kind] = self.kinds.values()
+            return self._shown(row, kind, example)
+        each = row["tasks"]
+        return row | {
+            "tasks": {name: self._shown(each[name], kind, example[name]) for name, kind in self.kinds.items()}
+        }
+
+    def _shown(self, result: dict[str, Any], kind: str, example: Any) -> dict[str, Any]:
+        """What is written of a task's ``result``."""
+        if kind != "ner":
+            return result
+        if self.tags:
+            return {**result, "words": example.words}
+        return {name: value for name, value in result.items() if name != "tags"}
+
+
+def _bio_lines(prediction: "Prediction") -> Iterator[str]:
+    """A word and its tag a line, and an empty one; in a word, what would break a line becomes a space."""
+    words, tags = prediction.entry.example.words, prediction.result["tags"]
+    yield from (f"{word.translate(_BREAKS)}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+    yield "\n"
 
 
 @contextmanager

@@ -99,6 +99,10 @@ Compare = Annotated[
     typer.Option("--compare", help="The model before it was adapted: shows its answers and scores beside those of "
                  "either tokenization and of both.", show_default=False),
 ]  # fmt: skip
+TaskOption = Annotated[
+    str | None,
+    typer.Option("--task", help="Which task answers, of a model of several.", show_default=False),
+]
 OutFolder = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Write answers.jsonl and scores.json into this folder; killed, the same command "
@@ -138,6 +142,7 @@ def qa(
     max_tokens: MaxTokens = Run.max_tokens,
     max_length: MaxLength = None,
     memory: MovedMemory = None,
+    task: TaskOption = None,
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
@@ -172,7 +177,7 @@ def qa(
     )
     config = QaConfig(top, n_best, word_unit, max_answer_chars, no_answer, null_threshold)
     reading = ReadingOptions(pool, seed, precision, max_tokens, max_length, memory)
-    request = QaRequest(model, sources, config, reading, compare, null_odds=null_odds is not None)
+    request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
     if out is None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenadapt.cli.console import print_lines, print_table
+from greenadapt.report.multitask_tables import task_score_tables
 from greenadapt.report.score_tables import figure, score_tables, signed
 
 Json = dict[str, Any]
@@ -14,6 +15,15 @@ def print_scores(scores: Json) -> None:
     tables = score_tables(scores)
     if not tables:
         print_lines(["nothing was scored: give --test or --dev", ""])
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
+
+
+def print_task_scores(scores: Json) -> None:
+    """The scores of a model of many tasks (its ``scores.json``): of every set, and their average."""
+    tables = task_score_tables(scores)
+    if not tables:
+        print_lines(["nothing was scored: give the tasks test or dev files", ""])
     for table in tables:
         print_table(table.title, table.columns, table.rows)
 

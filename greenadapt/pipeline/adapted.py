@@ -11,7 +11,15 @@ from greenadapt.export import copy_tokenizers
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.session import EXPAND, Session, model_input
 from greenadapt.store import Json, hash_file, hash_json
-from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER, TASK_FILE
+from greenadapt.training.layout import (
+    MEMORY_FILE,
+    MEMORY_FOLDER,
+    MULTITASK_FILE,
+    TASK_FILE,
+    TASKS,
+    WEIGHTS_FILE,
+)
+from greenadapt.training.multitask_folder import is_multitask, task_names
 
 FACTS_FILE = "greenadapt.json"
 _MODEL_FILES = ("config.json", "model.safetensors")
@@ -43,17 +51,52 @@ def adapted_model(session: Session, corpus: str | None, model: str | None) -> st
 
 
 def adapted_input(model: PretrainedModel) -> Json:
-    """``model_input`` of a model that may have added words, a task and a memory."""
+    """``model_input`` of a model that may have added words, a task, or several, and a memory."""
+    return _with_files(model, [*_encoder_files(model.folder), *_task_files(model.folder)])
+
+
+def encoder_input(model: PretrainedModel) -> Json:
+    """``adapted_input`` without what the model's tasks have beside the encoder that they share."""
+    return _with_files(model, _encoder_files(model.folder))
+
+
+def _with_files(model: PretrainedModel, files: list[Path]) -> Json:
     entry = model_input(model)
-    names = (WORDS_FILE, TASK_FILE, MEMORY_FILE, f"{MEMORY_FOLDER}/model.safetensors")
-    files = [path for name in names if (path := model.folder / name).is_file()]
     if files:
         entry["sha256"] = hash_json([entry["sha256"], *map(hash_file, files)])
     return entry
 
 
+def _encoder_files(folder: Path) -> list[Path]:
+    names = (WORDS_FILE, TASK_FILE, MEMORY_FILE, f"{MEMORY_FOLDER}/model.safetensors")
+    return [path for name in names if (path := folder / name).is_file()]
+
+
+def task_input(folder: Path) -> Json | None:
+    """What makes the model in ``folder`` a fine-tuned one, as an input in a manifest; ``None`` where it is none."""
+    files = [path for path in (folder / TASK_FILE, *_task_files(folder)) if path.is_file()]
+    if not files:
+        return None
+    hashes = [hash_file(path) for path in files]
+    return {"sha256": hashes[0] if len(files) == 1 else hash_json(hashes), "path": str(files[0])}
+
+
+def _task_files(folder: Path) -> list[Path]:
+    """Of a model of several tasks: what says so, and of each task what it is and its weights."""
+    if not is_multitask(folder):
+        return []
+    tasks = [folder / TASKS / name / file for name in task_names(folder) for file in (TASK_FILE, WEIGHTS_FILE)]
+    return [path for path in (folder / MULTITASK_FILE, *tasks) if path.is_file()]
+
+
 def copy_task(source: Path, folder: Path) -> None:
-    """Copy what makes the model in ``source`` a fine-tuned one, if it is: its task, and what it has of a memory."""
+    """Copy what makes the model in ``source`` a fine-tuned one, if it is: its task, or tasks, and what it has of a
+    memory.
+    """
+    for path in _task_files(source):
+        copied = folder / path.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copied)
     for name in (TASK_FILE, MEMORY_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

@@ -11,9 +11,10 @@ from greenadapt.arrays import Array, ArrayFile
 from greenadapt.config import EnsembleRule, TrainConfig
 from greenadapt.ensemble import combined
 from greenadapt.errors import InputError, MissingError
-from greenadapt.pipeline.task_folder import TaskFolder, read_seeds
+from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.store import Json
 from greenadapt.training.layout import LOGITS, SEEDS
+from greenadapt.training.multitask_folder import read_seeds
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from greenadapt.expand import NewRows, replacements, select, wordpiece_norm
 from greenadapt.export import ExportReport, export_tokenizers
 from greenadapt.model import PretrainedModel
 from greenadapt.new_entries import NewEntries, addable, new_entries, new_forms
-from greenadapt.pipeline.adapted import FACTS_FILE, copy_task
+from greenadapt.pipeline.adapted import FACTS_FILE, copy_task, task_input
 from greenadapt.pipeline.align import vectors_of
 from greenadapt.pipeline.session import ALIGN, EXPAND, W2V, Session, model_input, model_of, require_same_model
 from greenadapt.report.card import Card, Made, options_of
@@ -38,7 +38,6 @@ from greenadapt.store import (
     write_json,
 )
 from greenadapt.surgery import copy_side_files, write_expanded
-from greenadapt.training.layout import TASK_FILE
 from greenadapt.vectors import VECTORS, WordVectors
 
 
@@ -64,8 +63,8 @@ def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: R
         if not path.is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
     inputs = {"alignment": aligned.as_input(), "model": model_input(model)}
-    if (task := model.folder / TASK_FILE).is_file():
-        inputs["task"] = {"sha256": hash_file(task), "path": str(task)}
+    if (task := task_input(model.folder)) is not None:
+        inputs["task"] = task
     inputs |= {f"text {path.name}": {"sha256": hash_file(path), "path": str(path)} for path in files}
 
     def build(work: Path) -> Outcome:

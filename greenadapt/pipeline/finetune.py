@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from greenadapt import __version__
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
@@ -16,13 +14,14 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
-from greenadapt.pipeline.adapted import adapted_input, read_facts, starting_model
-from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
+from greenadapt.pipeline.adapted import adapted_input, read_facts
+from greenadapt.pipeline.memory_choice import check_memory
 from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_torch, source_input
 from greenadapt.pipeline.together import Build, run_together, start_machine
+from greenadapt.pipeline.trained import Start, check_seeds, deviation_of, mean_of, train_seeds
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.tasks.registry import make_task
-from greenadapt.training.layout import MEMORY_FILE, SCORES, SEEDS, TASK_FILE
+from greenadapt.training.layout import SCORES, TASK_FILE
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
@@ -52,11 +51,7 @@ class FinetuneRequest:
         check_memory(self.memory, self.memory_config, self.run)
         if not self.train:
             raise UsageError("nothing to train on", "give --train FILE")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise UsageError("need at least one seed, and each once", "give --seeds 1 or more")
-        for seed in self.seeds:
-            if not 0 <= seed < 2**32:
-                raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
+        check_seeds(self.seeds)
         if self.dev is None and self.training.keep == "best":
             raise UsageError("--keep best needs a development set", "give --dev FILE")
         if self.dev is None and self.training.patience is not None:
@@ -68,23 +63,10 @@ class FinetuneRequest:
         return named | {name: source for name, source in (("dev", self.dev), ("test", self.test)) if source is not None}
 
 
-@dataclass(frozen=True)
-class _Start:
-    """What training begins with."""
-
-    model: PretrainedModel
-    memory: MemoryChoice | None
-
-    @classmethod
-    def of(cls, request: FinetuneRequest) -> "_Start":
-        model, config = starting_model(request.model), request.memory_config
-        return cls(model, None if request.memory is None else MemoryChoice.find(request.memory, model, config))
-
-
 def finetune(session: Session, request: FinetuneRequest) -> Result:
     """Train, score and write a model for each seed; does nothing where that is done, goes on where it was killed."""
     require_torch("fine-tuning")
-    start = _Start.of(request)
+    start = Start.of(request.model, request.memory, request.memory_config)
     session = replace(session, out=session.out or default_out(request, start.model))
     settings = {**asdict(request.task), **asdict(request.training)}
     return run_together(
@@ -108,7 +90,7 @@ def read_scores(result: Result) -> Json:
     return scores
 
 
-def _job(request: FinetuneRequest, start: _Start, build: Build) -> Job:
+def _job(request: FinetuneRequest, start: Start, build: Build) -> Job:
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
     inputs = {"model": adapted_input(start.model)}
@@ -123,7 +105,7 @@ def _job(request: FinetuneRequest, start: _Start, build: Build) -> Job:
     return Job(FINETUNE, config, inputs, build, resumes=True, card=card)
 
 
-def _card(request: FinetuneRequest, start: _Start, config: Json, work: Path, counts: Json, cost: Json) -> str:
+def _card(request: FinetuneRequest, start: Start, config: Json, work: Path, counts: Json, cost: Json) -> str:
     from greenadapt.report.task_card import TaskCard
 
     settings, scores = (json.loads((work / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
@@ -144,19 +126,10 @@ def _card(request: FinetuneRequest, start: _Start, config: Json, work: Path, cou
     ).text()
 
 
-def _build(request: FinetuneRequest, start: _Start, session: Session, machine: "Machine", work: Path) -> Outcome:
-    from greenadapt.training.state import remove_state
-
+def _build(request: FinetuneRequest, start: Start, session: Session, machine: "Machine", work: Path) -> Outcome:
     setup = _setup(request, start, session, machine)
     task, is_first = setup.task, machine.is_first
-    finished: list[Json] = []
-    for seed in request.seeds:
-        folder = work / SEEDS / str(seed)
-        if not (folder / SCORES).is_file():
-            _run_seed(setup, seed, work, finished)
-        if is_first:
-            remove_state(folder)
-        finished.append(json.loads((folder / SCORES).read_text("utf-8")))
+    finished = train_seeds(request.seeds, work, partial(_run_seed, setup, work), is_first=is_first)
     counts, *_ = [one.pop("counts") for one in finished]
     scores = _summary(request, task, finished)
     if is_first:
@@ -172,17 +145,17 @@ def _build(request: FinetuneRequest, start: _Start, session: Session, machine: "
     return Outcome(counts, facts)
 
 
-def _run_seed(setup: "Setup", seed: int, work: Path, finished: list[Json]) -> None:
+def _run_seed(setup: "Setup", work: Path, seed: int, folder: Path, finished: list[Json]) -> None:
     """Train and write one seed's model; with the end of this function its memory is free for the next one."""
     from greenadapt.training.seed_run import SeedRun
 
-    run = SeedRun(setup, seed, work / SEEDS / str(seed), steps_before=sum(one["steps"] for one in finished))
+    run = SeedRun(setup, seed, folder, steps_before=sum(one["steps"] for one in finished))
     run.train()
     run.finish(work, is_whole=not finished)
     setup.machine.wait()
 
 
-def _setup(request: FinetuneRequest, start: _Start, session: Session, machine: "Machine") -> "Setup":
+def _setup(request: FinetuneRequest, start: Start, session: Session, machine: "Machine") -> "Setup":
     from greenadapt.training.seed_run import Examples, Setup
 
     checkpoint = Checkpoint.open(start.model.folder)
@@ -196,10 +169,7 @@ def _setup(request: FinetuneRequest, start: _Start, session: Session, machine: "
     for name, read in (("dev", dev), ("test", test)):
         if read is not None and not read:
             raise InputError(f"--{name} has no examples", "give a file that has some")
-    if not encoder.has_words:
-        progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
-    if start.memory is None and (start.model.folder / MEMORY_FILE).is_file():
-        progress.warn(f"{start.model.source} was trained with a memory, and has none without --memory")
+    start.tell(encoder, progress)
     examples = Examples(train, dev, test)
     return Setup(
         task=task,
@@ -231,6 +201,6 @@ def _over_seeds(each: list[Json]) -> Json:
     names = [name for name in each[0] if all(isinstance(scores[name], float) for scores in each)]
     values = {name: [scores[name] for scores in each] for name in names}
     return {
-        "mean": {name: float(np.mean(numbers)) for name, numbers in values.items()},
-        "std": {name: float(np.std(numbers, ddof=1)) for name, numbers in values.items() if len(numbers) > 1},
+        "mean": {name: mean_of(numbers) for name, numbers in values.items()},
+        "std": {name: deviation_of(numbers) for name, numbers in values.items() if len(numbers) > 1},
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.checkpoint import Checkpoint
@@ -13,7 +14,8 @@ from greenadapt.pipeline.adapted import read_facts
 from greenadapt.pipeline.session import model_input
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.store import Json
-from greenadapt.training.layout import MEMORY_FOLDER, TASK_FILE
+from greenadapt.training.layout import MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE
+from greenadapt.training.multitask_folder import is_multitask
 
 if TYPE_CHECKING:
     from greenadapt.training.general_model import GeneralModel
@@ -65,23 +67,30 @@ class MemoryChoice:
         A general model that was trained, too, lies in the folder; another one is looked for where it was then, or where
         it is ``given`` to be. Raises ``MissingError`` where it is not there, ``InputError`` where it is another one.
         """
-        described = _Described.of(folder)
+        return cls.of_settings(folder.settings, folder.folder, folder.weights, given)
+
+    @classmethod
+    def of_settings(
+        cls, settings: Json, folder: Path, weights: Path, given: str | None = None
+    ) -> "MemoryChoice | None":
+        """The same by what ``folder`` says of its model, whose weights lie in ``weights``."""
+        described = _Described.of(settings, folder)
         if described is None:
             return None
         if not described.config.frozen:
-            own = folder.weights / MEMORY_FOLDER
+            own = weights / MEMORY_FOLDER
             return cls(PretrainedModel(described.name, own, str(own)), described.config, "")
         try:
             found = find_model(given or described.source)
         except (MissingError, InputError) as error:
             raise MissingError(
-                f"{folder.folder} needs the general model {described.name} as its memory ({error})",
+                f"{folder} needs the general model {described.name} as its memory ({error})",
                 "name the folder where that is with --memory",
             ) from None
         sha256 = model_input(found)["sha256"]
         if sha256 != described.sha256:
             raise InputError(
-                f"{found.source} is not the general model that {folder.folder} was trained with: its SHA-256 is "
+                f"{found.source} is not the general model that {folder} was trained with: its SHA-256 is "
                 f"{sha256[:12]}…, need {described.sha256[:12]}…",
                 f"name the folder of {described.name} as it was with --memory",
             )
@@ -105,7 +114,7 @@ class MemoryChoice:
 
 def check_given(folders: Iterable[TaskFolder], given: str | None) -> None:
     """Raise ``UsageError`` where a general model is given and none of the models needs one."""
-    described = [_Described.of(folder) for folder in folders]
+    described = [_Described.of(folder.settings, folder.folder) for folder in folders]
     if given is not None and not any(one is not None and one.config.frozen for one in described):
         raise UsageError(f"--memory {given}, but no model here needs a general model beside it", "leave it out")
 
@@ -120,19 +129,20 @@ class _Described:
     sha256: str
 
     @classmethod
-    def of(cls, folder: TaskFolder) -> "_Described | None":
-        described: Any = folder.settings.get("memory")
+    def of(cls, settings: Json, folder: Path) -> "_Described | None":
+        described: Any = settings.get("memory")
         if described is None:
             return None
         try:
             general = {name: described["general"][name] for name in ("name", "source", "sha256")}
             if not all(isinstance(value, str) for value in general.values()):
                 raise TypeError("the general model's name, source and sha256 must be text")
-            settings = {name: value for name, value in described.items() if name != "general"}
-            return cls(MemoryConfig(**{**settings, "layers": tuple(settings["layers"])}), **general)
+            config = {name: value for name, value in described.items() if name != "general"}
+            return cls(MemoryConfig(**{**config, "layers": tuple(config["layers"])}), **general)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise InputError(
-                f"{folder.folder / TASK_FILE} is broken: its memory ({error!r})", "train the model again"
+                f"{folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)} is broken: its memory ({error!r})",
+                "train the model again",
             ) from None
 
 

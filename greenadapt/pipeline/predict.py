@@ -1,23 +1,28 @@
 """Predictions of fine-tuned models for input of any size, streamed in order."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any
 
 from greenadapt.config import EnsembleRule
 from greenadapt.corpus.reading import STDIN
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.pipeline.ensemble import check_alike, combined_units
 from greenadapt.pipeline.memory_choice import check_given
 from greenadapt.pipeline.session import require_torch
+from greenadapt.pipeline.shared_model import SharedModel
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.progress import Progress
 from greenadapt.store import Json
 from greenadapt.tasks import Task
 from greenadapt.tasks.entries import Entry, EntryFormat, blocks, read_entries
+from greenadapt.tasks.glue import read_glue_entries
+
+Answer = Callable[[Sequence[Any]], Iterator[Json]]
+"""What the examples of a block have as results."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,10 @@ class PredictRequest:
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     ensemble: EnsembleRule | None = None
     """What is averaged of several models; ``None`` is ``logits``."""
+    tasks: tuple[str, ...] = ()
+    """Names of the tasks of a model of several that are asked; none for the only task of a model."""
+    glue: bool = False
+    """Whether ``source`` is a test table as GLUE publishes it, whatever ``format`` is."""
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -40,11 +49,29 @@ class PredictRequest:
             raise UsageError(
                 f"--ensemble {self.ensemble} needs several models, there is one", "give each with a --model of its own"
             )
+        if not all(self.tasks):
+            raise UsageError("--task has an empty name", "give names with commas between them, such as --task a,b")
+        for name, n in Counter(self.tasks).items():
+            if n > 1:
+                raise UsageError(f"--task has {name} {n} times", "give each task once")
+        if len(self.models) > 1 and len(self.tasks) > 1:
+            raise UsageError(
+                f"{len(self.models)} models and {len(self.tasks)} tasks: several models answer together for one task",
+                "give one --model, or one --task",
+            )
+        if self.glue and len(self.tasks) > 1:
+            raise UsageError(f"--glue writes one task's file, --task has {len(self.tasks)}", "name one task")
+        if self.glue and self.format is not None:
+            raise UsageError(f"--glue reads a table, --format is {self.format}", "leave out --glue or --format")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the models say about one entry of the input: ``result`` is what the task's ``decode`` gives."""
+    """What the models say about one entry of the input.
+
+    Of one task ``result`` is what its ``decode`` gives. Of several it has that of each by its name in ``tasks``, and
+    the entry's ``example`` is one of each task, by name.
+    """
 
     entry: Entry
     result: Json
@@ -54,25 +81,103 @@ class Prediction:
         known = {"line": self.entry.line, "id": self.entry.id}
         return {
             **{name: value for name, value in known.items() if value is not None},
-            **{name: value for name, value in self.result.items() if name != "id"},
+            **_without_id(self.result),
         }
 
 
-class Predictor:
-    """Fine-tuned models of one task, opened for prediction.
+def _without_id(result: Json) -> Json:
+    """A task's result without the id, which a row has once."""
+    return {name: value for name, value in result.items() if name != "id"}
 
-    Raises ``MissingError`` or ``InputError`` where a folder is none that ``finetune`` wrote, or two differ in their
-    labels.
+
+class _OneTask:
+    """Models of one task, whose outputs are averaged."""
+
+    def __init__(self, request: PredictRequest) -> None:
+        name = request.tasks[0] if request.tasks else None
+        self._request = request
+        self.folders = [TaskFolder.open(model, request.reading.seed, name) for model in request.models]
+        check_alike(self.folders)
+        self._task = self.folders[0].task
+        self.tasks: dict[str, Task[Any]] = {name or "": self._task}
+        self.cut = [Counter[str]() for _ in self.folders]
+
+    @property
+    def name(self) -> str:
+        return self._task.name
+
+    def example(self, record: str | Json, where: str) -> Any:
+        return self._task.example(record, where)
+
+    def open(self) -> Answer:
+        rule = self._request.ensemble or "logits"
+        members = [OpenedModel.open(folder, self._request.reading) for folder in self.folders]
+
+        def answer(examples: Sequence[Any]) -> Iterator[Json]:
+            logits = zip(*map(OpenedModel.logits, members, repeat(examples), self.cut), strict=True)
+            for example, each in zip(examples, logits, strict=True):
+                yield self._task.decode(example, combined_units(each, rule, self._task.head))
+
+        return answer
+
+
+class _SeveralTasks:
+    """Several tasks of one model, which read the same entries."""
+
+    def __init__(self, request: PredictRequest) -> None:
+        [model], seed = request.models, request.reading.seed
+        self._request = request
+        self._named = {name: TaskFolder.open(model, seed, name) for name in request.tasks}
+        self.folders = [*self._named.values()]
+        self.tasks: dict[str, Task[Any]] = {name: folder.task for name, folder in self._named.items()}
+        self._counts = {name: Counter[str]() for name in self._named}
+        self.cut = [*self._counts.values()]
+
+    @property
+    def name(self) -> str:
+        """The kinds of the tasks, of which an input has to suit all."""
+        return " and ".join(dict.fromkeys(task.name for task in self.tasks.values()))
+
+    def example(self, record: str | Json, where: str) -> dict[str, Any]:
+        made = {}
+        for name, task in self.tasks.items():
+            try:
+                made[name] = task.example(record, where)
+            except InputError as error:
+                raise InputError(f"task {name}: {error.message}", error.hint) from None
+        return made
+
+    def open(self) -> Answer:
+        model = SharedModel.open(self._named, self._request.reading)
+
+        def answer(examples: Sequence[Any]) -> Iterator[Json]:
+            # The questions of a SQuAD file are not made by ``example``: they are the same for all tasks.
+            named = [one if isinstance(one, dict) else dict.fromkeys(self.tasks, one) for one in examples]
+            for example, logits in zip(named, model.logits(named, self._counts), strict=True):
+                made = {name: task.decode(example[name], logits[name]) for name, task in self.tasks.items()}
+                yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
+
+        return answer
+
+
+class Predictor:
+    """Fine-tuned models of one task, or several tasks of one model, opened for prediction.
+
+    Raises ``MissingError`` or ``InputError`` where a folder is none that ``finetune`` wrote or has no such task, or two
+    differ in their labels.
     """
 
     def __init__(self, request: PredictRequest) -> None:
         require_torch("predicting")
         one_process("predict")
         self._request = request
-        self._folders = [TaskFolder.open(model, request.reading.seed) for model in request.models]
-        check_alike(self._folders)
-        check_given(self._folders, request.reading.memory)
-        self.task: Task[Any] = self._folders[0].task
+        self._asked = _SeveralTasks(request) if len(request.tasks) > 1 else _OneTask(request)
+        check_given(self._asked.folders, request.reading.memory)
+
+    @property
+    def tasks(self) -> dict[str, Task[Any]]:
+        """The tasks that are asked, by name; the only one of a model has an empty name."""
+        return self._asked.tasks
 
     def predict(self, progress: Progress) -> Iterator[list[Prediction]]:
         """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
@@ -80,23 +185,24 @@ class Predictor:
         Raises ``InputError`` where the input is broken, once the predictions for all before it are out. Says how many
         examples were cut.
         """
-        entries = read_entries(self.task, self._request.source, self._request.format, progress)
+        entries = self._entries(progress)
         if self._request.source != STDIN:  # that a file is missing is said before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        cut = [Counter[str]() for _ in self._folders]
-        rule = self._request.ensemble or "logits"
-        members = [OpenedModel.open(folder, self._request.reading) for folder in self._folders]
+        answer = self._asked.open()
         with progress.bar("predict", None, "examples") as bar:
             for block in blocks(entries):
-                examples = [entry.example for entry in block]
-                logits = zip(*map(OpenedModel.logits, members, repeat(examples), cut), strict=True)
-                yield [
-                    Prediction(entry, self.task.decode(entry.example, combined_units(each, rule, self.task.head)))
-                    for entry, each in zip(block, logits, strict=True)
-                ]
+                yield list(map(Prediction, block, answer([entry.example for entry in block])))
                 bar.advance(len(block))
-        if n_cut := max(counts["cut"] for counts in cut):
+        if n_cut := max(counts["cut"] for counts in self._asked.cut):
             progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
+
+    def _entries(self, progress: Progress) -> Iterator[Entry]:
+        source = self._request.source
+        if self._request.glue:
+            [task] = self.tasks.values()
+            return read_glue_entries(task, source, progress)
+        reader: Any = self._asked  # of a task it has what reading needs
+        return read_entries(reader, source, self._request.format, progress)
 
 
 def predict(request: PredictRequest, progress: Progress) -> Iterator[Prediction]:

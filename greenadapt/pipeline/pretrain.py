@@ -26,6 +26,7 @@ from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
 from greenadapt.surgery import copy_side_files
 from greenadapt.training.layout import SCORES, TASK_FILE
+from greenadapt.training.multitask_folder import is_multitask
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
@@ -83,7 +84,7 @@ class _Start:
     @classmethod
     def of(cls, session: Session, request: PretrainRequest) -> "_Start":
         model = starting_model(request.model)
-        if (model.folder / TASK_FILE).is_file():
+        if (model.folder / TASK_FILE).is_file() or is_multitask(model.folder):
             raise UsageError(
                 f"{request.model} is fine-tuned for a task, and pre-training would undo that",
                 "give the model that it was fine-tuned from",

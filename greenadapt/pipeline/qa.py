@@ -44,6 +44,8 @@ class QaRequest:
     """The model before it was adapted."""
     null_odds: bool = False
     """Whether every row has to have ``null_odds``."""
+    task: str | None = None
+    """Which task answers, of a model of several."""
 
     def __post_init__(self) -> None:
         if self.compare is not None and self.reading.pool is not None:
@@ -188,7 +190,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     sources = request.sources
     # The rows name documents and questions by paths as they were given.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
-    config |= {"format": sources.format, "fields": list(sources.fields)}
+    config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     model = answering.model
 
     def build(work: Path) -> Outcome:
@@ -238,7 +240,8 @@ class _Model:
     @classmethod
     def find(cls, name: str, model: str, request: QaRequest) -> "_Model":
         found, config = find_model(model), request.config
-        folder = TaskFolder.open_questions(found, request.reading.seed if name == OURS else None)
+        which = (request.reading.seed, request.task) if name == OURS else ()
+        folder = TaskFolder.open_questions(found, *which)
         said = {
             "word_unit": config.word_unit,
             "max_answer_chars": config.max_answer_chars,

@@ -1,17 +1,25 @@
 """Folders of fine-tuned models."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.store import MANIFEST, Json, read_manifest
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import load_task
 from greenadapt.tasks.squad import QuestionTask
-from greenadapt.training.layout import SCORES, SEEDS, TASK_FILE
+from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE
+from greenadapt.training.multitask_folder import (
+    is_multitask,
+    places,
+    read_object,
+    read_task,
+    task_names,
+    weights_of_seed,
+)
 
 
 @dataclass(frozen=True)
@@ -20,41 +28,62 @@ class TaskFolder:
 
     folder: Path
     weights: Path
+    """Of several tasks on one encoder: that one's."""
     settings: Json
     task: Task[Any]
+    name: str | None = None
+    """Which of several tasks it is."""
+    seed: int | None = None
+    """``None`` is the first one."""
 
     @classmethod
-    def open(cls, model: str, seed: int | None = None) -> "TaskFolder":
+    def open(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
         """Look at everything but the weights of a folder that ``finetune`` wrote, or ``expand`` from one.
 
-        Raises ``MissingError`` or ``InputError`` where it is none.
+        A folder of several tasks needs the name of one as ``task``. Raises ``MissingError`` or ``InputError`` where it
+        is no such folder, ``UsageError`` for a name where it has one task, and for none where it has several.
         """
         folder = find_model(model).folder
         if (folder / MANIFEST).is_file():
             read_manifest(folder)  # refuses another format version
-        return cls.without_model(folder, seed)
+        return cls.without_model(folder, seed, task)
 
     @classmethod
-    def without_model(cls, folder: Path, seed: int | None = None) -> "TaskFolder":
+    def without_model(cls, folder: Path, seed: int | None = None, task: str | None = None) -> "TaskFolder":
         """The same for a folder of which only what describes the model need be left."""
-        settings = _read_object(folder / TASK_FILE)
-        try:
-            task = load_task(settings)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder / TASK_FILE} is broken ({error!r})", "train the model again") from None
-        return cls(folder, _weights(folder, seed), settings, task)
+        if is_multitask(folder):
+            return cls._one_of_several(folder, seed, task)
+        if task is not None:
+            raise UsageError(f"--task {task}, but {folder} has one task", "leave out --task")
+        settings = read_object(folder / TASK_FILE)
+        return cls(folder, weights_of_seed(folder, seed), settings, _task(folder, settings), None, seed)
 
     @classmethod
-    def open_questions(cls, found: PretrainedModel, seed: int | None = None) -> "TaskFolder":
+    def _one_of_several(cls, folder: Path, seed: int | None, name: str | None) -> "TaskFolder":
+        names = task_names(folder)
+        if name is None and len(names) != 1:
+            raise UsageError(
+                f"{folder} has {len(names)} tasks on one encoder ({', '.join(names) or 'none'})", "name one with --task"
+            )
+        name = names[0] if name is None else name
+        described = read_task(folder, name)
+        settings = {**read_object(folder / MULTITASK_FILE), **described.settings}
+        return cls(folder, places(folder, [name], seed).encoder, settings, described.task, name, seed)
+
+    @classmethod
+    def open_questions(cls, found: PretrainedModel, seed: int | None = None, task: str | None = None) -> "TaskFolder":
         """The same for a model that answers questions, which may also come from elsewhere, without ``task.json``.
 
         Raises ``InputError`` for a model of another task, ``UsageError`` for a seed of one from elsewhere.
         """
-        if not (found.folder / TASK_FILE).is_file():
-            if seed is not None:
-                raise UsageError(f"--seed {seed}, but finetune did not write {found.source}", "leave out --seed")
+        if not (found.folder / TASK_FILE).is_file() and not is_multitask(found.folder):
+            for option, value in (("--seed", seed), ("--task", task)):
+                if value is not None:
+                    raise UsageError(
+                        f"{option} {value}, but finetune did not write {found.source}", f"leave out {option}"
+                    )
             return cls(found.folder, found.folder, {}, QuestionTask())
-        opened = cls.open(str(found.folder), seed)
+        opened = cls.open(str(found.folder), seed, task)
         if not isinstance(opened.task, QuestionTask):
             raise InputError(
                 f"{found.source} is for {opened.task.name}, not for question answering",
@@ -63,38 +92,8 @@ class TaskFolder:
         return opened
 
 
-def _weights(folder: Path, seed: int | None) -> Path:
-    """Where the weights of ``seed`` lie: the first one's in the folder itself."""
-    if seed is None:
-        return folder
-    if not (folder / SCORES).is_file():
-        raise MissingError(f"{folder} has one model, no seed {seed}", "leave out --seed")
-    seeds = read_seeds(folder)
-    if seed not in seeds:
-        raise MissingError(f"{folder} has no seed {seed}", f"it has {', '.join(map(str, seeds))}")
-    return folder if seed == seeds[0] else folder / SEEDS / str(seed)
-
-
-def read_seeds(folder: Path) -> tuple[int, ...]:
-    """The seeds under which a model was fine-tuned, in that order.
-
-    Raises ``MissingError`` or ``InputError`` where the folder does not say so.
-    """
+def _task(folder: Path, settings: Mapping[str, Any]) -> Task[Any]:
     try:
-        return tuple(int(entry["seed"]) for entry in _read_object(folder / SCORES)["seeds"])
+        return load_task(dict(settings))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / SCORES} is broken ({error!r})", "train the model again") from None
-
-
-def _read_object(path: Path) -> Json:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise MissingError(
-            f"{path.parent} is no fine-tuned model: it has no {path.name}", "give the folder that finetune wrote"
-        ) from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})", "train the model again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object", "train the model again")
-    return content
+        raise InputError(f"{folder / TASK_FILE} is broken ({error!r})", "train the model again") from None

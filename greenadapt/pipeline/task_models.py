@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.arrays import Array
@@ -17,7 +18,10 @@ from greenadapt.tasks import Task
 if TYPE_CHECKING:
     from greenadapt.training.blocks import ViewOutputs
     from greenadapt.training.inference import Inference
+    from greenadapt.training.machine import Machine
+    from greenadapt.training.memory_input import MemoryReader
     from greenadapt.training.models import TaskModel
+    from greenadapt.training.multitask_files import TrainedTasks
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class OpenedModel:
 
     task: Task[Any]
     encoder: Encoder
-    opened: "TaskModel"
+    opened: "TaskModel | TrainedTasks"
     run: "Inference"
 
     @classmethod
@@ -58,26 +62,23 @@ class OpenedModel:
         """
         from greenadapt.training.inference import Inference
         from greenadapt.training.machine import Machine
-        from greenadapt.training.memory_files import read_memory
-        from greenadapt.training.models import open_task_model
+        from greenadapt.training.multitask_files import open_trained
 
         memory = MemoryChoice.of_task(folder, options.memory)
         machine = Machine.start(options.precision, ())
-        opened = open_task_model(folder.weights)
-        if opened.head != folder.task.head:
-            raise InputError(
-                f"{folder.folder} holds a model for {opened.head}, not for {folder.task.head}",
-                "give a model of the task",
-            )
-        model: Any = opened.model
+        opened: TaskModel | TrainedTasks
+        if folder.name is None:
+            opened = _one_model(folder)
+            host: Any = opened.model
+        else:
+            opened = open_trained(folder.folder, [folder.name], folder.seed)
+            host = opened.model.encoder
         encoder = Encoder.of(opened.checkpoint, options.max_length or folder.settings.get("max_length"))
         pool = options.pool or folder.settings.get("pool", TrainConfig.pool)
-        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, pool)
+        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, pool, task=folder.name)
         if memory is not None:
-            general = memory.open()
-            general.attach(model, encoder, machine, seed=0)
-            read_memory(model, folder.weights)
-            run = replace(run, memory=general.reader(encoder))
+            run = replace(run, memory=attached(memory, host, folder.weights, encoder, machine))
+        model: Any = opened.model
         model.to(machine.device)
         return cls(folder.task, encoder, opened, run)
 
@@ -94,6 +95,29 @@ class OpenedModel:
 
         for output in self.outputs(examples, counts):
             yield pooled(output, self.run.pool)
+
+
+def _one_model(folder: TaskFolder) -> "TaskModel":
+    from greenadapt.training.models import open_task_model
+
+    opened = open_task_model(folder.weights)
+    if opened.head != folder.task.head:
+        raise InputError(
+            f"{folder.folder} holds a model for {opened.head}, not for {folder.task.head}", "give a model of the task"
+        )
+    return opened
+
+
+def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, machine: "Machine") -> "MemoryReader":
+    """Give ``host``, which was trained with ``memory``, the general model and what was learnt about it, which lies in
+    the folder ``weights``; returns how that model reads what ``encoder`` does.
+    """
+    from greenadapt.training.memory_files import read_memory
+
+    general = memory.open()
+    general.attach(host, encoder, machine, seed=0)
+    read_memory(host, weights)
+    return general.reader(encoder)
 
 
 def one_process(command: str) -> None:

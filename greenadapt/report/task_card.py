@@ -8,7 +8,8 @@ from typing import Any
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.report.card import memory_options, options_of
 from greenadapt.report.markdown import section, short, spent
-from greenadapt.report.score_tables import VIEWS, Table, score_tables
+from greenadapt.report.score_tables import Table, score_tables
+from greenadapt.report.trained_text import memory_text, reads_text
 from greenadapt.store import plain
 
 Json = dict[str, Any]
@@ -52,14 +53,6 @@ _PIPELINES = {"ner": "token-classification", "classification": "text-classificat
 _WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
 _INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
 _OPTIONS = {"--text-fields": "--text-field", "--label-kind": "--labels"}
-_MIX = {
-    "sample": "each example in a tokenization drawn anew every epoch",
-    "fixed": "each example in a tokenization drawn once",
-    "batch": "each batch in a tokenization drawn anew",
-    "both": "each example in both tokenizations",
-    "base": "the base tokenization alone",
-    "expanded": "the expanded tokenization alone",
-}
 
 
 @dataclass(frozen=True)
@@ -98,8 +91,8 @@ class TaskCard:
             base=self.base,
             pipeline=_PIPELINES[name],
             what=_WHAT[name],
-            reads=self._reads(),
-            memory=self._memory(),
+            reads=reads_text(self.model, self.config, is_expanded=self.is_expanded),
+            memory=memory_text(self.task.get("memory")),
             data=self._data(),
             labels=self._labels(),
             scores="".join(section(table) for table in score_tables(self.scores)),
@@ -111,35 +104,6 @@ class TaskCard:
             version=self.version,
             cost="" if self.cost is None else f"; {spent(self.cost)}",
             predictions=" and its predictions on the test set" if "test" in self.sources else "",
-        )
-
-    def _reads(self) -> str:
-        if not self.is_expanded:
-            return f"The model {self.model} has no added words: it was trained with its own tokenizer.\n"
-        return (
-            f"It was trained on {_MIX[self.config['mix']]}, and its logits are those of "
-            f"{VIEWS[self.config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
-            "Language Models* (arXiv 2004.03354).\n`base_tokenizer/` holds the model's own tokenizer, the folder "
-            "itself the expanded one.\n"
-        )
-
-    def _memory(self) -> str:
-        memory = self.task.get("memory")
-        if memory is None:
-            return ""
-        general = f"{memory['general']['name']} (SHA-256 {memory['general']['sha256'][:12]}…)"
-        if memory["strategy"] == "logits":
-            does = f"The logits that its head gives for the states of the general model {general} are added to its own"
-        else:
-            does = f"It sees the states of the general model {general} as memory, strategy `{memory['strategy']}`"
-        needs = (
-            "stayed as it was and is needed beside this folder"
-            if memory["frozen"]
-            else "was trained, too, and lies in `memory/`"
-        )
-        return (
-            f"\n{does}, as in Wan et al., *G-MAP: General Memory-Augmented Pre-trained Language Model for Domain\n"
-            f"Tasks* (arXiv 2212.03613). That model {needs}; plain transformers loads this one without it.\n"
         )
 
     def _input(self) -> str:

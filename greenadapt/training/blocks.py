@@ -1,6 +1,6 @@
 """Examples that go through a model together: which inputs they have, and what the outputs of these say of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,43 +25,15 @@ class ViewOutputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Examples that go through a model together."""
+class Read:
+    """What one task reads of a block."""
 
     examples: list[Views]
-    inputs: list[Feature]
-    """The different inputs that they have."""
     used: dict[str, list[list[int]]]
-    """View → which of ``inputs`` each example has, in order."""
-    ids: IntArray
-    """All that occur in an input, ascending, and that of the padding."""
-
-    @classmethod
-    def of(cls, examples: list[Views], names: Sequence[str], pad_id: int) -> "Block":
-        """Find out which inputs are equal, so that one of them goes through."""
-        number: dict[tuple[bytes, bytes], int] = {}
-        inputs: list[Feature] = []
-
-        def numbers(features: Sequence[Feature]) -> list[int]:
-            """Which of the different inputs each feature is."""
-            found = []
-            for feature in features:
-                key = (feature.ids.tobytes(), feature.types.tobytes())
-                if key not in number:
-                    number[key] = len(inputs)
-                    inputs.append(feature)
-                found.append(number[key])
-            return found
-
-        used = {view: [numbers(getattr(one, view)) for one in examples] for view in names}
-        occurs = np.zeros(max([pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
-        occurs[pad_id] = True
-        for feature in inputs:
-            occurs[feature.ids] = True
-        return cls(examples, inputs, used, np.flatnonzero(occurs))
+    """View → which of the block's inputs each example has, in order."""
 
     def outputs(self, logits: Sequence[Array]) -> list[ViewOutputs]:
-        """Those of each example, from those of each input."""
+        """Those of each example, from those of each of the block's inputs."""
         reduced = {
             view: _reduce(
                 self.examples,
@@ -79,18 +51,72 @@ class Block:
         return [ViewOutputs(*pair) for pair in both]
 
 
-def blocks(views: Iterable[Views], names: Sequence[str], pad_id: int, n_pieces: int) -> Iterator[Block]:
-    """Examples in order, so many that the views of these ``names`` have about ``n_pieces``, one at least."""
-    examples: list[Views] = []
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Examples that go through a model together, of one task or of several that read the same entries."""
+
+    inputs: list[Feature]
+    """The different inputs that they have."""
+    read: dict[str, Read]
+    """By task."""
+    ids: IntArray
+    """All that occur in an input, ascending, and that of the padding."""
+
+    @classmethod
+    def of(cls, examples: Sequence[Mapping[str, Views]], names: Sequence[str], pad_id: int) -> "Block":
+        """Find out which inputs are equal, also those of several tasks, so that one of them goes through."""
+        number: dict[tuple[bytes, bytes], int] = {}
+        inputs: list[Feature] = []
+
+        def numbers(features: Sequence[Feature]) -> list[int]:
+            """Which of the different inputs each feature is."""
+            found = []
+            for feature in features:
+                key = (feature.ids.tobytes(), feature.types.tobytes())
+                if key not in number:
+                    number[key] = len(inputs)
+                    inputs.append(feature)
+                found.append(number[key])
+            return found
+
+        read = {}
+        for task in examples[0]:
+            views = [one[task] for one in examples]
+            read[task] = Read(views, {view: [numbers(getattr(one, view)) for one in views] for view in names})
+        occurs = np.zeros(max([pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
+        occurs[pad_id] = True
+        for feature in inputs:
+            occurs[feature.ids] = True
+        return cls(inputs, read, np.flatnonzero(occurs))
+
+    def groups(self) -> dict[tuple[str, ...], list[int]]:
+        """Tasks → the inputs that these and no others read, in order; every input is in one group."""
+        tasks: list[list[str]] = [[] for _ in self.inputs]
+        for task, read in self.read.items():
+            for i in {i for each in read.used.values() for numbers in each for i in numbers}:
+                tasks[i].append(task)
+        found: dict[tuple[str, ...], list[int]] = {}
+        for i, names in enumerate(tasks):
+            found.setdefault(tuple(names), []).append(i)
+        return found
+
+
+def blocks(
+    examples: Iterable[Mapping[str, Views]], names: Sequence[str], pad_id: int, n_pieces: int
+) -> Iterator[Block]:
+    """Examples in order, each in the views of every task that reads it, so many that the views of these ``names`` have
+    about ``n_pieces`` for the task that has the most, one at least.
+    """
+    block: list[Mapping[str, Views]] = []
     n = 0
-    for one in views:
-        examples.append(one)
-        n += sum(len(feature) for name in names for feature in getattr(one, name))
-        if len(examples) >= _MOST_EXAMPLES or n >= n_pieces:
-            yield Block.of(examples, names, pad_id)
-            examples, n = [], 0
-    if examples:
-        yield Block.of(examples, names, pad_id)
+    for one in examples:
+        block.append(one)
+        n += max(sum(len(feature) for name in names for feature in getattr(views, name)) for views in one.values())
+        if len(block) >= _MOST_EXAMPLES or n >= n_pieces:
+            yield Block.of(block, names, pad_id)
+            block, n = [], 0
+    if block:
+        yield Block.of(block, names, pad_id)
 
 
 def _reduce(block: Sequence[Views], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:

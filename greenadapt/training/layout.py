@@ -2,6 +2,12 @@
 
 TASK_FILE = "task.json"
 """The task's settings, and how its model is used."""
+MULTITASK_FILE = "multitask.json"
+"""How a model of several tasks is used, and which it was trained on."""
+TASKS = "tasks"
+"""Has a folder a task, of a model of several."""
+WEIGHTS_FILE = "weights.safetensors"
+"""Weights of a further seed beside those of the first one, and of one of several tasks beside the encoder's."""
 SCORES = "scores.json"
 """Of all seeds, and of each in its own folder."""
 SEEDS = "seeds"

@@ -16,6 +16,7 @@ from greenadapt.checkpoint import MODEL_TYPES, Checkpoint, Json
 from greenadapt.errors import InputError, MissingError
 from greenadapt.store import write_json
 from greenadapt.surgery import write_weights
+from greenadapt.training.layout import WEIGHTS_FILE
 from greenadapt.training.memory_files import write_memory
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 from greenadapt.training.tensors import as_array, as_tensor, read_tensors
@@ -29,9 +30,9 @@ HEADS = {
     "QuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
 }
 """Head → name of transformers' mapping from a configuration's class to the model's."""
-_ENCODER = "MODEL_MAPPING"
+ENCODER = "MODEL_MAPPING"
+"""The same mapping for models without a head."""
 ROWS_FILE = "rows.safetensors"
-WEIGHTS_FILE = "weights.safetensors"
 _MEMORY = "memory."
 _FLOAT32 = np.dtype("<f4")
 
@@ -44,6 +45,18 @@ class TrainedRows:
     """The rows that the model holds, in its order."""
     shrink: float = 1.0
     """What every other row is multiplied by: the product over the steps of 1 - learning rate · weight decay."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedWeights:
+    """What a trained model's folder holds of one seed."""
+
+    checkpoint: Checkpoint
+    """The folder of the whole model."""
+    weights: dict[str, torch.Tensor]
+    """All but the embedding, by name."""
+    table: RowTable
+    """The whole embedding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +100,7 @@ def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     """
     weights = read_weights(checkpoint)
     weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
-    model, new = load_model(checkpoint, _ENCODER, {"vocab_size": n_rows}, weights, seed=0)
+    model, new = load_model(checkpoint, ENCODER, {"vocab_size": n_rows}, weights, seed=0)
     refuse_lost(checkpoint, new)
     model.pooler = None  # type: ignore[assignment]  # nothing reads it
     return model
@@ -144,12 +157,8 @@ def open_task_model(folder: Path) -> TaskModel:
 
     Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
     """
-    is_whole = (folder / "config.json").is_file()
-    if not is_whole and not (folder / WEIGHTS_FILE).is_file():
-        raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
-    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
-    weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
-    table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
+    trained = read_trained(folder)
+    checkpoint, weights, table = trained.checkpoint, trained.weights, trained.table
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
     weights[checkpoint.embedding_name] = torch.from_numpy(table.read(rows.ids))
     architecture = str((checkpoint.config.get("architectures") or [""])[0])
@@ -161,6 +170,20 @@ def open_task_model(folder: Path) -> TaskModel:
     if new:
         raise InputError(f"{folder} lacks {len(new)} weights of {architecture}, such as {new[0]}", "train it again")
     return TaskModel(model, StreamedRows(model, rows, table), head, checkpoint)
+
+
+def read_trained(folder: Path) -> TrainedWeights:
+    """The weights in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
+
+    Raises ``MissingError`` for neither.
+    """
+    is_whole = (folder / "config.json").is_file()
+    if not is_whole and not (folder / WEIGHTS_FILE).is_file():
+        raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
+    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
+    weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
+    table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
+    return TrainedWeights(checkpoint, weights, table)
 
 
 def takes_segments(model: Any) -> bool:

@@ -1,0 +1,235 @@
+"""Several tasks on one encoder (arXiv 1902.02671) beside plain models: time of a step, and of a text, in one run.
+
+    python benchmarks/pals_speed.py --data DIR [--model minilm] [--steps 60] [--texts 1 32] [--threads 1]
+
+Task: classification of the texts of ``DIR/train.txt``, JSON lines with ``text`` and ``label``, cut as ``finetune`` cuts
+them. Precision is float32 on a CPU and bfloat16 on a GPU. Run it on an idle machine.
+
+Training: ``plain`` is transformers' own model with one head, ``shared`` an encoder with the heads of three tasks,
+``pals``, ``low-rank`` and ``top-attention`` the same with an adapter a task: PALs of a quarter of the model's width,
+the others of their own choice. All go through the training loop of ``finetune`` and see the same batches in the same
+order; where there are three tasks, each batch is another one's in turn.
+
+Reading: what three tasks say of so many texts at once. ``separate`` is three plain models, one after the other;
+``shared`` has nothing of a task's own but the heads, ``pals, top`` PALs in the upper half of the layers and ``pals,
+all`` in all of them. What tasks share is computed once.
+
+All sides take turns, a few steps each, in another order each time, after some to warm up. Loading models and preparing
+the data are not timed. The ratio is that of the median times to the first side's, and beside it the median, with
+quartiles, of the ratio of each step to the first side's on the same batch.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.features import Encoder, Views
+from greenadapt.model import find_model
+from greenadapt.progress import Silent
+from greenadapt.tasks import Task
+from greenadapt.tasks.registry import make_task
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import Draw, OneTable
+from greenadapt.training.inference import Inference, outputs
+from greenadapt.training.loop import Plan, Step, Training
+from greenadapt.training.machine import Machine
+from greenadapt.training.models import open_model
+from greenadapt.training.multitask_files import head_spec, open_multitask
+from greenadapt.training.rows import Rows
+from greenadapt.training.shared_inference import shared_outputs
+
+SEED = 0
+TASKS = ("first", "second", "third")
+TRAINING = {"plain": None, "shared": None, "pals": 1.25, "low-rank": None, "top-attention": None}
+READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None}
+"""Each side, and how many times the first one's time it may take."""
+WARM_UP = 5
+AT_A_TURN = 2
+
+
+class InTurn(OneTable):
+    """The batches of one table, each another task's."""
+
+    @property
+    def leaves_weights_out(self) -> bool:
+        """Those of the other tasks."""
+        return True
+
+    def draw(self, done: int) -> Draw:
+        """See ``Feed``."""
+        return replace(super().draw(done), task=TASKS[done % len(TASKS)])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all sides read."""
+
+    checkpoint: Checkpoint
+    task: Task[Any]
+    encoder: Encoder
+    items: list[Views]
+    rows: Rows
+    machine: Machine
+    plan: Plan
+
+    @classmethod
+    def read(cls, arguments: argparse.Namespace) -> "Setting":
+        """The model's files, and the training examples."""
+        checkpoint, silent = Checkpoint.open(find_model(arguments.model).folder), Silent()
+        encoder, task = Encoder.of(checkpoint, arguments.max_length), make_task(TaskConfig(task="classification"))
+        texts = task.read(str(arguments.data / "train.txt"), silent)
+        task = task.fit(texts, silent)
+        items = task.training(texts, encoder, SEED, silent)
+        special = encoder.special
+        rows = Rows.of(items, special.pad, (special.cls, special.sep, special.unk))
+        n_steps = WARM_UP + arguments.steps
+        train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
+        plan = Plan(train, RunConfig(), SEED)
+        return cls(checkpoint, task, encoder, items, rows, Machine.start(arguments.precision), plan)
+
+    def plain(self) -> Any:
+        """A model with one head."""
+        return open_model(self.checkpoint, self.task.head, self.task.head_config(), self.rows, SEED)
+
+    def several(self, side: str) -> Any:
+        """A model with all tasks, by the name of the side."""
+        name, _, layers = side.partition(", ")
+        quarter = int(self.checkpoint.config["hidden_size"]) // 4
+        adapter = {
+            "shared": AdapterConfig("none"),
+            "pals": AdapterConfig("pals", size=quarter, layers=layers or "all"),
+            "low-rank": AdapterConfig("low-rank"),
+            "top-attention": AdapterConfig("top-attention"),
+        }[name]
+        heads = {task: head_spec(self.task, adapter) for task in TASKS}
+        return open_multitask(self.checkpoint, heads, self.rows, SEED)
+
+    def training(self, side: str) -> Training:
+        """One side, before its first step."""
+        table = FeatureTable.of(self.items, self.rows, self.task.head, self.encoder.special.pad)
+        feed = (OneTable if side == "plain" else InTurn)(table, self.plan.train, SEED)
+        return Training(self.plain() if side == "plain" else self.several(side), feed, self.plan, self.machine)
+
+    def reading(self, side: str, n_texts: int) -> Iterator[int]:
+        """One side, which reads the next texts with every step and tells how many outputs it has, for ever."""
+        run = Inference(RunConfig.max_tokens, self.encoder.special.pad, self.machine.autocast, "base")
+        models = [self.plain() for _ in TASKS] if side == "separate" else [self.several(side)]
+        for model in models:
+            model.to(self.machine.device)
+        begin = 0
+        while True:
+            texts = [self.items[i % len(self.items)] for i in range(begin, begin + n_texts)]
+            begin += n_texts
+            if side == "separate":
+                yield sum(len(list(outputs(model, self.rows, texts, run))) for model in models)
+            else:
+                each = (dict.fromkeys(TASKS, text) for text in texts)
+                yield sum(map(len, shared_outputs(models[0], self.rows, each, run)))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What the sides have made, and the seconds that each step took, the warm-up left out."""
+
+    made: dict[str, list[Any]]
+    seconds: dict[str, list[float]]
+
+
+def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
+    """Have the sides make ``n_steps`` steps after the warm-up, in turns."""
+    done = Timed({side: [] for side in sides}, {side: [] for side in sides})
+    names, left = list(sides), WARM_UP + n_steps
+    for turn in range(-(-left // AT_A_TURN)):
+        for side in names[turn % len(names) :] + names[: turn % len(names)]:
+            for _ in range(min(AT_A_TURN, left - turn * AT_A_TURN)):
+                begin = time.perf_counter()
+                done.made[side].append(next(sides[side]))
+                wait()
+                done.seconds[side].append(time.perf_counter() - begin)
+    return Timed(done.made, {side: each[WARM_UP:] for side, each in done.seconds.items()})
+
+
+def wait() -> None:
+    """Until a GPU has done its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def train(setting: Setting) -> dict[str, list[float]]:
+    """Side → seconds of each training step."""
+    sides: dict[str, Iterator[Step]] = {side: setting.training(side).steps() for side in TRAINING}
+    done = timed(sides, setting.plan.train.epochs - WARM_UP)
+    for steps in done.made.values():
+        assert [step.pieces for step in steps] == [step.pieces for step in done.made["plain"]]
+    return done.seconds
+
+
+def read(setting: Setting, n_texts: int) -> dict[str, list[float]]:
+    """Side → seconds for so many texts."""
+    sides = {side: setting.reading(side, n_texts) for side in READING}
+    done = timed(sides, setting.plan.train.epochs - WARM_UP)
+    for numbers in done.made.values():
+        assert set(numbers) == {n_texts * len(TASKS)}
+    return done.seconds
+
+
+def table(title: str, seconds: Mapping[str, Sequence[float]], limits: Mapping[str, float | None]) -> list[str]:
+    """One line a side; the ratios are to the first one."""
+    made = [f"{title:16}{'ms':>10}{'ratio':>8}{'of each step':>24}{'at most':>10}"]
+    first = seconds[next(iter(limits))]
+    for side, limit in limits.items():
+        low, middle, high = statistics.quantiles(
+            (one / other for one, other in zip(seconds[side], first, strict=True)), method="inclusive"
+        )
+        median = statistics.median(seconds[side])
+        made.append(
+            f"{side:16}{median * 1e3:10.1f}{median / statistics.median(first):8.3f}"
+            f"{f'{middle:.3f} ({low:.3f}–{high:.3f})':>24}{'' if limit is None else f'{limit:.2f}':>10}"
+        )
+    return made
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Print what all sides take."""
+    setting = Setting.read(arguments)
+    lengths = [len(item.base[0]) for item in setting.items]
+    precision = "bfloat16" if setting.machine.is_bfloat16 else "float32"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{arguments.model} on {device}, {precision}, torch {torch.__version__}")
+    print(f"{len(lengths):,} texts of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}")
+    print(
+        f"{arguments.steps} steps after {WARM_UP} to warm up, {arguments.batch_size} texts a training step", flush=True
+    )
+    print(*table("training", train(setting), TRAINING), sep="\n", flush=True)
+    for n_texts in arguments.texts:
+        title = f"reading {n_texts:,}"
+        print(*table(title, read(setting, n_texts), READING), sep="\n", flush=True)
+
+
+def main() -> None:
+    """Time all sides."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with train.txt")
+    parser.add_argument("--model", default="minilm", help="name or folder")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--texts", type=int, nargs="+", default=[1, 32], help="how many are read at once")
+    parser.add_argument("--max-length", type=int, default=256)
+    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    compare(arguments)
+
+
+if __name__ == "__main__":
+    main()

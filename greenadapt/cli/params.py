@@ -1,0 +1,101 @@
+"""``greenadapt params``."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from greenadapt.cli import adapter_options as a
+from greenadapt.cli import app
+from greenadapt.cli import options as o
+from greenadapt.config import AdapterConfig, AdapterForm, AdapterName, Placement
+from greenadapt.errors import UsageError
+
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="A model folder, a hub id, or minilm; only its configuration is read [default: "
+                 "BERT-base].", show_default=False),
+]  # fmt: skip
+Adapter = Annotated[
+    AdapterName | None,
+    typer.Option("--adapter", help="What each task adds to the encoder [default: each method as in the paper].",
+                 show_default=False),
+]  # fmt: skip
+Tasks = Annotated[int, typer.Option("--tasks", help="How many tasks share the encoder.")]
+
+
+@app.command()
+def params(
+    model: Model = None,
+    adapter: Adapter = None,
+    adapter_size: a.Size = None,
+    adapter_heads: a.Heads = None,
+    layers: a.Layers = AdapterConfig.layers,
+    placement: a.PlacementOption = "parallel",
+    adapter_form: a.Form = "paper",
+    tasks: Tasks = 8,
+    as_json: o.AsJson = False,
+) -> None:
+    """Count the weights that each task adds to a shared encoder, before anything is trained or fetched."""
+    from greenadapt.cli.console import print_json
+    from greenadapt.pipeline.params import METHODS, count_params
+
+    adapters: Sequence[AdapterConfig] = METHODS
+    if adapter is not None:
+        adapters = [AdapterConfig(adapter, adapter_size, adapter_heads, layers, placement, adapter_form)]
+    else:
+        _refuse_details(adapter_size, adapter_heads, layers, placement, adapter_form)
+    rows = count_params(model, adapters, tasks)
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    _print(rows, model or "BERT-base", tasks)
+
+
+def _refuse_details(size: int | None, heads: int | None, layers: str, placement: Placement, form: AdapterForm) -> None:
+    given = {
+        "--adapter-size": size is not None,
+        "--adapter-heads": heads is not None,
+        "--layers": layers != AdapterConfig.layers,
+        "--placement": placement != "parallel",
+        "--adapter-form": form != "paper",
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} needs an adapter to belong to", "add --adapter")
+
+
+def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
+    from greenadapt.cli.console import print_lines, print_table
+
+    of_all = f"of {n_tasks} task{'s' if n_tasks > 1 else ''}"
+    columns = ["adapter", "width", "heads", "layers", "weights a task", of_all, "with biases", of_all, "ratio"]
+    table = [
+        [
+            row["adapter"],
+            row["size"] or "-",
+            row["heads"] or "-",
+            _layers(row["layers"]),
+            *(f"{row[name]:,}" for name in ("weights", "all_weights", "parameters", "all_parameters")),
+            f"{row['ratio']:.4f}",
+        ]
+        for row in rows
+    ]
+    print_table(f"{model}: {rows[0]['base_parameters']:,} weights, shared by {n_tasks}", columns, table)
+    print_lines(
+        [
+            "Weights are counted without biases and layer norms, as in the paper; the ratio is that of all weights, "
+            "with biases, to the encoder's own. Heads are not counted.",
+            "",
+        ]
+    )
+
+
+def _layers(numbers: Sequence[int]) -> str:
+    """``1-12``, or every number where some between are left out."""
+    if not numbers:
+        return "-"
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ",".join(map(str, numbers))

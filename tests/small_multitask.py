@@ -1,0 +1,95 @@
+"""Several small tasks, fitted and with files, for models that share an encoder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoint import Checkpoint
+from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.pipeline.multitask import MultitaskRequest
+from greenadapt.progress import Silent
+from greenadapt.tasks import Task
+from greenadapt.tasks.registry import make_task
+from greenadapt.tasks.tasks_file import TaskEntry
+from greenadapt.training.multitask_files import head_spec, open_multitask
+from greenadapt.training.rows import Rows
+from tests.small_tasks import ner_file, qa_file, texts_file
+
+PALS = AdapterConfig(size=8, heads=2)
+CONFIGS = {
+    "ner": TaskConfig(task="ner", max_length=64),
+    "ill.1": TaskConfig(task="classification", max_length=64),
+    "number": TaskConfig(task="classification", label_kind="numbers", max_length=64),
+    "qa": TaskConfig(task="qa", max_length=64),
+}
+"""By name, of which one has a dot."""
+WRITERS: dict[str, Any] = {
+    "ner": (ner_file, "tsv", {}),
+    "ill.1": (texts_file, "jsonl", {}),
+    "number": (texts_file, "jsonl", {"numbers": True}),
+    "qa": (qa_file, "json", {}),
+}
+
+
+def task_file(folder: Path, name: str, part: str) -> Path:
+    """The file of a task for ``train``, ``dev`` or ``test``, written where it is not there."""
+    write, suffix, options = WRITERS[name]
+    path = folder / f"{name}-{part}.{suffix}"
+    if not path.is_file():
+        n = {"train": 24, "dev": 8, "test": 10}[part]
+        write(path, n, ["train", "dev", "test"].index(part), **options)
+    return path
+
+
+def entry(folder: Path, name: str, called: str | None = None, **changes: Any) -> TaskEntry:
+    """A task with training and test files."""
+    made: dict[str, Any] = {
+        "name": called or name,
+        "config": CONFIGS[name],
+        "train": (str(task_file(folder, name, "train")),),
+        "dev": {},
+        "test": {"test": str(task_file(folder, name, "test"))},
+        "metric": None,
+    }
+    return TaskEntry(**{**made, **changes})
+
+
+def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1"), **changes: Any) -> MultitaskRequest:
+    """These tasks, for two short epochs."""
+    made: dict[str, Any] = {
+        "model": str(model),
+        "tasks": tuple(entry(folder, name) for name in names),
+        "adapter": PALS,
+        "sampling": SamplingConfig(sampling="round-robin", steps_per_epoch=4),
+        "training": TrainConfig(epochs=2, learning_rate=7e-3, batch_size=8),
+        "run": RunConfig(checkpoint_steps=2),
+    }
+    return MultitaskRequest(**{**made, **changes})
+
+
+def fitted(folder: Path, name: str) -> Task[Any]:
+    """A task that knows the labels of its training file."""
+    task = make_task(CONFIGS[name])
+    return task.fit(task.read(str(task_file(folder, name, "train")), Silent()), Silent())
+
+
+def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, seed: int = 0) -> Any:
+    """A model of ``tasks`` after some training, as far as its weights tell: each has moved a little."""
+    model = open_multitask(source, {name: head_spec(task, PALS) for name, task in tasks.items()}, rows, seed)
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn(weight.shape, generator=draw)
+    return model
+
+
+def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
+    """Write what says of a folder which tasks it has."""
+    for name, task in tasks.items():
+        own = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
+        (folder / "tasks" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **own, **settings}))
+    (folder / "multitask.json").write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(tasks)}))
+    (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": seed} for seed in seeds]}))

@@ -1,0 +1,64 @@
+"""Several tasks of a trained folder, opened once: seeds and memory, against each task opened alone."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.config import AdapterConfig, MemoryConfig, TaskConfig, TrainConfig
+from greenadapt.pipeline.multitask import MultitaskRequest, train_tasks
+from greenadapt.pipeline.shared_model import SharedModel
+from greenadapt.pipeline.task_folder import TaskFolder
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions
+from greenadapt.tasks.tasks_file import TaskEntry
+from tests.small_tasks import TinyModel, adapted, ner_file, session, texts_file
+
+TASKS = ("mood", "diseases")
+TEXTS = ["the patient with tachycardia was isolated", "coronavirus", "a heart rate of dtypes in the cell", ""]
+
+
+@pytest.fixture
+def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
+    """Two tasks on an expanded model with the one it was made from as memory, under two seeds."""
+    model = adapted(tiny_model)
+    texts, tagged = texts_file(tmp_path / "texts.jsonl", 12), ner_file(tmp_path / "tags.tsv", 12)
+    entries = (
+        TaskEntry("mood", TaskConfig("classification"), (str(texts),), {}, {}, None),
+        TaskEntry("diseases", TaskConfig("ner", max_length=32), (str(tagged),), {}, {}, None),
+    )
+    request = MultitaskRequest(
+        str(model),
+        entries,
+        AdapterConfig("pals", size=8, heads=2, layers="top"),
+        training=TrainConfig(epochs=2, learning_rate=7e-3, batch_size=6),
+        seeds=(0, 4),
+        memory=str(model.parent / "base"),
+        memory_config=MemoryConfig(strategy="chunk"),
+    )
+    return str(train_tasks(session(tmp_path), request).path)
+
+
+def test_every_seed_is_as_each_task_alone(trained: str) -> None:
+    made: dict[int | None, dict[str, list[np.ndarray]]] = {}
+    for seed in (None, 4):
+        options = ReadingOptions(seed=seed)
+        folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
+        model = SharedModel.open(folders, options)
+        assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
+        seen: list[int] = []
+        count = model.opened.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
+        count(lambda _, inputs, seen=seen: seen.append(len(inputs[0])))
+        examples = [{name: folder.task.example(text, "") for name, folder in folders.items()} for text in TEXTS]
+        together = list(model.logits(examples, {name: Counter() for name in TASKS}))
+        made[seed] = {name: [one[name] for one in together] for name in TASKS}
+        n_words = 3  # texts whose two views differ
+        assert sum(seen) == len(TEXTS) + n_words
+        for name, folder in folders.items():
+            alone = OpenedModel.open(folder, options)
+            expected: list[Any] = list(alone.logits([one[name] for one in examples]))
+            for got, wanted in zip(made[seed][name], expected, strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
+    for name in TASKS:
+        assert np.abs(made[None][name][0] - made[4][name][0]).max() > 1e-3
