@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from turns import HEADINGS, WARM_UP, ratios, timed
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
@@ -38,9 +39,9 @@ from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable
+from greenadapt.training.feed import OneTable, Plan
 from greenadapt.training.general_model import GeneralModel, StatesOnDisk
-from greenadapt.training.loop import Plan, Step, Training
+from greenadapt.training.loop import Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.memory_input import MemoryInput
 from greenadapt.training.models import open_model
@@ -49,8 +50,6 @@ from greenadapt.training.rows import Rows
 SEED = 0
 LIMITS = {"plain": None, "live": 1.6, "cached": 1.15}
 """Each side, and how many times a plain step it may take."""
-WARM_UP = 5
-AT_A_TURN = 2
 ALONE = 10  # steps in which the peak memory is measured
 
 
@@ -86,11 +85,11 @@ class Setting:
     def training(self, side: str) -> Training:
         """One side, before its first step."""
         special, task = self.encoder.special, self.task
-        rows = Rows.of(self.items, special.pad, (special.cls, special.sep, special.unk))
+        rows = Rows.seen(self.items, special)
         model = open_model(self.checkpoint, task.head, task.head_config(), rows, SEED)
         memory = None if side == "plain" else self._memory(model, is_cached=side == "cached")
         table = FeatureTable.of(self.items, rows, task.head, special.pad, memory)
-        return Training(model, OneTable(table, self.plan.train, SEED), self.plan, self.machine)
+        return Training(model, OneTable(table, self.plan), self.machine)
 
     def _memory(self, model: Any, *, is_cached: bool) -> MemoryInput:
         reader = self.general.reader(self.encoder)
@@ -108,26 +107,10 @@ def seconds_of(setting: Setting) -> dict[str, list[float]]:
     size = sum(path.stat().st_size for path in setting.cache.iterdir())
     print(f"cache: {size / 1e6:,.1f} MB, ready after {time.perf_counter() - begin:.1f} s")
     trainings |= {side: setting.training(side) for side in ("plain", "live")}
-    steps = {side: training.steps() for side, training in trainings.items()}
-    made: dict[str, list[Step]] = {side: [] for side in LIMITS}
-    seconds: dict[str, list[float]] = {side: [] for side in LIMITS}
-    sides, left = list(LIMITS), trainings["plain"].n_steps
-    for turn in range(-(-left // AT_A_TURN)):
-        for side in sides[turn % len(sides) :] + sides[: turn % len(sides)]:
-            for _ in range(min(AT_A_TURN, left - turn * AT_A_TURN)):
-                begin = time.perf_counter()
-                made[side].append(next(steps[side]))
-                wait()
-                seconds[side].append(time.perf_counter() - begin)
-    for side in LIMITS:
-        assert [step.pieces for step in made[side]] == [step.pieces for step in made["plain"]]
-    return {side: each[WARM_UP:] for side, each in seconds.items()}
-
-
-def wait() -> None:
-    """Until a GPU has done its work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    done = timed({side: trainings[side].steps() for side in LIMITS}, trainings["plain"].n_steps - WARM_UP)
+    for steps in done.made.values():
+        assert [step.pieces for step in steps] == [step.pieces for step in done.made["plain"]]
+    return done.seconds
 
 
 def train_alone(setting: Setting, side: str) -> int:
@@ -152,14 +135,11 @@ def peak(arguments: argparse.Namespace, side: str) -> int:
 
 def table(seconds: Mapping[str, Sequence[float]], peaks: Mapping[str, int]) -> list[str]:
     """One line a side; the ratios are to plain."""
-    made = [f"{'':8}{'ms a step':>12}{'ratio':>8}{'of each step':>24}{'at most':>10}{'peak MB':>10}{'ratio':>8}"]
-    median = {side: statistics.median(each) for side, each in seconds.items()}
+    made = [f"{'':8}{'ms a step':>12}{HEADINGS}{'peak MB':>10}{'ratio':>8}"]
     for side, limit in LIMITS.items():
-        pairs = [one / plain for one, plain in zip(seconds[side], seconds["plain"], strict=True)]
-        low, middle, high = statistics.quantiles(pairs, method="inclusive")
+        median = statistics.median(seconds[side])
         made.append(
-            f"{side:8}{median[side] * 1e3:12.1f}{median[side] / median['plain']:8.3f}"
-            f"{f'{middle:.3f} ({low:.3f}–{high:.3f})':>24}{'' if limit is None else f'{limit:.2f}':>10}"
+            f"{side:8}{median * 1e3:12.1f}{ratios(seconds[side], seconds['plain'], limit)}"
             f"{peaks[side] / 1e6:10,.0f}{peaks[side] / peaks['plain']:8.2f}"
         )
     return made

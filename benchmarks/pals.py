@@ -32,13 +32,15 @@ import numpy as np
 from gmap import Records
 from gmap_tables import aligned
 
+from greenadapt.adapter_config import AdapterConfig, AdapterName
 from greenadapt.arrays import ArrayFile
-from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.config import RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.errors import GreenadaptError
 from greenadapt.pipeline import Session
 from greenadapt.pipeline.adapted import adapted_input, starting_model
 from greenadapt.pipeline.finetune import read_scores
-from greenadapt.pipeline.multitask import MultitaskRequest, train_tasks
+from greenadapt.pipeline.multitask.request import MultitaskRequest
+from greenadapt.pipeline.multitask.train import train_tasks
 from greenadapt.store import Json, Result, hash_file, hash_json, plain
 from greenadapt.tasks.tasks_file import TaskEntry
 from greenadapt.workspace import Workspace

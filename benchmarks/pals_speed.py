@@ -21,28 +21,29 @@ quartiles, of the ratio of each step to the first side's on the same batch.
 
 import argparse
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from turns import HEADINGS, WARM_UP, ratios, timed
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.features import Encoder, Views
 from greenadapt.model import find_model
 from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import Draw, OneTable
+from greenadapt.training.feed import Draw, OneTable, Plan
 from greenadapt.training.inference import Inference, outputs
-from greenadapt.training.loop import Plan, Step, Training
+from greenadapt.training.loop import Step, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import open_model
-from greenadapt.training.multitask_files import head_spec, open_multitask
+from greenadapt.training.multitask_models import head_spec, open_multitask
 from greenadapt.training.rows import Rows
 from greenadapt.training.shared_inference import shared_outputs
 
@@ -51,8 +52,6 @@ TASKS = ("first", "second", "third")
 TRAINING = {"plain": None, "shared": None, "pals": 1.25, "low-rank": None, "top-attention": None}
 READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None}
 """Each side, and how many times the first one's time it may take."""
-WARM_UP = 5
-AT_A_TURN = 2
 
 
 class InTurn(OneTable):
@@ -88,8 +87,7 @@ class Setting:
         texts = task.read(str(arguments.data / "train.txt"), silent)
         task = task.fit(texts, silent)
         items = task.training(texts, encoder, SEED, silent)
-        special = encoder.special
-        rows = Rows.of(items, special.pad, (special.cls, special.sep, special.unk))
+        rows = Rows.seen(items, encoder.special)
         n_steps = WARM_UP + arguments.steps
         train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
         plan = Plan(train, RunConfig(), SEED)
@@ -115,8 +113,8 @@ class Setting:
     def training(self, side: str) -> Training:
         """One side, before its first step."""
         table = FeatureTable.of(self.items, self.rows, self.task.head, self.encoder.special.pad)
-        feed = (OneTable if side == "plain" else InTurn)(table, self.plan.train, SEED)
-        return Training(self.plain() if side == "plain" else self.several(side), feed, self.plan, self.machine)
+        feed = (OneTable if side == "plain" else InTurn)(table, self.plan)
+        return Training(self.plain() if side == "plain" else self.several(side), feed, self.machine)
 
     def reading(self, side: str, n_texts: int) -> Iterator[int]:
         """One side, which reads the next texts with every step and tells how many outputs it has, for ever."""
@@ -133,34 +131,6 @@ class Setting:
             else:
                 each = (dict.fromkeys(TASKS, text) for text in texts)
                 yield sum(map(len, shared_outputs(models[0], self.rows, each, run)))
-
-
-@dataclass(frozen=True)
-class Timed:
-    """What the sides have made, and the seconds that each step took, the warm-up left out."""
-
-    made: dict[str, list[Any]]
-    seconds: dict[str, list[float]]
-
-
-def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
-    """Have the sides make ``n_steps`` steps after the warm-up, in turns."""
-    done = Timed({side: [] for side in sides}, {side: [] for side in sides})
-    names, left = list(sides), WARM_UP + n_steps
-    for turn in range(-(-left // AT_A_TURN)):
-        for side in names[turn % len(names) :] + names[: turn % len(names)]:
-            for _ in range(min(AT_A_TURN, left - turn * AT_A_TURN)):
-                begin = time.perf_counter()
-                done.made[side].append(next(sides[side]))
-                wait()
-                done.seconds[side].append(time.perf_counter() - begin)
-    return Timed(done.made, {side: each[WARM_UP:] for side, each in done.seconds.items()})
-
-
-def wait() -> None:
-    """Until a GPU has done its work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def train(setting: Setting) -> dict[str, list[float]]:
@@ -183,17 +153,10 @@ def read(setting: Setting, n_texts: int) -> dict[str, list[float]]:
 
 def table(title: str, seconds: Mapping[str, Sequence[float]], limits: Mapping[str, float | None]) -> list[str]:
     """One line a side; the ratios are to the first one."""
-    made = [f"{title:16}{'ms':>10}{'ratio':>8}{'of each step':>24}{'at most':>10}"]
+    made = [f"{title:16}{'ms':>10}{HEADINGS}"]
     first = seconds[next(iter(limits))]
     for side, limit in limits.items():
-        low, middle, high = statistics.quantiles(
-            (one / other for one, other in zip(seconds[side], first, strict=True)), method="inclusive"
-        )
-        median = statistics.median(seconds[side])
-        made.append(
-            f"{side:16}{median * 1e3:10.1f}{median / statistics.median(first):8.3f}"
-            f"{f'{middle:.3f} ({low:.3f}–{high:.3f})':>24}{'' if limit is None else f'{limit:.2f}':>10}"
-        )
+        made.append(f"{side:16}{statistics.median(seconds[side]) * 1e3:10.1f}{ratios(seconds[side], first, limit)}")
     return made
 
 

@@ -80,8 +80,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     from greenadapt.checkpoint import Checkpoint
     from greenadapt.config import RunConfig, TrainConfig
     from greenadapt.training.batches import FeatureTable
-    from greenadapt.training.feed import OneTable
-    from greenadapt.training.loop import Plan, Training
+    from greenadapt.training.feed import OneTable, Plan
+    from greenadapt.training.loop import Training
     from greenadapt.training.machine import Machine
     from greenadapt.training.models import open_model
     from greenadapt.training.rows import Rows
@@ -100,8 +100,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
         rows = Rows.of(items, PAD, ())
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
     config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
-    feed = OneTable(FeatureTable.of(items, rows, HEAD, PAD), config, SEED)
-    training = Training(model, feed, Plan(config, RunConfig(), SEED), machine)
+    feed = OneTable(FeatureTable.of(items, rows, HEAD, PAD), Plan(config, RunConfig(), SEED))
+    training = Training(model, feed, machine)
     seconds, begin = [], time.perf_counter()
     for _ in training.steps():
         seconds.append(time.perf_counter() - begin)

@@ -29,8 +29,8 @@ from greenadapt.progress import Silent
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable
-from greenadapt.training.loop import Plan, Training
+from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.loop import Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows
@@ -67,14 +67,13 @@ def read(arguments: argparse.Namespace) -> Setting:
 
 def train_ours(setting: Setting, items: list[Views]) -> float:
     """Seconds that one epoch takes."""
-    special = setting.encoder.special
-    rows = Rows.of(items, special.pad, (special.cls, special.sep, special.unk))
+    rows = Rows.seen(items, setting.encoder.special)
     checkpoint = Checkpoint.open(setting.folder)
     model = open_model(checkpoint, setting.task.head, setting.task.head_config(), rows, SEED)
     train = TrainConfig(mix="base", epochs=1, batch_size=setting.batch_size, learning_rate=RATE)
     plan = Plan(train, RunConfig(compile=setting.compiled), SEED)
-    table = FeatureTable.of(items, rows, setting.task.head, special.pad)
-    training = Training(model, OneTable(table, train, SEED), plan, setting.machine)
+    table = FeatureTable.of(items, rows, setting.task.head, setting.encoder.special.pad)
+    training = Training(model, OneTable(table, plan), setting.machine)
     begin = time.perf_counter()
     for _ in training.steps():
         pass

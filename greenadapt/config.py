@@ -22,23 +22,17 @@ WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
 MemoryVariant = Literal["memory", "cross", "gate"]
 GateInit = Literal["zero", "normal"]
-AdapterName = Literal[
-    "pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals", "top-attention", "top-ffn", "bert-layer",
-    "none",
-]  # fmt: skip
-Placement = Literal["parallel", "serial"]
-AdapterForm = Literal["paper", "reference"]
-AdapterInit = Literal["paper", "zero"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
 
-def _check(condition: bool, message: str) -> None:
+def check(condition: bool, message: str) -> None:
+    """Raise ``UsageError`` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise UsageError(message)
 
 
 def _check_seed(seed: int) -> None:
-    _check(0 <= seed < 2**32, f"--seed is {seed}, must be from 0 to {2**32 - 1}")
+    check(0 <= seed < 2**32, f"--seed is {seed}, must be from 0 to {2**32 - 1}")
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class CorpusConfig:
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
-        _check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
+        check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
 
 
 @dataclass(frozen=True)
@@ -80,14 +74,14 @@ class W2VConfig:
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
-        _check(-1 <= self.ns_exponent <= 1, f"--ns-exponent is {self.ns_exponent}, must be from -1 to 1")
-        _check(self.dim is None or self.dim >= 1, f"--dim is {self.dim}, must be at least 1")
+        check(-1 <= self.ns_exponent <= 1, f"--ns-exponent is {self.ns_exponent}, must be from -1 to 1")
+        check(self.dim is None or self.dim >= 1, f"--dim is {self.dim}, must be at least 1")
         for name in ("window", "negative", "min_count", "epochs", "workers"):
             value = getattr(self, name)
-            _check(value >= 1, f"--{name.replace('_', '-')} is {value}, must be at least 1")
-        _check(self.max_vocab is None or self.max_vocab >= 1, f"--max-vocab is {self.max_vocab}, must be at least 1")
-        _check(self.sample >= 0, f"--sample is {self.sample}, must not be negative")
-        _check(
+            check(value >= 1, f"--{name.replace('_', '-')} is {value}, must be at least 1")
+        check(self.max_vocab is None or self.max_vocab >= 1, f"--max-vocab is {self.max_vocab}, must be at least 1")
+        check(self.sample >= 0, f"--sample is {self.sample}, must not be negative")
+        check(
             0 < self.min_alpha <= self.alpha,
             f"--min-alpha is {self.min_alpha} and --alpha {self.alpha}: need 0 < min-alpha <= alpha",
         )
@@ -108,8 +102,8 @@ class AlignConfig:
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
-        _check(self.ridge >= 0, f"--ridge is {self.ridge}, must not be negative")
-        _check(0 < self.heldout < 1, f"AlignConfig.heldout is {self.heldout}, must lie between 0 and 1")
+        check(self.ridge >= 0, f"--ridge is {self.ridge}, must not be negative")
+        check(0 < self.heldout < 1, f"AlignConfig.heldout is {self.heldout}, must lie between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -130,11 +124,11 @@ class ExpandConfig:
     """``None`` keeps the checkpoint's own."""
 
     def __post_init__(self) -> None:
-        _check(self.max_words is None or self.max_words >= 1, f"--max-words is {self.max_words}, must be at least 1")
-        _check(self.min_count >= 1, f"--min-count is {self.min_count}, must be at least 1")
-        _check(self.min_pieces >= 1, f"--min-pieces is {self.min_pieces}, must be at least 1")
-        _check(0 <= self.blend <= 1, f"--blend is {self.blend}, must lie between 0 and 1")
-        _check(
+        check(self.max_words is None or self.max_words >= 1, f"--max-words is {self.max_words}, must be at least 1")
+        check(self.min_count >= 1, f"--min-count is {self.min_count}, must be at least 1")
+        check(self.min_pieces >= 1, f"--min-pieces is {self.min_pieces}, must be at least 1")
+        check(0 <= self.blend <= 1, f"--blend is {self.blend}, must lie between 0 and 1")
+        check(
             not (self.restrict_to and self.oov == "greedy"),
             "--restrict-to changes other words under --oov greedy: use it with --oov base",
         )
@@ -195,18 +189,18 @@ class TaskConfig:
     """Pieces that the model reads at once, special tokens included; ``None`` is all that the model can."""
 
     def __post_init__(self) -> None:
-        _check(len(self.text_fields) in (1, 2), f"--text-field is given {len(self.text_fields)} times, need 1 or 2")
-        _check(self.chunk is None or self.chunk >= 1, f"--chunk is {self.chunk}, must be at least 1")
-        _check(self.negatives >= 0, f"--negatives is {self.negatives}, must not be negative")
-        _check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
+        check(len(self.text_fields) in (1, 2), f"--text-field is given {len(self.text_fields)} times, need 1 or 2")
+        check(self.chunk is None or self.chunk >= 1, f"--chunk is {self.chunk}, must be at least 1")
+        check(self.negatives >= 0, f"--negatives is {self.negatives}, must not be negative")
+        check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
         if self.label_range is not None:
             low, high = self.label_range
-            _check(isfinite(low) and isfinite(high) and low < high, f"label-range is {low} to {high}: need low < high")
-            _check(self.label_kind != "classes", "label-range is for numbers, and labels are to be classes")
+            check(isfinite(low) and isfinite(high) and low < high, f"label-range is {low} to {high}: need low < high")
+            check(self.label_kind != "classes", "label-range is for numbers, and labels are to be classes")
         for name, (task, option) in _OPTIONS_OF_A_TASK.items():
             is_given = getattr(self, name) != getattr(TaskConfig, name)
             option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
-            _check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
+            check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
 
 @dataclass(frozen=True)
@@ -239,13 +233,13 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
-            _check(getattr(self, name) >= 1, f"--{name.replace('_', '-')} is {getattr(self, name)}, must be at least 1")
-        _check(self.max_steps is None or self.max_steps >= 1, f"--max-steps is {self.max_steps}, must be at least 1")
-        _check(self.learning_rate > 0, f"--learning-rate is {self.learning_rate}, must be above 0")
-        _check(0 <= self.warmup <= 1, f"--warmup is {self.warmup}, must lie between 0 and 1")
-        _check(self.weight_decay >= 0, f"--weight-decay is {self.weight_decay}, must not be negative")
-        _check(self.clip > 0, f"--clip is {self.clip}, must be above 0")
-        _check(self.patience is None or self.patience >= 1, f"--patience is {self.patience}, must be at least 1")
+            check(getattr(self, name) >= 1, f"--{name.replace('_', '-')} is {getattr(self, name)}, must be at least 1")
+        check(self.max_steps is None or self.max_steps >= 1, f"--max-steps is {self.max_steps}, must be at least 1")
+        check(self.learning_rate > 0, f"--learning-rate is {self.learning_rate}, must be above 0")
+        check(0 <= self.warmup <= 1, f"--warmup is {self.warmup}, must lie between 0 and 1")
+        check(self.weight_decay >= 0, f"--weight-decay is {self.weight_decay}, must not be negative")
+        check(self.clip > 0, f"--clip is {self.clip}, must be above 0")
+        check(self.patience is None or self.patience >= 1, f"--patience is {self.patience}, must be at least 1")
 
 
 PAPER = TrainConfig(epochs=100, learning_rate=1e-5)
@@ -277,19 +271,19 @@ class MemoryConfig:
             ("--memory-attention", self.attention, MemoryVariant),
             ("--gate-init", self.gate_init, GateInit),
         ):
-            _check(value in get_args(kind), f"{option} is {value!r}, must be one of {', '.join(get_args(kind))}")
+            check(value in get_args(kind), f"{option} is {value!r}, must be one of {', '.join(get_args(kind))}")
         low = [layer for layer in self.layers if layer < 1]
-        _check(not low, f"--memory-layers has {low[0] if low else ''}, must be from 1")
-        _check(
+        check(not low, f"--memory-layers has {low[0] if low else ''}, must be from 1")
+        check(
             len(set(self.layers)) == len(self.layers) and list(self.layers) == sorted(self.layers),
             f"--memory-layers is {','.join(map(str, self.layers))}, must ascend, each layer once",
         )
         if self.strategy == "logits":
             for name, option in _OPTIONS_OF_ATTENTION.items():
                 is_given = getattr(self, name) != getattr(MemoryConfig, name)
-                _check(not is_given, f"{option} has no effect with --strategy logits: leave it out")
+                check(not is_given, f"{option} has no effect with --strategy logits: leave it out")
         has_gates = self.strategy in ("gated", "chunk")
-        _check(
+        check(
             has_gates or self.gate_init == MemoryConfig.gate_init,
             f"--gate-init has no effect with --strategy {self.strategy}: leave it out",
         )
@@ -297,65 +291,6 @@ class MemoryConfig:
 
 _OPTIONS_OF_ATTENTION = {"attention": "--memory-attention", "layers": "--memory-layers", "source": "--memory-source"}
 """Fields of ``MemoryConfig`` that ``strategy="logits"`` has no use for."""
-
-
-_TOP = ("top-attention", "top-ffn", "bert-layer")
-"""Adapters on top of the encoder; the others but ``none`` are in its layers."""
-ADAPTERS_WITH_HEADS = ("pals", "attention", "houlsby-pals", "top-attention")
-_PARALLEL = ("pals", "low-rank", "attention", "ffn")
-_WITH_FORMS = ("pals", "low-rank", "houlsby", "houlsby-pals")
-
-
-@dataclass(frozen=True)
-class AdapterConfig:
-    """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
-
-    adapter: AdapterName = "pals"
-    """Projected attention with projections shared over the layers (``pals``), low-rank layers, attention or
-    feed-forward layers of a small width with projections of their own or shared, a factor an element (``lhuc``), two
-    bottlenecks a layer (``houlsby``; with PALs in place of the second, ``houlsby-pals``), layers on top of the encoder
-    (``top-…``, ``bert-layer``), or nothing but heads."""
-    size: int | None = None
-    """Width d_s that states are projected to; ``None``: as in the paper, in proportion to the model's width."""
-    heads: int | None = None
-    """Attention heads; ``None``: of 17 numbers or a few more, as in the paper."""
-    layers: str = "all"
-    """Layers that have an adapter: all, the top or the bottom half, or numbers from 1 such as ``1,3``."""
-    placement: Placement = "parallel"
-    """Beside the layer, or behind it with a layer norm of its own (much worse in the paper)."""
-    form: AdapterForm = "paper"
-    """As the paper has it, or as its released code does (GELU behind the projections, six heads)."""
-    init: AdapterInit = "paper"
-    """N(0, 0.02) for all weights, or zero for those that project up, so that training starts with the plain model."""
-    freeze_encoder: bool = False
-    """Whether nothing but adapters and heads is trained."""
-
-    def __post_init__(self) -> None:
-        for option, value, kind in (
-            ("--adapter", self.adapter, AdapterName),
-            ("--placement", self.placement, Placement),
-            ("--adapter-form", self.form, AdapterForm),
-            ("--adapter-init", self.init, AdapterInit),
-        ):
-            _check(value in get_args(kind), f"{option} is {value!r}, must be one of {', '.join(get_args(kind))}")
-        for option, number in (("--adapter-size", self.size), ("--adapter-heads", self.heads)):
-            _check(number is None or number >= 1, f"{option} is {number}, must be at least 1")
-        if self.size is not None and self.heads is not None:
-            _check(
-                self.size % self.heads == 0,
-                f"--adapter-size {self.size} is no multiple of --adapter-heads {self.heads}",
-            )
-        has_size = self.adapter not in ("lhuc", "bert-layer", "none")
-        is_top = self.adapter in _TOP
-        for option, is_given, is_possible in (
-            ("--adapter-size", self.size is not None, has_size),
-            ("--adapter-heads", self.heads is not None, self.adapter in ADAPTERS_WITH_HEADS),
-            ("--layers", self.layers != "all", not is_top and self.adapter != "none"),
-            ("--placement serial", self.placement != "parallel", self.adapter in _PARALLEL),
-            ("--adapter-form reference", self.form != "paper", self.adapter in _WITH_FORMS),
-            ("--adapter-init zero", self.init != "paper", has_size and not is_top and self.placement == "parallel"),
-        ):
-            _check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
 
 @dataclass(frozen=True)
@@ -369,12 +304,12 @@ class SamplingConfig:
     """``None``: as many as it takes to read every example once, were each task read alike."""
 
     def __post_init__(self) -> None:
-        _check(
+        check(
             self.sampling in get_args(Sampling),
             f"--sampling is {self.sampling!r}, must be one of {', '.join(get_args(Sampling))}",
         )
         steps = self.steps_per_epoch
-        _check(steps is None or steps >= 1, f"--steps-per-epoch is {steps}, must be at least 1")
+        check(steps is None or steps >= 1, f"--steps-per-epoch is {steps}, must be at least 1")
 
 
 PALS_PAPER = TrainConfig(epochs=25, learning_rate=2e-5, weight_decay=0.01)
@@ -403,9 +338,9 @@ class RunConfig:
     """Bytes that ``cache_memory`` may take."""
 
     def __post_init__(self) -> None:
-        _check(self.max_cache >= 1, f"--max-cache is {self.max_cache}, must be at least 1")
-        _check(self.max_tokens >= 1, f"--max-tokens is {self.max_tokens}, must be at least 1")
-        _check(self.checkpoint_steps >= 1, f"--checkpoint-steps is {self.checkpoint_steps}, must be at least 1")
+        check(self.max_cache >= 1, f"--max-cache is {self.max_cache}, must be at least 1")
+        check(self.max_tokens >= 1, f"--max-tokens is {self.max_tokens}, must be at least 1")
+        check(self.checkpoint_steps >= 1, f"--checkpoint-steps is {self.checkpoint_steps}, must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -425,15 +360,15 @@ class QaConfig:
     """By how much the logit that there is no answer must be higher than the best answer's to be told."""
 
     def __post_init__(self) -> None:
-        _check(self.n_best >= 1, f"--n-best is {self.n_best}, must be at least 1")
-        _check(1 <= self.top <= self.n_best, f"--top is {self.top}, must be from 1 to --n-best, {self.n_best}")
+        check(self.n_best >= 1, f"--n-best is {self.n_best}, must be at least 1")
+        check(1 <= self.top <= self.n_best, f"--top is {self.top}, must be from 1 to --n-best, {self.n_best}")
         chars = self.max_answer_chars
-        _check(chars is None or chars >= 1, f"--max-answer-chars is {chars}, must be at least 1")
-        _check(
+        check(chars is None or chars >= 1, f"--max-answer-chars is {chars}, must be at least 1")
+        check(
             self.null_threshold is None or isfinite(self.null_threshold),
             f"--null-threshold is {self.null_threshold}, must be a number",
         )
-        _check(
+        check(
             self.null_threshold is None or self.no_answer is not False,
             "--null-threshold has no effect with --always-answer: leave out one of them",
         )
@@ -464,13 +399,13 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
-        _check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
-        _check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
-        _check(0 < self.mask_share < 1, f"--mask-share is {self.mask_share}, must lie between 0 and 1")
-        _check(self.head_steps >= 0, f"--head-steps is {self.head_steps}, must not be negative")
+        check(self.max_length is None or self.max_length >= 16, f"--max-length is {self.max_length}, need at least 16")
+        check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
+        check(0 < self.mask_share < 1, f"--mask-share is {self.mask_share}, must lie between 0 and 1")
+        check(self.head_steps >= 0, f"--head-steps is {self.head_steps}, must not be negative")
         rate = self.head_learning_rate
-        _check(isfinite(rate) and rate > 0, f"--head-learning-rate is {rate}, must be above 0")
-        _check(self.eval_inputs >= 1, f"--eval-inputs is {self.eval_inputs}, must be at least 1")
+        check(isfinite(rate) and rate > 0, f"--head-learning-rate is {rate}, must be above 0")
+        check(self.eval_inputs >= 1, f"--eval-inputs is {self.eval_inputs}, must be at least 1")
 
 
 GMAP_PRETRAINING = TrainConfig(epochs=5, learning_rate=4e-5)

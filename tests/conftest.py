@@ -1,8 +1,10 @@
 """Real two-layer models with real tokenizers, built in milliseconds, and the offline model where installed."""
 
 import importlib.util
+import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -145,59 +147,83 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, tokenizer_class: str, **c
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class, **config}))
 
 
+def tiny_model_in(
+    parent: Path,
+    architecture: str = "BertModel",
+    *,
+    name: str = "",
+    width: int = 32,
+    lowercase: bool = True,
+    max_shard_size: str = "5GB",
+    **config: Any,
+) -> Path:
+    """A real two-layer model of the named transformers class with seeded random weights, saved by ``save_pretrained``
+    beside its tokenizer.
+
+    Keyword arguments other than ``name``, ``width``, ``lowercase`` and ``max_shard_size`` go to the model's
+    configuration.
+    """
+    import torch
+    import transformers
+
+    bytelevel = architecture.startswith(("Roberta", "ModernBert"))
+    unigram = architecture.startswith("XLMRoberta")
+    if bytelevel or unigram:
+        tokenizer = bytelevel_tokenizer() if bytelevel else unigram_tokenizer()
+    else:
+        tokenizer = wordpiece_tokenizer(lowercase)
+    folder = parent / (name or architecture.lower())
+    model_class = getattr(transformers, architecture)
+    sizes = dict(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=160,
+    )
+    if architecture.startswith("ModernBert"):  # its defaults lie outside a tiny vocabulary
+        sizes |= dict(bos_token_id=0, cls_token_id=0, pad_token_id=1, eos_token_id=2, sep_token_id=2)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(**{**sizes, **config})).eval()
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
+    if bytelevel or unigram:
+        specials = dict(
+            bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
+            unk_token="<unk>", mask_token="<mask>",
+        )  # fmt: skip
+        save_tokenizer(tokenizer, folder, "RobertaTokenizer" if bytelevel else "XLMRobertaTokenizer", **specials)
+    else:
+        save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
+    return folder
+
+
 @pytest.fixture
 def tiny_model(tmp_path: Path) -> Callable[..., Path]:
     """``tiny_model("BertForMaskedLM", width=32, lowercase=True, tie_word_embeddings=True, …)`` → its folder.
 
-    A real two-layer model of the named transformers class with seeded random weights, saved by ``save_pretrained``
-    beside its tokenizer. Keyword arguments other than ``name``, ``width``, ``lowercase`` and ``max_shard_size`` go to
-    the model's configuration.
+    See ``tiny_model_in``.
     """
+    return partial(tiny_model_in, tmp_path)
 
-    def build(
-        architecture: str = "BertModel",
-        *,
-        name: str = "",
-        width: int = 32,
-        lowercase: bool = True,
-        max_shard_size: str = "5GB",
-        **config: Any,
-    ) -> Path:
-        import torch
-        import transformers
 
-        bytelevel = architecture.startswith(("Roberta", "ModernBert"))
-        unigram = architecture.startswith("XLMRoberta")
-        if bytelevel or unigram:
-            tokenizer = bytelevel_tokenizer() if bytelevel else unigram_tokenizer()
-        else:
-            tokenizer = wordpiece_tokenizer(lowercase)
-        folder = tmp_path / (name or architecture.lower())
-        model_class = getattr(transformers, architecture)
-        sizes = dict(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=width,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=64,
-            max_position_embeddings=160,
-        )
-        if architecture.startswith("ModernBert"):  # its defaults lie outside a tiny vocabulary
-            sizes |= dict(bos_token_id=0, cls_token_id=0, pad_token_id=1, eos_token_id=2, sep_token_id=2)
-        torch.manual_seed(0)
-        model = model_class(model_class.config_class(**{**sizes, **config})).eval()
-        model.save_pretrained(folder, max_shard_size=max_shard_size)
-        if bytelevel or unigram:
-            specials = dict(
-                bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
-                unk_token="<unk>", mask_token="<mask>",
-            )  # fmt: skip
-            save_tokenizer(tokenizer, folder, "RobertaTokenizer" if bytelevel else "XLMRobertaTokenizer", **specials)
-        else:
-            save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
-        return folder
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``base``, ``adapted`` and, trained on that, two tasks on one encoder in ``many``; to be copied."""
+    from greenadapt.pipeline.multitask.train import train_tasks
+    from tests.small_multitask import request
+    from tests.small_tasks import adapted, session
 
-    return build
+    folder = tmp_path_factory.mktemp("trained")
+    train_tasks(session(folder, "many"), request(folder, adapted(partial(tiny_model_in, folder))))
+    return folder
+
+
+@pytest.fixture
+def two_tasks(trained_once: Path, tmp_path: Path) -> Path:
+    """Two tasks on an expanded encoder, with the files they were trained on beside it."""
+    shutil.copytree(trained_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "many"
 
 
 @pytest.fixture

@@ -6,16 +6,20 @@ from typing import Any
 
 import torch
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TaskConfig, TrainConfig
-from greenadapt.pipeline.multitask import MultitaskRequest
+from greenadapt.config import RunConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.pipeline.multitask.request import MultitaskRequest
+from greenadapt.pipeline.task_folder import TaskFolder
+from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions
 from greenadapt.progress import Silent
+from greenadapt.store import hash_file
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.tasks.tasks_file import TaskEntry
-from greenadapt.training.multitask_files import head_spec, open_multitask
+from greenadapt.training.multitask_models import head_spec, open_multitask
 from greenadapt.training.rows import Rows
-from tests.small_tasks import ner_file, qa_file, texts_file
+from tests.small_tasks import lines, ner_file, qa_file, texts_file
 
 PALS = AdapterConfig(size=8, heads=2)
 CONFIGS = {
@@ -31,6 +35,7 @@ WRITERS: dict[str, Any] = {
     "number": (texts_file, "jsonl", {"numbers": True}),
     "qa": (qa_file, "json", {}),
 }
+TEXTS = ["the virus was isolated from a patient", "heart rate with tachycardia", "a cell"]
 
 
 def task_file(folder: Path, name: str, part: str) -> Path:
@@ -93,3 +98,30 @@ def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] =
         (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **own, **settings}))
     (folder / "multitask.json").write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(tasks)}))
     (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": seed} for seed in seeds]}))
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """All files, those that tell the time, too."""
+    return {str(path.relative_to(folder)): hash_file(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> list[Any]:
+    """What a task's model says about ``TEXTS``."""
+    model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions(**options))
+    kind, record = model.task.name, {"question": "what heart"}
+    examples = [model.task.example({**record, "context": text} if kind == "qa" else text, "here") for text in TEXTS]
+    return [logits.tolist() for logits in model.logits(examples)]
+
+
+def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str, Any]]:
+    """What a task's model says about its test file."""
+    model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions())
+    source = task_file(folder.parent, name, "test")
+    examples = model.task.read(str(source), Silent())
+    return [model.task.decode(*each) for each in zip(examples, model.logits(examples), strict=True)]
+
+
+def same(folder: Path, name: str, seed: int | None, written: Path) -> bool:
+    """Whether a task's model predicts what was written when it was trained."""
+    found = json.loads(json.dumps(predicted(folder, name, seed)))
+    return bool(found == [{key: row[key] for key in one} for row, one in zip(lines(written), found, strict=True)])

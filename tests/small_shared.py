@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from greenadapt.config import AdapterConfig
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.models.multitask import MultitaskModel, TaskHeadSpec
 from tests.small_encoders import N_IDS, PAD
 

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from greenadapt.config import AdapterConfig, AdapterName
+from greenadapt.adapter_config import AdapterConfig, AdapterName
 from greenadapt.errors import UsageError
 from greenadapt.models.adapter_shape import AdapterShape, parse_layers
 

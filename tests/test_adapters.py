@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from greenadapt.config import AdapterConfig, MemoryConfig
+from greenadapt.adapter_config import AdapterConfig
+from greenadapt.config import MemoryConfig
 from greenadapt.models.adapters import draw_weights, make_adapter
 from greenadapt.models.memory import attach_memory
 from tests.small_encoders import PAD, batch, context, encoder

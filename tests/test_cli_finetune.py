@@ -261,6 +261,38 @@ def test_wrong_usage(
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--adapter", "lhuc"),
+            "--adapter is for tasks that share an encoder: give these with --tasks, or leave it out",
+        ),
+        (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
+        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
+    ],
+)
+def test_options_of_many_tasks_need_a_file_of_them(
+    run_alone: Run, files: tuple[object, ...], options: Any, message: str
+) -> None:
+    assert message in last_line(run_alone("finetune", "-m", "any", *files, *options, code=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--train", "a.tsv"), "--train is for one task, and --tasks has a file that says what each is: leave it out"),
+        (("--compare", "base"), "--compare is for one task, and --tasks has a file"),
+        (("--add-to", "many", "-m", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
+        (("--add-to", "many", "-c", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
+        (("--add-to", "many", "--out", "run"), "--out does not go with --add-to, which trains each task alone and"),
+        (("--add-to", "many", "--sampling", "anneal"), "--sampling does not go with --add-to, which trains each task"),
+    ],
+)
+def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: Any, message: str) -> None:
+    assert message in last_line(run_alone("finetune", "--tasks", "tasks.toml", *options, code=2))
+
+
+@pytest.mark.parametrize(
     ("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot be given memory")]
 )
 def test_models_that_do_not_go_together(

@@ -1,6 +1,6 @@
 import pytest
 
-from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, QaConfig, TaskConfig, W2VConfig
+from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, QaConfig, SamplingConfig, TaskConfig, W2VConfig
 from greenadapt.errors import UsageError
 
 
@@ -40,6 +40,8 @@ def test_the_defaults_are_gensims() -> None:
             "--restrict-to changes other words under --oov greedy",
         ),
         (lambda: CorpusConfig(heldout=1), "--heldout is 1"),
+        (lambda: SamplingConfig("turns"), "--sampling is 'turns', must be one of "),  # type: ignore[arg-type]
+        (lambda: SamplingConfig(steps_per_epoch=0), "--steps-per-epoch is 0, must be at least 1"),
         (lambda: TaskConfig(negatives=9), "^--negatives belongs to --task qa, this is ner$"),
         (lambda: TaskConfig(text_fields=("body",)), "^--text-field belongs to --task classification, this is ner$"),
         (lambda: TaskConfig("qa", label_field="class"), "^--label-field belongs to --task classification, this is qa$"),

@@ -1,7 +1,5 @@
 import gzip
-import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.tasks.entries import Entry, EntryFormat, blocks, read_entries
 from greenadapt.tasks.registry import make_task
+from tests.endless import Endless
 
 NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classification", "qa"))
 
@@ -110,23 +109,10 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
         read(QA, write(tmp_path / "q.txt", "What?\n"))
 
 
-class _Pipe(io.RawIOBase):
-    """An endless input that knows how many lines were taken."""
-
-    def __init__(self, line: bytes) -> None:
-        self.line = line
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
-        while True:
-            self.taken += 1
-            yield self.line
-
-
 @pytest.mark.parametrize(("length", "most"), [(10, 1024), (1 << 18, 4)])
 def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = _Pipe(b"x" * length + b"\n")
-    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": pipe}))
+    pipe = Endless("x" * length)
+    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
     endless = blocks(read_entries(TEXTS, "-", None, Silent()))
     assert [len(next(endless)), len(next(endless))] == [most, most]
     assert pipe.taken == 2 * most

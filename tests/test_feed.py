@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import Mix, SamplingConfig, TrainConfig
+from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.features import Feature, Views
 from greenadapt.training.batches import FeatureTable, Order
-from greenadapt.training.feed import Draw, ManyTables, OneTable, TaskTable, task_seed
+from greenadapt.training.feed import Draw, ManyTables, OneTable, Plan, TaskTable, task_seed
 from greenadapt.training.mixture import choose
 from greenadapt.training.rows import Rows
 
@@ -25,13 +25,13 @@ def _table(n_items: int, n_pieces: int = 5) -> FeatureTable:
     return FeatureTable.of([Views(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
 
 
-def _train(**changes: Any) -> TrainConfig:
-    return TrainConfig(**{"epochs": 3, "batch_size": 4, **changes})
+def _plan(seed: int, **train: Any) -> Plan:
+    return Plan(TrainConfig(**{"epochs": 3, "batch_size": 4, **train}), RunConfig(), seed)
 
 
 def _many(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> ManyTables:
     tables = [TaskTable(name, _table(n), n) for name, n in (sizes or SIZES).items()]
-    return ManyTables(tables, sampling or SamplingConfig(), _train(**train), seed)
+    return ManyTables(tables, sampling or SamplingConfig(), _plan(seed, **train))
 
 
 def _draws(feed: Any, task: str | None = None) -> list[Draw]:
@@ -40,7 +40,7 @@ def _draws(feed: Any, task: str | None = None) -> list[Draw]:
 
 
 def test_one_table_is_gone_through_once_an_epoch() -> None:
-    feed = OneTable(_table(11), _train(), 5)
+    feed = OneTable(_table(11), _plan(5))
     assert (feed.steps_an_epoch, feed.n_steps, feed.leaves_weights_out) == (3, 9, False)
     for epoch in range(3):
         order = Order.of(11, "sample", 4, 5, epoch)
@@ -51,7 +51,7 @@ def test_one_table_is_gone_through_once_an_epoch() -> None:
         assert {(each.epoch, each.task) for each in drawn} == {(epoch, None)}
 
 
-@pytest.mark.parametrize("build", [_many, lambda **train: OneTable(_table(11), _train(**train), 1)])
+@pytest.mark.parametrize("build", [_many, lambda **train: OneTable(_table(11), _plan(1, **train))])
 def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
     feed, again = build(), build()
     forward = [again.draw(done) for done in range(again.n_steps)]
@@ -74,7 +74,7 @@ def test_an_epoch_has_as_many_steps_as_all_passes(mix: Mix, steps: int) -> None:
 
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:
     tables = [TaskTable("a", _table(4), 90), TaskTable("b", _table(40), 10)]
-    feed = ManyTables(tables, SamplingConfig("proportional", 1000), _train(epochs=1), 1)
+    feed = ManyTables(tables, SamplingConfig("proportional", 1000), _plan(1, epochs=1))
     assert np.bincount(feed.schedule) / 1000 == pytest.approx([0.9, 0.1], abs=0.04)
 
 
@@ -140,6 +140,16 @@ def test_round_robin_takes_the_tasks_in_turn_under_every_seed() -> None:
         assert [each.task for each in _draws(feed)][:7] == ["a", "b", "c", "a", "b", "c", "a"]
     orders = [_draws(_many(SamplingConfig("round-robin"), seed), "a")[0].items.tolist() for seed in (1, 2)]
     assert orders[0] != orders[1]
+
+
+def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:
+    sizes = {"large": 390, "small": 10}
+    config = SamplingConfig("anneal", steps_per_epoch=500)
+    whole, cut = (_many(config, sizes=sizes, **train) for train in ({"epochs": 3}, {"epochs": 9, "max_steps": 1500}))
+    assert cut.schedule.tolist() == whole.schedule.tolist()
+    shares = cut.schedule.reshape(3, 500).mean(axis=1)
+    for share, power in zip(shares, (1, 0.6, 0.2), strict=True):
+        assert abs(share - 10**power / (10**power + 390**power)) < 0.07
 
 
 def test_seeds_of_tasks_differ() -> None:

@@ -23,7 +23,7 @@ from greenadapt.pipeline.task_models import ReadingOptions
 from greenadapt.progress import Silent
 from greenadapt.store import Result, verified
 from greenadapt.training.machine import Machine
-from greenadapt.training.seed_run import SeedRun
+from greenadapt.training.task_run import TaskRun
 from tests.small_tasks import (
     TRAIN,
     Json,
@@ -267,7 +267,7 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
 def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs: list[weakref.ref[SeedRun]] = []
+    runs: list[weakref.ref[TaskRun]] = []
     models: list[weakref.ref[Any]] = []
     alive: list[tuple[int, int]] = []  # runs when a seed begins, models when it trains
     logged: list[tuple[list[str], int]] = []
@@ -276,7 +276,7 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
         gc.collect()
         return sum(reference() is not None for reference in references)
 
-    class Watched(SeedRun):
+    class Watched(TaskRun):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             self.n_runs = count(runs)
             super().__init__(*arguments, **options)
@@ -287,7 +287,7 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
             alive.append((self.n_runs, count(models)))
             super().train()
 
-    monkeypatch.setattr("greenadapt.training.seed_run.SeedRun", Watched)
+    monkeypatch.setattr("greenadapt.training.task_run.TaskRun", Watched)
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((sorted(values), step)))
     training = replace(TRAIN, max_steps=2)
     request = ner_request(
@@ -326,16 +326,16 @@ class StoppedError(RuntimeError):
 def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -> Iterator[list[int]]:
     """The seeds that are trained meanwhile; ``kill_in`` is killed once it has, before it is finished."""
     trained: list[int] = []
-    train = SeedRun.train
+    train = TaskRun.train
 
-    def watched(self: SeedRun) -> None:
+    def watched(self: TaskRun) -> None:
         trained.append(self.seed)
         train(self)
         if self.seed == kill_in:
             raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(SeedRun, "train", watched)
+        patch.setattr(TaskRun, "train", watched)
         yield trained
 
 

@@ -14,10 +14,10 @@ from greenadapt.errors import UsageError
 from greenadapt.features import Encoder, Views
 from greenadapt.tasks.texts import Text, text_views, with_target
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable
+from greenadapt.training.feed import OneTable, Plan
 from greenadapt.training.general_model import GeneralModel, StatesOnDisk
 from greenadapt.training.inputs import Inputs
-from greenadapt.training.loop import Plan, Training
+from greenadapt.training.loop import Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import open_model
 from greenadapt.training.rows import Rows
@@ -95,7 +95,7 @@ def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path:
             memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).open(chosen, model, memory, views)
         table = FeatureTable.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
-        training = Training(model, OneTable(table, train, 0), Plan(train, run, 0), machine)
+        training = Training(model, OneTable(table, Plan(train, run, 0)), machine)
         losses.append([step.loss for step in training.steps()])
         calls.append(n_calls[0])
     live, first, second = losses

@@ -7,21 +7,21 @@ import resource
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from greenadapt.training.loop import Training
 from tests.conftest import load_benchmark
 from tests.small_tasks import TinyModel, texts_file
+from tests.watched import watched
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
+    load_benchmark("turns")
     return load_benchmark("gmap_speed")
 
 
@@ -47,18 +47,9 @@ def test_all_sides_learn_from_the_same_batches(
     arguments: list[str],
     tmp_path: Path,
 ) -> None:
-    trained: list[tuple[Any, list[Any]]] = []
-
-    class Watched(Training):
-        def steps(self) -> Any:
-            trained.append((self.model, []))
-            made = trained[-1][1]
-            for step in super().steps():
-                made.append(step)
-                yield step
-
+    training, trained = watched()
     peaks = {"plain": 100_000_000, "live": 150_000_000, "cached": 120_000_000}
-    monkeypatch.setattr(bench, "Training", Watched)
+    monkeypatch.setattr(bench, "Training", training)
     monkeypatch.setattr(bench, "peak", lambda _, side: peaks[side])
     run(bench, monkeypatch, arguments)
 

@@ -13,8 +13,8 @@ from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError
 from greenadapt.features import Views
 from greenadapt.training.batches import FeatureTable, Order
-from greenadapt.training.feed import OneTable
-from greenadapt.training.loop import Plan, Step, Training, learning_rate
+from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.loop import Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import TrainedRows, open_model, write_model
 from greenadapt.training.rows import Rows
@@ -36,7 +36,7 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
 
 def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Views] | None = None) -> Training:
     table = FeatureTable.of(items or items_of(head), Rows.all(400), head, 0)
-    return Training(model, OneTable(table, plan.train, plan.seed), plan, Machine.start("float32"))
+    return Training(model, OneTable(table, plan), Machine.start("float32"))
 
 
 def _with(train: dict[str, Any], **run: Any) -> Plan:
@@ -97,8 +97,8 @@ def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: 
     written = []
     for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
         model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
-        feed = OneTable(FeatureTable.of(items, rows, NER, 0), plan.train, plan.seed)
-        training = Training(model, feed, plan, Machine.start("float32"))
+        feed = OneTable(FeatureTable.of(items, rows, NER, 0), plan)
+        training = Training(model, feed, Machine.start("float32"))
         assert [step.number for step in training.steps()] == [1, 2, 3, 4, 5, 6]
         write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
         written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
@@ -229,8 +229,8 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
 def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
     def losses(machine: Machine) -> list[float]:
         table = FeatureTable.of(items_of(), Rows.all(400), NER, 0)
-        feed = OneTable(table, PLAN.train, PLAN.seed)
-        training = Training(_model(tiny_model, **NO_DROPOUT), feed, PLAN, machine)
+        feed = OneTable(table, PLAN)
+        training = Training(_model(tiny_model, **NO_DROPOUT), feed, machine)
         return [step.loss for step in training.steps()]
 
     exact, rounded = losses(Machine.start("float32")), losses(Machine.start("bfloat16"))
@@ -247,8 +247,8 @@ sys.path.insert(0, sys.argv[3])
 from safetensors.torch import save_file
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable
-from greenadapt.training.loop import Plan, Training
+from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.loop import Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
 from greenadapt.features import Feature, Views
@@ -269,7 +269,7 @@ assert machine.processes == 2
 train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3)
 plan = Plan(train, RunConfig(max_tokens=30), 5)
 table = FeatureTable.of(items, Rows.all(400), "TokenClassification", 0)
-training = Training(model, OneTable(table, train, 5), plan, machine)
+training = Training(model, OneTable(table, plan), machine)
 losses = [step.loss for step in training.steps()]
 assert machine.first(lambda: machine.rank) == 0
 assert machine.shared(machine.rank) == 0

@@ -12,13 +12,14 @@ import transformers
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
-from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TrainConfig
+from greenadapt.adapter_config import AdapterConfig, AdapterName
+from greenadapt.config import RunConfig, Sampling, SamplingConfig, TrainConfig
 from greenadapt.errors import ConflictError
 from greenadapt.features import Feature
 from greenadapt.models.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import ManyTables, OneTable, TaskTable, task_seed
-from greenadapt.training.loop import Plan, Step, Training, learning_rate
+from greenadapt.training.feed import Draw, ManyTables, OneTable, Passes, Plan, TaskTable, task_seed
+from greenadapt.training.loop import Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
 from tests.processes import launched
@@ -43,16 +44,18 @@ def _items(longest: int = 20) -> dict[str, Any]:
     return {name: items_of(head, SIZES[name], longest, seed) for seed, (name, head) in enumerate(HEADS.items())}
 
 
-def _feed(train: TrainConfig, sampling: Sampling = "round-robin", items: Any = None, seed: int = SEED) -> ManyTables:
+def _feed(
+    train: TrainConfig, sampling: Sampling = "round-robin", items: Any = None, seed: int = SEED, **run: Any
+) -> ManyTables:
     tables = [
         TaskTable(name, FeatureTable.of(each, Rows.all(400), HEADS[name], 0), len(each))
         for name, each in (items or _items()).items()
     ]
-    return ManyTables(tables, SamplingConfig(sampling), train, seed)
+    return ManyTables(tables, SamplingConfig(sampling), Plan(train, RunConfig(**run), seed))
 
 
-def _training(model: Any, feed: ManyTables, **run: Any) -> Training:
-    return Training(model, feed, Plan(feed.train, RunConfig(**run), feed.seed), Machine.start("float32"))
+def _training(model: Any, feed: ManyTables) -> Training:
+    return Training(model, feed, Machine.start("float32"))
 
 
 def _train(**changes: Any) -> TrainConfig:
@@ -82,7 +85,7 @@ def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, ad
 
 def _plain(model: MultitaskModel, items: Any, feed: ManyTables) -> list[float]:
     """The same training as one would write it by hand: one task a step, its own loss, AdamW."""
-    train, n_steps = feed.train, feed.n_steps
+    train, n_steps = feed.plan.train, feed.n_steps
     decayed = [w for _, w in model.named_parameters() if w.ndim > 1]
     others = [w for _, w in model.named_parameters() if w.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -118,9 +121,9 @@ def _plain(model: MultitaskModel, items: Any, feed: ManyTables) -> list[float]:
 def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling, max_tokens: int) -> None:
     items = _items()
     items["answers"] = items_of(QA, 5, 4)  # of one length, as plain torch takes padding for possible answers
-    feed = _feed(_train(clip=0.5, warmup=0.25, max_steps=12), sampling, items)
+    feed = _feed(_train(clip=0.5, warmup=0.25, max_steps=12), sampling, items, max_tokens=max_tokens)
     ours, theirs = _model(tiny_model, **NO_DROPOUT), _model(tiny_model, **NO_DROPOUT)
-    training = _training(ours, feed, max_tokens=max_tokens)
+    training = _training(ours, feed)
     assert [step.loss for step in training.steps()] == pytest.approx(_plain(theirs, items, feed), abs=2e-6)
     # A shift of all keys changes no probability: the gradient is rounding, which Adam scales up.
     shifts = ("key.bias", "answers.head.bias")
@@ -132,6 +135,11 @@ def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling
 
 def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build) -> None:
     """Dropout included; the examples come in the order that the task's own seed gives."""
+
+    class InTheTasksOrder(OneTable):
+        def draw(self, done: int) -> Draw:
+            return Passes(self.table, self.plan.train, task_seed(SEED, "texts")).draw(done)
+
     items, train = items_of(TEXTS), _train()
     folder = tiny_model("BertForSequenceClassification", num_labels=3)
     plain = transformers.BertForSequenceClassification.from_pretrained(folder)
@@ -140,8 +148,7 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
     model.part("texts").head.load_state_dict(plain.classifier.state_dict())
     training = _training(model, _feed(train, items={"texts": items}))
     table = FeatureTable.of(items, Rows.all(400), TEXTS, 0)
-    feed = OneTable(table, train, task_seed(SEED, "texts"))
-    theirs = Training(plain, feed, Plan(train, RunConfig(), SEED), Machine.start("float32"))
+    theirs = Training(plain, InTheTasksOrder(table, Plan(train, RunConfig(), SEED)), Machine.start("float32"))
     assert [step.loss for step in training.steps()] == [step.loss for step in theirs.steps()]
     assert_same(weights_of(plain.bert), weights_of(model.encoder))
     assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))
@@ -149,9 +156,9 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
 
 @pytest.mark.parametrize("k", [0, 1, 2, 4, 9, 14])
 def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
-    feed, whole = _feed(_train(), "anneal"), _model(tiny_model)
-    expected = [*(training := _training(whole, feed, max_tokens=30)).steps()]
-    interrupted = _training(_model(tiny_model), _feed(_train(), "anneal"), max_tokens=30)
+    feed, whole = _feed(_train(), "anneal", max_tokens=30), _model(tiny_model)
+    expected = [*(training := _training(whole, feed)).steps()]
+    interrupted = _training(_model(tiny_model), _feed(_train(), "anneal", max_tokens=30))
     steps = interrupted.steps()
     first = [next(steps) for _ in range(k)]
     interrupted.save(tmp_path / "state")
@@ -159,7 +166,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
     with torch.no_grad():
         for weight in other.parameters():
             weight.zero_()
-    resumed = _training(other, _feed(_train(), "anneal"), max_tokens=30)
+    resumed = _training(other, _feed(_train(), "anneal", max_tokens=30))
     assert resumed.restore(tmp_path / "state")
     assert first + list(resumed.steps()) == expected
     assert_same(weights_of(whole), weights_of(other))
@@ -197,6 +204,7 @@ def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Pat
 
 def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
     model = _model(tiny_model, AdapterConfig("pals", size=8, heads=2, freeze_encoder=True))
+    model.freeze()
     before = weights_of(model)
     training = _training(model, _feed(_train()))
     assert len(list(training.steps())) == training.n_steps
@@ -224,11 +232,12 @@ import transformers
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from safetensors.torch import save_file
-from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.adapter_config import AdapterConfig
+from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import ManyTables, TaskTable
-from greenadapt.training.loop import Plan, Training
+from greenadapt.training.feed import ManyTables, Plan, TaskTable
+from greenadapt.training.loop import Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
 from greenadapt.features import Feature, Views
@@ -257,8 +266,8 @@ tables = []
 for name, head in heads.items():
     items = views_of(name, head)
     tables.append(TaskTable(name, FeatureTable.of(items, Rows.all(400), head, 0), len(items)))
-feed = ManyTables(tables, SamplingConfig("round-robin"), train, 5)
-training = Training(model, feed, Plan(train, RunConfig(max_tokens=30), 5), machine)
+feed = ManyTables(tables, SamplingConfig("round-robin"), Plan(train, RunConfig(max_tokens=30), 5))
+training = Training(model, feed, machine)
 losses = []
 for step in training.steps():
     losses.append(step.loss)
@@ -291,7 +300,7 @@ def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) 
         ["two.py", tmp_path / f"bert{len(NO_DROPOUT)}", "items.npz", Path(__file__).parent.parent], tmp_path
     )
     assert "Warning" not in done.stderr
-    training = _training(model, _feed(_train(batch_size=5), items=items), max_tokens=30)
+    training = _training(model, _feed(_train(batch_size=5), items=items, max_tokens=30))
     expected = list(training.steps())
     losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
     assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)

@@ -1,14 +1,16 @@
 """The READMEs of folders with many tasks, and of a task that was added to one."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
 
-from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
-from greenadapt.report.multitask_card import MultitaskCard
+from greenadapt.adapter_config import AdapterConfig
+from greenadapt.config import MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.report.multitask_card import AddedTaskCard, MultitaskCard
 from greenadapt.report.multitask_tables import listed_table, set_name, task_score_tables
 from greenadapt.tasks.registry import make_task
+from greenadapt.tasks.tasks_file import TaskEntry
 
 SCORES: dict[str, Any] = {
     "pool": "mean",
@@ -34,7 +36,10 @@ CARD = MultitaskCard(
         "seeds": [3, 4],
         "memory": asdict(MemoryConfig(strategy="single")),
     },
-    sources={"mnli: train 1": "a.tsv", "mnli: train 2": "b.tsv", "mnli: test m": "m.tsv", "cola: dev dev": "dev.tsv"},
+    entries=[
+        TaskEntry("mnli", TaskConfig(), ("a.tsv", "b.tsv"), {}, {"m": "m.tsv"}, None),
+        TaskEntry("cola", TaskConfig(), ("c.tsv",), {"dev": "dev.tsv"}, {}, None),
+    ],
     scores=SCORES,
     examples={
         "mnli": {"train": 4000, "dev": {}, "test": {"m": 7}},
@@ -56,7 +61,7 @@ def test_the_card_of_many_tasks() -> None:
         "| mnli | classification | accuracy | no, yes | 1,819,836 |",
         "| mnli | train | a.tsv, b.tsv | 4,000 |",
         "| mnli m | test | m.tsv | 7 |",
-        "| cola | dev | dev.tsv | 5 |",
+        "| cola | train | c.tsv | 1 |\n| cola | dev | dev.tsv | 5 |",
         "| mnli mm, accuracy | 83.00 | 0.00 |",
         "| average | 60.00 | 1.00 |",
         "predict --model FOLDER --task mnli --input pairs.jsonl",
@@ -76,12 +81,12 @@ def test_the_card_of_many_tasks() -> None:
 @pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])
 def test_the_card_of_an_added_task(adapter: str) -> None:
     config = {**CARD.config, **asdict(AdapterConfig(adapter=adapter, freeze_encoder=True))}  # type: ignore[arg-type]
-    examples = {"cola": {"train": 1, "dev": {}, "test": {}}}
-    text = replace(
-        CARD, tasks={"cola": CARD.tasks["cola"]}, adds=True, config=config, sources={}, examples=examples
-    ).text()
+    config |= asdict(SamplingConfig(steps_per_epoch=99))
+    told: dict[str, Any] = {field.name: getattr(CARD, field.name) for field in fields(CARD)}
+    own = {"tasks": {"cola": CARD.tasks["cola"]}, "entries": CARD.entries[1:], "config": config}
+    text = AddedTaskCard(**{**told, **own}).text()
     assert text.startswith("# cola, a task added to tiny-medicine\n")
-    assert f"--tasks tasks.toml --add-to org/tiny --adapter {adapter} --sampling" in text
+    assert f"--tasks tasks.toml --add-to org/tiny --adapter {adapter} --steps-per-epoch 99 --epochs 2" in text
     assert "--freeze-encoder" not in text
     assert ("nothing beside the head," in text) == (adapter == "none")
 

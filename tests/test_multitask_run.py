@@ -13,8 +13,9 @@ import transformers
 from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import MemoryConfig, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Silent
@@ -49,13 +50,13 @@ def make_setup(
 ) -> MultitaskSetup:
     checkpoint = Checkpoint.open(model)
     return MultitaskSetup(
-        tuple(_data(model.parent, checkpoint, name, adapter) for name in names),
-        checkpoint,
-        replace(TRAIN, **train),
-        SamplingConfig(steps_per_epoch=5),
-        RunConfig(checkpoint_steps=2),
-        Machine.start("float32"),
-        Notes(),
+        tasks=tuple(_data(model.parent, checkpoint, name, adapter) for name in names),
+        checkpoint=checkpoint,
+        train=replace(TRAIN, **train),
+        sampling=SamplingConfig(steps_per_epoch=5),
+        run=RunConfig(checkpoint_steps=2),
+        machine=Machine.start("float32"),
+        progress=Notes(),
     )
 
 
@@ -145,8 +146,7 @@ def test_the_model_holds_the_rows_that_any_task_reads(model: Path, tmp_path: Pat
         seen += one.task.training(one.train, one.encoder, 0, Silent())
         for examples in (*one.dev.values(), *one.test.values()):
             seen += list(one.task.inference(examples, one.encoder))
-    special = setup.tasks[0].encoder.special
-    expected = Rows.of(seen, special.pad, (special.cls, special.sep, special.unk))
+    expected = Rows.seen(seen, setup.first_encoder.special)
     assert run.rows.ids.tolist() == expected.ids.tolist()
 
 

@@ -16,6 +16,7 @@ import pytest
 from greenadapt.training.loop import Training
 from tests.conftest import load_benchmark
 from tests.small_tasks import TinyModel, lines, ner_file, texts_file
+from tests.watched import watched
 
 Start = Callable[..., str]
 
@@ -29,6 +30,7 @@ def bench() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def speed() -> ModuleType:
+    load_benchmark("turns")
     return load_benchmark("pals_speed")
 
 
@@ -197,17 +199,8 @@ def timed(
 def test_all_sides_learn_from_the_same_batches(
     timed: Start, speed: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained: list[tuple[Any, list[Any]]] = []
-
-    class Watched(Training):
-        def steps(self) -> Any:
-            trained.append((self.model, []))
-            made = trained[-1][1]
-            for step in super().steps():
-                made.append(step)
-                yield step
-
-    monkeypatch.setattr(speed, "Training", Watched)
+    training, trained = watched()
+    monkeypatch.setattr(speed, "Training", training)
     out = timed("--steps", 3, "--texts", 1, 5).splitlines()
     (plain, by_plain), *others = trained
     assert type(plain).__name__ == "BertForSequenceClassification"
@@ -237,21 +230,6 @@ def test_ratios_are_of_medians_and_of_the_same_steps(speed: ModuleType) -> None:
     assert head.split() == ["training", "ms", "ratio", "of", "each", "step", "at", "most"]
     assert one.split() == ["plain", "2000.0", "1.000", "1.000", "(1.000–1.000)"]
     assert other.split() == ["pals", "2000.0", "1.000", "2.000", "(1.500–2.000)", "1.25"]
-
-
-def test_sides_take_turns_on_the_same_steps(speed: ModuleType) -> None:
-    order: list[str] = []
-
-    def side(name: str) -> Iterator[int]:
-        for number in itertools.count():
-            order.append(name)
-            yield number
-
-    done = speed.timed({"a": side("a"), "b": side("b")}, 2)
-    n_steps = speed.WARM_UP + 2
-    assert done.made == {"a": [*range(n_steps)], "b": [*range(n_steps)]}
-    assert [len(each) for each in done.seconds.values()] == [2, 2]
-    assert order[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]
 
 
 def test_a_record_is_told_apart_by_its_data(start: Start, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from greenadapt.config import AdapterConfig
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.models.adapters import make_adapter
 from greenadapt.pipeline.params import METHODS, count_params
 from tests.conftest import Run
@@ -158,7 +158,9 @@ def test_bad_input_is_refused_in_words(tmp_path: Path, run_alone: Run) -> None:
         assert "config.json" in run_alone("params", "--model", tmp_path / "empty", code=1).stderr
     assert "no model folder ./none" in run_alone("params", "--model", "./none", code=1).stderr
     assert "--tasks is 0" in run_alone("params", "--tasks", 0, code=2).stderr
-    assert "--adapter-size needs an adapter" in run_alone("params", "--adapter-size", 8, code=2).stderr
+    for option in (("--adapter-size", 8), ("--adapter-heads", 2), ("--layers", "top"), ("--placement", "serial")):
+        assert f"{option[0]} needs an adapter to belong to" in run_alone("params", *option, code=2).stderr
+    assert "--adapter-form needs an adapter" in run_alone("params", "--adapter-form", "reference", code=2).stderr
     wrong = run_alone("params", "--adapter", "pals", "--adapter-size", 200, "--adapter-heads", 7, code=2).stderr
     assert "--adapter-size 200 is no multiple of --adapter-heads 7" in wrong
     wrong = run_alone("params", "--adapter", "pals", "--layers", "13", code=2).stderr

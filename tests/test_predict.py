@@ -1,9 +1,8 @@
 """Prediction from task folders, against plain transformers; what is streamed, averaged and refused."""
 
 import gzip
-import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import torch
 import transformers
 from typer.testing import CliRunner, Result
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.cli import app
-from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.pipeline.predict import PredictRequest, predict
@@ -27,8 +26,9 @@ from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.training.layout import MULTITASK_FILE
 from greenadapt.training.models import TrainedRows, open_model, write_model, write_rows
-from greenadapt.training.multitask_files import head_spec, open_multitask, write_multitask
+from greenadapt.training.multitask_models import head_spec, open_multitask, write_multitask
 from greenadapt.training.rows import Rows
+from tests.endless import Endless
 from tests.small_tasks import Json, TinyModel, expand
 
 NER = NerTask(("O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"))
@@ -209,19 +209,11 @@ def test_the_order_and_every_line_are_kept(make: Callable[..., Path], tmp_path: 
 
 
 def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = 0
-
-    class Endless(io.RawIOBase):
-        def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
-            nonlocal taken
-            while True:
-                taken += 1
-                yield f"heart {taken}\n".encode()
-
-    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Endless()}))
+    pipe = Endless("heart")
+    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
     rows = predict(PredictRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
     assert next(rows).as_dict()["line"] == 1
-    assert taken <= 1024
+    assert pipe.taken <= 1024
 
 
 def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -428,6 +420,11 @@ def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path
         for name, rows in alone.items():
             close({"id": row["id"], **row["tasks"][name]}, rows[number])
     assert alone["asked"] != alone["answered"]
+    written = [
+        json.loads(line) for line in run("-m", several, "--task", "asked,answered", "-i", source).stdout.splitlines()
+    ]
+    for row, expected in zip(written, together, strict=True):
+        close(row, expected)
     with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
         results(several, source=source, tasks=("asked", "mood"), format="squad")
 
@@ -452,19 +449,11 @@ def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_pa
 
 
 def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = 0
-
-    class Endless(io.RawIOBase):
-        def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
-            nonlocal taken
-            while True:
-                taken += 1
-                yield f"heart {taken}\n".encode()
-
-    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Endless()}))
+    pipe = Endless("heart")
+    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
     rows = predict(PredictRequest((str(several),), tasks=("mood", "diseases")), Silent())
     assert next(rows).as_dict()["line"] == 1
-    assert taken <= 1024
+    assert pipe.taken <= 1024
 
 
 def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Path) -> None:

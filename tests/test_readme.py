@@ -166,11 +166,15 @@ def test_the_json_keys_are_those_of_the_table(
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
-    (tmp_path / "tasks.toml").write_text(f'[[task]]\nname = "a"\nkind = "ner"\ntrain = "{labelled}"\n')
+    tables = [f'[[task]]\nname = "{name}"\nkind = "ner"\ntrain = "{labelled}"\n' for name in ("a", "b")]
+    (tmp_path / "tasks.toml").write_text("".join(tables))
     many = ["--tasks", str(tmp_path / "tasks.toml"), "--model", str(tiny_model()), "--max-steps", "2"]
     out = str(tmp_path / "many")
     assert keys("finetune", *many, "--out", out) == [_keys("`finetune`") - {"comparison"}]
     assert keys("tasks", out) == [_keys("`tasks`")]
+    rows = keys("predict", "--model", out, "--task", "a,b", "--input", str(tmp_path / "text.txt"))
+    assert {frozenset(each) for each in rows} == {frozenset({*_keys("`predict`"), "tasks"})}
+    assert "tasks" in _keys("`predict`", whole=True)
     assert set(map(frozenset, keys("params", "--model", str(tiny_model())))) == {frozenset(_keys("`params`"))}
     asked = qa_file(tmp_path / "qa.json", 2, impossible=True)
     model = str(tiny_model("BertForQuestionAnswering", name="squad"))

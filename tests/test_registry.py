@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
-from greenadapt.tasks.registry import load_task, make_task
+from greenadapt.tasks.registry import described_in, load_task, make_task
 from greenadapt.tasks.sentences import Sentence
 from greenadapt.tasks.squad import QuestionTask
 
@@ -41,6 +42,12 @@ def test_settings_with_the_entries_of_a_task_folder() -> None:
 @pytest.mark.parametrize("settings", [{}, {"task": "nre"}, {"task": ["ner"]}])
 def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"is no task: known are ner, classification, qa"):
+        load_task(settings)
+
+
+@pytest.mark.parametrize("settings", [{"task": "ner"}, {"task": "classification", "labels": 5}])
+def test_what_a_file_says_that_is_broken(settings: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"task\.json is broken \("), described_in(Path("far/task.json")):
         load_task(settings)
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig
 from greenadapt.features import Feature, Views
 from greenadapt.models.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.training.blocks import ViewOutputs
 from greenadapt.training.inference import Inference, outputs
-from greenadapt.training.multitask_files import open_multitask
+from greenadapt.training.multitask_models import open_multitask
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 from greenadapt.training.shared_inference import shared_outputs
 from tests.small_tasks import TinyModel

@@ -1,5 +1,6 @@
 """Several tasks of a trained folder, opened once: seeds and memory, against each task opened alone."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import AdapterConfig, MemoryConfig, TaskConfig, TrainConfig
-from greenadapt.pipeline.multitask import MultitaskRequest, train_tasks
-from greenadapt.pipeline.shared_model import SharedModel
+from greenadapt.adapter_config import AdapterConfig
+from greenadapt.config import MemoryConfig, TaskConfig, TrainConfig
+from greenadapt.pipeline.multitask.request import MultitaskRequest
+from greenadapt.pipeline.multitask.shared_model import SharedModel
+from greenadapt.pipeline.multitask.train import train_tasks
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -62,3 +65,18 @@ def test_every_seed_is_as_each_task_alone(trained: str) -> None:
                 np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
     for name in TASKS:
         assert np.abs(made[None][name][0] - made[4][name][0]).max() > 1e-3
+
+
+def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
+    folder = Path(trained) / "tasks" / "mood" / "task.json"
+    folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))
+    folders = {name: TaskFolder.open(trained, None, name) for name in TASKS}
+    for names in (TASKS, TASKS[::-1]):
+        model = SharedModel.open({name: folders[name] for name in names}, ReadingOptions())
+        examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
+        together = list(model.logits(examples, {name: Counter() for name in names}))
+        for name in names:
+            alone = OpenedModel.open(folders[name], ReadingOptions())
+            assert alone.run.pool == ("expanded" if name == "mood" else "mean")
+            for got, wanted in zip(together, alone.logits([one[name] for one in examples]), strict=True):
+                np.testing.assert_allclose(got[name], wanted, rtol=0, atol=2e-6)

@@ -8,10 +8,12 @@ import pytest
 
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.model import find_model
+from greenadapt.pipeline.finetune import finetune
+from greenadapt.pipeline.multitask.task_list import remove_task
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.tasks.squad import QuestionTask
 from tests.small_multitask import describe, fitted
-from tests.small_tasks import TinyModel
+from tests.small_tasks import TinyModel, ner_request, session
 
 
 @pytest.fixture
@@ -87,3 +89,14 @@ def test_one_task_has_no_names(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert TaskFolder.open(str(folder)).name is None
     with pytest.raises(UsageError, match=r"--task qa, but .* has one task: leave out --task"):
         TaskFolder.open(str(folder), task="qa")
+
+
+def test_which_task_is_meant(two_tasks: Path, tmp_path: Path) -> None:
+    for name in ("nothing", "../tasks/ner", str(two_tasks / "tasks" / "ner")):
+        with pytest.raises(MissingError, match=r"many has no task '.*': it has ner, ill\.1"):
+            TaskFolder.open(str(two_tasks), task=name)
+    remove_task(two_tasks, "ner")
+    assert TaskFolder.open(str(two_tasks)).name == "ill.1"
+    single = finetune(session(tmp_path, "one"), ner_request(tmp_path, tmp_path / "adapted")).folder
+    with pytest.raises(UsageError, match=r"--task ner, but .*one has one task: leave out --task"):
+        TaskFolder.open(str(single), task="ner")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.config import AdapterForm, AdapterInit, AdapterName, Placement
+from greenadapt.adapter_config import AdapterForm, AdapterInit, AdapterName, Placement
 from greenadapt.config import Sampling as SamplingName
 
 _MANY = "Many tasks on one encoder (PALs)"

@@ -1,13 +1,14 @@
 """``greenadapt finetune``."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.cli import adapter_options as a
 from greenadapt.cli import app
 from greenadapt.cli import memory_options as m
@@ -18,7 +19,6 @@ from greenadapt.config import (
     PALS_PAPER,
     PALS_PAPER_SAMPLING,
     PAPER,
-    AdapterConfig,
     Keep,
     MemoryConfig,
     Mix,
@@ -39,6 +39,21 @@ _TRAINING = (
     *("precision", "keep", "patience"),
 )
 """Options that are fields of ``TrainConfig``."""
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What the user says that training begins with."""
+
+    corpus: str | None
+    """That the model was adapted to."""
+    model: str | None
+    add_to: Path | None = None
+    """The folder of a shared encoder that tasks are added to."""
+
+    def __post_init__(self) -> None:
+        if self.add_to is not None and not (self.corpus is None and self.model is None):
+            raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
 
 
 class Preset(StrEnum):
@@ -83,7 +98,8 @@ OutFolder = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="Folder of the fine-tuned model [default: runs/TASK-MODEL, with a memory runs/TASK-MODEL-STRATEGY].",
+        help="Folder of the fine-tuned model [default: runs/TASK-MODEL, with --tasks runs/tasks-MODEL, and "
+        "with a memory -STRATEGY behind it].",
         show_default=False,
     ),
 ]
@@ -170,7 +186,7 @@ def finetune(
 
     With --tasks, many tasks at once on one shared encoder.
     """
-    given = _given(ctx)
+    given = o.given(ctx)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}, must be at least 1")
     usual = Train() if preset is None else PAPER if tasks is None else PALS_PAPER
@@ -199,12 +215,19 @@ def finetune(
 
     session = make_session(workspace, out=out, force=force)
     if tasks is None:
-        _refuse(given, a.OF_MANY_TASKS, "for tasks that share an encoder: give these with --tasks, or leave it out")
+        o.refuse(given, a.OF_MANY_TASKS, "is for tasks that share an encoder: give these with --tasks, or leave it out")
         sources = {"train": tuple(train or ()), "dev": dev, "test": test}
         request = {**common, **sources, "task": k.task_config(ctx.params), "save_logits": save_logits}
-        _train_one(session, (corpus, model), request, (compare, reference), as_json=as_json)
+        if reference is not None and compare is None:
+            raise UsageError("--reference needs --compare", "name the base model with --compare")
+        others = [name for name in (compare, reference) if name is not None]
+        _train_one(session, _Start(corpus, model), request, others, as_json=as_json)
         return
-    _refuse(given, k.OF_ONE_TASK, "for one task, and --tasks has a file that says what each is: leave it out")
+    o.refuse(given, k.OF_ONE_TASK, "is for one task, and --tasks has a file that says what each is: leave it out")
+    start = _Start(corpus, model, add_to)
+    if add_to is not None:
+        why = "does not go with --add-to, which trains each task alone and puts it into that folder: leave it out"
+        o.refuse(given, {"out": "--out", "sampling": "--sampling"}, why)
     adapters = AdapterConfig(
         adapter=adapter,
         size=adapter_size,
@@ -213,35 +236,23 @@ def finetune(
         placement=placement,
         form=adapter_form,
         init=adapter_init,
-        freeze_encoder=freeze_encoder or add_to is not None,
+        freeze_encoder=freeze_encoder,
     )
     chosen = {name: ctx.params[name] for name in ("sampling", "steps_per_epoch") if name in given}
     usual_sampling = SamplingConfig() if preset is None else PALS_PAPER_SAMPLING
     request = {**common, "adapter": adapters, "sampling": replace(usual_sampling, **chosen)}
-    _train_many(session, (corpus, model, add_to), tasks, request, as_json=as_json)
-
-
-def _given(ctx: typer.Context) -> set[str]:
-    """The parameters that the user gave."""
-    sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    return {name for name, source in sources.items() if source.name != "DEFAULT"}
-
-
-def _refuse(given: set[str], options: Mapping[str, str], why: str) -> None:
-    for name, option in options.items():
-        if name in given:
-            raise UsageError(f"{option} is {why}")
+    _train_many(session, start, tasks, request, as_json=as_json)
 
 
 def _train_one(
     session: "Session",
-    start: tuple[str | None, str | None],
+    start: _Start,
     request: dict[str, Any],
-    others: tuple[str | None, str | None],
+    others: Sequence[str],
     *,
     as_json: bool,
 ) -> None:
-    """``start`` is the corpus and the model, ``others`` the base model and the reference that are compared."""
+    """``others`` are the base model and the reference that are compared, as far as they are asked for."""
     from greenadapt.cli.console import print_json
     from greenadapt.cli.scores import print_comparison, print_scores
     from greenadapt.cli.session import describe, print_results
@@ -250,11 +261,8 @@ def _train_one(
     from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
     from greenadapt.processes import launched_processes
 
-    compare, reference = others
-    if reference is not None and compare is None:
-        raise UsageError("--reference needs --compare", "name the base model with --compare")
-    asked = FinetuneRequest(model=adapted_model(session, *start), **request)
-    compared = compare_models(session, asked, [name for name in others if name is not None])
+    asked = FinetuneRequest(model=adapted_model(session, start.corpus, start.model), **request)
+    compared = compare_models(session, asked, others)
     if launched_processes()[0] > 0:
         return  # the first process prints
     scores = read_scores(compared.results[0])
@@ -269,26 +277,25 @@ def _train_one(
 
 def _train_many(
     session: "Session",
-    start: tuple[str | None, str | None, Path | None],
+    start: _Start,
     tasks: Path,
     request: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    """``start`` is the corpus, the model, and the folder of a shared encoder that the tasks are added to."""
     from greenadapt.cli.console import print_json
     from greenadapt.cli.scores import print_task_scores
     from greenadapt.cli.session import describe, print_results
     from greenadapt.pipeline.adapted import adapted_model
     from greenadapt.pipeline.finetune import read_scores
-    from greenadapt.pipeline.multitask import MultitaskRequest, add_tasks, train_tasks
+    from greenadapt.pipeline.multitask.add import add_tasks
+    from greenadapt.pipeline.multitask.request import MultitaskRequest
+    from greenadapt.pipeline.multitask.train import train_tasks
     from greenadapt.processes import launched_processes
     from greenadapt.tasks.tasks_file import read_tasks_file
 
-    corpus, model, add_to = start
-    if add_to is not None and not (corpus is None and model is None):
-        raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
-    chosen = adapted_model(session, corpus, model) if add_to is None else str(add_to)
+    add_to = start.add_to
+    chosen = adapted_model(session, start.corpus, start.model) if add_to is None else str(add_to)
     asked = MultitaskRequest(model=chosen, tasks=read_tasks_file(tasks), **request)
     results = [train_tasks(session, asked)] if add_to is None else add_tasks(session, add_to, asked)
     if launched_processes()[0] > 0:

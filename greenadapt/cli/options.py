@@ -1,7 +1,8 @@
 """Options that several commands share."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -163,3 +164,18 @@ def parse_bytes(text: str, option: str = "--max-memory") -> int:
     if value <= 0:
         raise UsageError(f"{option} is {text!r}, must be more than nothing")
     return value
+
+
+def given(ctx: typer.Context) -> set[str]:
+    """The parameters that the user gave."""
+    sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source.name != "DEFAULT"}
+
+
+def refuse(given: set[str], options: Mapping[str, str], why: str) -> None:
+    """Raise ``UsageError`` where one of ``options``, by the parameter's name, was ``given``; ``why`` ends it."""
+    from greenadapt.errors import UsageError
+
+    for name, option in options.items():
+        if name in given:
+            raise UsageError(f"{option} {why}")

@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from greenadapt.adapter_config import AdapterConfig, AdapterName
 from greenadapt.cli import adapter_options as a
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.config import AdapterConfig, AdapterForm, AdapterName, Placement
-from greenadapt.errors import UsageError
 
 Model = Annotated[
     str | None,
@@ -22,10 +21,14 @@ Adapter = Annotated[
                  show_default=False),
 ]  # fmt: skip
 Tasks = Annotated[int, typer.Option("--tasks", help="How many tasks share the encoder.")]
+_DETAILS = {
+    name: a.OF_MANY_TASKS[name] for name in ("adapter_size", "adapter_heads", "layers", "placement", "adapter_form")
+}
 
 
 @app.command()
 def params(
+    ctx: typer.Context,
     model: Model = None,
     adapter: Adapter = None,
     adapter_size: a.Size = None,
@@ -44,26 +47,13 @@ def params(
     if adapter is not None:
         adapters = [AdapterConfig(adapter, adapter_size, adapter_heads, layers, placement, adapter_form)]
     else:
-        _refuse_details(adapter_size, adapter_heads, layers, placement, adapter_form)
+        o.refuse(o.given(ctx), _DETAILS, "needs an adapter to belong to: add --adapter")
     rows = count_params(model, adapters, tasks)
     if as_json:
         for row in rows:
             print_json(row)
         return
     _print(rows, model or "BERT-base", tasks)
-
-
-def _refuse_details(size: int | None, heads: int | None, layers: str, placement: Placement, form: AdapterForm) -> None:
-    given = {
-        "--adapter-size": size is not None,
-        "--adapter-heads": heads is not None,
-        "--layers": layers != AdapterConfig.layers,
-        "--placement": placement != "parallel",
-        "--adapter-form": form != "paper",
-    }
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} needs an adapter to belong to", "add --adapter")
 
 
 def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:

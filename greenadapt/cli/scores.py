@@ -5,27 +5,19 @@ from typing import Any
 
 from greenadapt.cli.console import print_lines, print_table
 from greenadapt.report.multitask_tables import task_score_tables
-from greenadapt.report.score_tables import figure, score_tables, signed
+from greenadapt.report.score_tables import Table, figure, score_tables, signed
 
 Json = dict[str, Any]
 
 
 def print_scores(scores: Json) -> None:
     """The scores of a fine-tuned model (its ``scores.json``): each seed, their mean and deviation, and by part."""
-    tables = score_tables(scores)
-    if not tables:
-        print_lines(["nothing was scored: give --test or --dev", ""])
-    for table in tables:
-        print_table(table.title, table.columns, table.rows)
+    _print_tables(score_tables(scores), if_none="give --test or --dev")
 
 
 def print_task_scores(scores: Json) -> None:
     """The scores of a model of many tasks (its ``scores.json``): of every set, and their average."""
-    tables = task_score_tables(scores)
-    if not tables:
-        print_lines(["nothing was scored: give the tasks test or dev files", ""])
-    for table in tables:
-        print_table(table.title, table.columns, table.rows)
+    _print_tables(task_score_tables(scores), if_none="give the tasks test or dev files")
 
 
 def print_comparison(rows: Sequence[Json]) -> None:
@@ -42,6 +34,13 @@ def print_comparison(rows: Sequence[Json]) -> None:
     columns = ["model", "score", "std", f"{ours} less it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
     print_lines([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+
+
+def _print_tables(tables: Sequence[Table], if_none: str) -> None:
+    if not tables:
+        print_lines([f"nothing was scored: {if_none}", ""])
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
 
 
 def _interval(row: Json) -> str:

@@ -23,7 +23,7 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     from dataclasses import asdict
 
     from greenadapt.cli.console import print_json, print_lines
-    from greenadapt.pipeline.task_list import list_tasks, remove_task
+    from greenadapt.pipeline.multitask.task_list import list_tasks, remove_task
 
     if remove is not None:
         remove_task(folder, remove)

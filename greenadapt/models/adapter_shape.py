@@ -2,26 +2,15 @@
 
 from dataclasses import dataclass
 
-from greenadapt.config import ADAPTERS_WITH_HEADS, AdapterConfig
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.errors import UsageError
 
 PAPER_WIDTH = 768
 """Width of the model that the paper's sizes belong to."""
-_PAPER_SIZES = {
-    "pals": 204,
-    "low-rank": 100,
-    "attention": 84,
-    "ffn": 204,
-    "houlsby": 50,
-    "houlsby-pals": 156,
-    "top-attention": 204,
-    "top-ffn": 204,
-}
 _PAPER_SIZE_OF_HALF = 276  # of PALs in six layers of twelve
 _PAPER_BOTTLENECK = 50
 _HEAD_WIDTH = 17
 _REFERENCE_HEADS = 6
-_IN_LAYERS = ("pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals")
 
 
 @dataclass(frozen=True)
@@ -45,11 +34,11 @@ class AdapterShape:
         in the form ``reference``, else the most that divide d_s and are no more than d_s / 17, the width of a head in
         the paper. Raises ``UsageError`` for layers that are not there, and for heads that do not divide the size.
         """
-        layers = parse_layers(config.layers, n_layers) if config.adapter in _IN_LAYERS else ()
+        layers = parse_layers(config.layers, n_layers) if config.kind.is_in_layers else ()
         size = _default_size(config, width) if config.size is None else config.size
-        if config.adapter not in _PAPER_SIZES:
+        if config.kind.paper_size is None:
             size = 0
-        heads = _heads(config, size) if config.adapter in ADAPTERS_WITH_HEADS else 0
+        heads = _heads(config, size) if config.kind.has_heads else 0
         return cls(layers, size, heads, max(1, round(_PAPER_BOTTLENECK * width / PAPER_WIDTH)))
 
 
@@ -79,11 +68,11 @@ def parse_layers(layers: str, n_layers: int) -> tuple[int, ...]:
 
 
 def _default_size(config: AdapterConfig, width: int) -> int:
-    paper = _PAPER_SIZES.get(config.adapter, 0)
+    paper = config.kind.paper_size or 0
     if config.adapter == "pals" and config.layers in ("top", "bottom"):
         paper = _PAPER_SIZE_OF_HALF
     unit = 1
-    if config.adapter in ADAPTERS_WITH_HEADS:
+    if config.kind.has_heads:
         unit = _given_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
     return unit * max(1, round(paper * width / PAPER_WIDTH / unit))
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from greenadapt.config import AdapterConfig
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.models.adapter_shape import AdapterShape
-from greenadapt.models.projected import FeedForward, Gelu, Projected, Residual, Same, SelfAttention
+from greenadapt.models.projected import FeedForward, Gelu, Identity, Projected, Residual, SelfAttention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,7 +69,7 @@ class Adapter(nn.Module):
         """Make the projections to the model's width zero, so that the model is the plain one."""
 
 
-class Beside(Adapter):
+class Parallel(Adapter):
     """h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)): equation 8."""
 
     def __init__(self, function: Projected) -> None:
@@ -84,7 +84,7 @@ class Beside(Adapter):
         self.function.zero()
 
 
-class Behind(Adapter):
+class Serial(Adapter):
     """h^{l+1} = LN(h' + TS(h')) of the layer's output h': equation 10."""
 
     def __init__(self, function: Projected, width: int, eps: float) -> None:
@@ -136,7 +136,7 @@ class Houlsby(Adapter):
         self.second.zero()
 
 
-class HoulsbyBeside(Beside):
+class HoulsbyPals(Parallel):
     """A bottleneck as Houlsby's after attention, and PALs beside the layer (the released code alone has it)."""
 
     def __init__(self, first: Projected, function: Projected) -> None:
@@ -195,15 +195,15 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     if config.adapter == "houlsby":
         return Houlsby(make.bottleneck(shape.size), make.bottleneck(shape.size), beside=config.form == "reference")
     if config.adapter == "houlsby-pals":
-        return HoulsbyBeside(make.bottleneck(shape.bottleneck), make.function())
+        return HoulsbyPals(make.bottleneck(shape.bottleneck), make.function())
     if config.adapter in ("top-attention", "top-ffn"):
         return OnTop(model.hidden_size, shape.size, make.stack())
     if config.adapter == "bert-layer":
         layers: Any = encoder.get_submodule("encoder.layer")
         return LayerOnTop(type(layers[0])(model, layer_idx=len(layers)))  # a number that no memory is for
     if config.placement == "serial":
-        return Behind(make.function(), model.hidden_size, model.layer_norm_eps)
-    return Beside(make.function())
+        return Serial(make.function(), model.hidden_size, model.layer_norm_eps)
+    return Parallel(make.function())
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class _Maker:
         """What is beside or behind each layer."""
         size, is_reference = self.shape.size, self.config.form == "reference"
         kinds: dict[str, Callable[[], nn.Module]] = {
-            "low-rank": Gelu if is_reference else Same,
+            "low-rank": Gelu if is_reference else Identity,
             "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention has
         }
         make = kinds.get(self.config.adapter, self._attention)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME = "greenadapt_memory"
 """What ``model.config._attn_implementation`` is where layers may see memory."""
-MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "electra")
+MEMORY_TYPES = ("bert", "roberta", "xlm-roberta", "electra")
 """Architectures whose attention can see memory."""
 _REASONS = {
     "mpnet": "its attention takes no further arguments and adds a bias by relative position, which memory has not",
@@ -96,7 +96,7 @@ def check_architecture(model: "PreTrainedModel") -> None:
     """Raise ``UsageError`` unless the layers of ``model`` can see memory."""
     config: Any = model.config
     reason = None
-    if config.model_type not in MODEL_TYPES:
+    if config.model_type not in MEMORY_TYPES:
         reason = _REASONS.get(config.model_type, "nothing is known of its attention")
     elif getattr(config, "is_decoder", False):
         reason = "it is a decoder, which must not see what follows"
@@ -105,7 +105,7 @@ def check_architecture(model: "PreTrainedModel") -> None:
     if reason is not None:
         raise UsageError(
             f"a model of type {config.model_type} cannot be given memory: {reason}",
-            f"use an encoder of type {', '.join(MODEL_TYPES)} with absolute positions",
+            f"use an encoder of type {', '.join(MEMORY_TYPES)} with absolute positions",
         )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.attention import MODEL_TYPES
+from greenadapt.models.attention import MEMORY_TYPES
 from greenadapt.models.memory import KEYWORDS, GeneralMemory, add_general
 from greenadapt.models.plan import MemoryPlan
 
@@ -28,10 +28,10 @@ def attach_logits_fusion(
     last state and that for the general model's. Heads that label pieces need inputs of one length, else ``ValueError``.
     The result is ``model.memory``. Raises ``UsageError`` where the models or ``config`` do not go together.
     """
-    if model.config.model_type not in MODEL_TYPES:
+    if model.config.model_type not in MEMORY_TYPES:
         raise UsageError(
             f"--strategy logits does not know models of type {model.config.model_type}",
-            f"use one of type {', '.join(MODEL_TYPES)}",
+            f"use one of type {', '.join(MEMORY_TYPES)}",
         )
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
     if plan.targets:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from greenadapt.config import AdapterConfig
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.errors import MissingError
 from greenadapt.models.adapters import Adapter, LayerCall, draw_weights, make_adapter
-from greenadapt.models.places import Places, check_architecture
+from greenadapt.models.exact import exact_linear
+from greenadapt.models.hooks import AdapterHooks, check_architecture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+_TEXT_HEAD = "SequenceClassification"  # the one that reads what the pooler makes of a text
 Output = dict[str, Tensor]
 """``logits`` (b, n_outputs), of heads that label pieces (b, m, n_outputs); or ``start_logits`` and ``end_logits``
 (b, m)."""
@@ -33,14 +35,11 @@ class TaskHeadSpec:
 
 
 class ExactLinear(nn.Linear):
-    """A linear layer that computes in the type of its weights under autocast, too: in bfloat16 the logits of a long
-    context would have many ties.
-    """
+    """A linear layer that is ``exact_linear``."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(…, n_outputs) from (…, d)."""
-        with torch.autocast(inputs.device.type, enabled=False):
-            return super().forward(inputs.to(self.weight.dtype))
+        return exact_linear(inputs, self.weight, self.bias)
 
 
 class TaskPart(nn.Module):
@@ -73,7 +72,7 @@ class TaskPart(nn.Module):
 
     def forward(self, states: Tensor, pooler: nn.Module) -> Output:
         """What the head makes of the adapted states (b, m, d), by way of the shared pooler where it reads texts."""
-        is_text = self.spec.head == "SequenceClassification"
+        is_text = self.spec.head == _TEXT_HEAD
         logits = self.head(self.dropout(pooler(states) if is_text else states))
         if self.spec.head != "QuestionAnswering":
             return {"logits": logits}
@@ -87,7 +86,7 @@ class MultitaskModel(nn.Module):
     def __init__(self, encoder: "PreTrainedModel", parts: Mapping[str, TaskPart]) -> None:
         """``parts`` by task, made for ``encoder``."""
         super().__init__()
-        self._places = Places(encoder)
+        self._hooks = AdapterHooks(encoder)
         self.encoder = encoder
         self.parts = nn.ModuleDict({_key(task): part for task, part in parts.items()})
         self.train(encoder.training)
@@ -96,13 +95,11 @@ class MultitaskModel(nn.Module):
     def of(cls, encoder: "PreTrainedModel", heads: Mapping[str, TaskHeadSpec], seed: int) -> "MultitaskModel":
         """Fresh parts for ``encoder``, those of a task drawn by ``seed`` and its name, whatever the other tasks are.
 
-        They are on the encoder's device, in its dtype. A task whose adapter has ``freeze_encoder`` freezes it. Raises
+        They are on the encoder's device, in its dtype. All weights are to be trained, see ``freeze``. Raises
         ``UsageError`` where encoder and adapters do not go together.
         """
         check_architecture(encoder)
         parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
-        if any(spec.adapter.freeze_encoder for spec in heads.values()):
-            encoder.requires_grad_(False)
         return cls(encoder, parts)
 
     @property
@@ -114,6 +111,17 @@ class MultitaskModel(nn.Module):
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(_task(key) for key in self.parts)
+
+    def freeze(self) -> None:
+        """Leave the encoder, and a memory that it has, as they are in training where one task's adapter says so.
+
+        A pooler that no task reads is left as it is, too. Call it when a memory is attached.
+        """
+        specs = [self.part(task).spec for task in self.tasks]
+        if any(spec.adapter.freeze_encoder for spec in specs):
+            self.encoder.requires_grad_(False)
+        if all(spec.head != _TEXT_HEAD for spec in specs):
+            self.encoder.pooler.requires_grad_(False)
 
     def get_input_embeddings(self) -> nn.Module:
         """The encoder's word embeddings."""
@@ -142,9 +150,9 @@ class MultitaskModel(nn.Module):
         ``memory`` has the arguments of an encoder with a general model beside it.
         """
         part = self.part(task)
-        with self._places.use(part.adapter):
+        with self._hooks.use(part.adapter):
             states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
-            states = part.adapter.on_top(states, self._places.call)
+            states = part.adapter.on_top(states, self._hooks.call)
         output: Output = part(states, self.encoder.pooler)
         return output
 
@@ -159,26 +167,26 @@ class MultitaskModel(nn.Module):
         """``forward`` of each of the ``tasks``; what a layer makes of states that no adapter has touched is computed
         once for all of them.
         """
-        first = {task: self.n_shared([task]) for task in tasks}
+        first = {task: self.n_untouched(task) for task in tasks}
         outputs: dict[str, Output] = {}
         kept: dict[int, Tensor] = {}
         call = LayerCall()
         for task in sorted(first, key=first.__getitem__, reverse=True):  # the first one leaves what the others need
             part = self.part(task)
-            with self._places.use(part.adapter, keep=set(first.values())):
+            with self._hooks.use(part.adapter, keep=set(first.values())):
                 if outputs:
-                    states = self._places.resume(kept[first[task]], call, first[task])
+                    states = self._hooks.resume(kept[first[task]], call, first[task])
                 else:
                     states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
-                    kept, call = {self.config.num_hidden_layers: states} | self._places.kept, self._places.call
+                    kept, call = {self.config.num_hidden_layers: states} | self._hooks.kept, self._hooks.call
                 states = part.adapter.on_top(states, call)
             outputs[task] = part(states, self.encoder.pooler)
         return {task: outputs[task] for task in tasks}
 
-    def n_shared(self, tasks: Sequence[str]) -> int:
-        """How many of the encoder's layers, from the first on, no adapter of the ``tasks`` touches."""
+    def n_untouched(self, task: str) -> int:
+        """How many of the encoder's layers, from the first on, the adapter of ``task`` does not touch."""
         n_layers: int = self.config.num_hidden_layers
-        return min((min(self.part(task).adapter.layers, default=n_layers) for task in tasks), default=n_layers)
+        return min(self.part(task).adapter.layers, default=n_layers)
 
     def _encoded(
         self, ids: Tensor, mask: Tensor | None, types: Tensor | None, memory: Mapping[str, Tensor | None]

@@ -56,7 +56,7 @@ class Gelu(nn.Module):
         return gelu(states)
 
 
-class Same(nn.Module):
+class Identity(nn.Module):
     """The states themselves."""
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from greenadapt.config import AdapterConfig
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapter_shape import AdapterShape
 from greenadapt.models.adapters import make_adapter
-from greenadapt.models.places import check_model_type
+from greenadapt.models.hooks import check_model_type
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

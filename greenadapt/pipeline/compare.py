@@ -1,6 +1,7 @@
 """Models fine-tuned alike, and how sure their difference is."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Comparison:
     """
 
 
-def compare(session: Session, request: FinetuneRequest, others: list[str]) -> Comparison:
+def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -> Comparison:
     """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way, but
     for a memory, which only the first has.
     """

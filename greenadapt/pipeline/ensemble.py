@@ -14,7 +14,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.store import Json
 from greenadapt.training.layout import LOGITS, SEEDS
-from greenadapt.training.multitask_folder import read_seeds
+from greenadapt.training.seed_folders import read_seeds
 
 
 @dataclass(frozen=True)

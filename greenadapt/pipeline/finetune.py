@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from greenadapt import __version__
@@ -16,16 +17,17 @@ from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import adapted_input, read_facts
 from greenadapt.pipeline.memory_choice import check_memory
+from greenadapt.pipeline.seeds import check_seeds, train_seeds
 from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_torch, source_input
+from greenadapt.pipeline.start import Start
 from greenadapt.pipeline.together import Build, run_together, start_machine
-from greenadapt.pipeline.trained import Start, check_seeds, deviation_of, mean_of, train_seeds
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.layout import SCORES, TASK_FILE
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
-    from greenadapt.training.seed_run import Setup
+    from greenadapt.training.task_run import TaskSetup
 
 
 @dataclass(frozen=True)
@@ -145,18 +147,18 @@ def _build(request: FinetuneRequest, start: Start, session: Session, machine: "M
     return Outcome(counts, facts)
 
 
-def _run_seed(setup: "Setup", work: Path, seed: int, folder: Path, finished: list[Json]) -> None:
+def _run_seed(setup: "TaskSetup", work: Path, seed: int, folder: Path, finished: list[Json]) -> None:
     """Train and write one seed's model; with the end of this function its memory is free for the next one."""
-    from greenadapt.training.seed_run import SeedRun
+    from greenadapt.training.task_run import TaskRun
 
-    run = SeedRun(setup, seed, folder, steps_before=sum(one["steps"] for one in finished))
+    run = TaskRun(setup, seed, folder, steps_before=sum(one["steps"] for one in finished))
     run.train()
     run.finish(work, is_whole=not finished)
     setup.machine.wait()
 
 
-def _setup(request: FinetuneRequest, start: Start, session: Session, machine: "Machine") -> "Setup":
-    from greenadapt.training.seed_run import Examples, Setup
+def _setup(request: FinetuneRequest, start: Start, session: Session, machine: "Machine") -> "TaskSetup":
+    from greenadapt.training.task_run import Examples, TaskSetup
 
     checkpoint = Checkpoint.open(start.model.folder)
     encoder = Encoder.of(checkpoint, request.task.max_length)
@@ -171,7 +173,7 @@ def _setup(request: FinetuneRequest, start: Start, session: Session, machine: "M
             raise InputError(f"--{name} has no examples", "give a file that has some")
     start.tell(encoder, progress)
     examples = Examples(train, dev, test)
-    return Setup(
+    return TaskSetup(
         task=task,
         checkpoint=checkpoint,
         encoder=encoder,
@@ -201,6 +203,6 @@ def _over_seeds(each: list[Json]) -> Json:
     names = [name for name in each[0] if all(isinstance(scores[name], float) for scores in each)]
     values = {name: [scores[name] for scores in each] for name in names}
     return {
-        "mean": {name: mean_of(numbers) for name, numbers in values.items()},
-        "std": {name: deviation_of(numbers) for name, numbers in values.items() if len(numbers) > 1},
+        "mean": {name: fmean(numbers) for name, numbers in values.items()},
+        "std": {name: stdev(numbers) for name, numbers in values.items() if len(numbers) > 1},
     }

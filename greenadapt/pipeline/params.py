@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenadapt.config import AdapterConfig, AdapterName
+from greenadapt.adapter_config import ADAPTERS, AdapterConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.model import OFFLINE_MODEL, find_model
 from greenadapt.pipeline.session import require_torch
@@ -14,12 +14,8 @@ from greenadapt.store import Json
 if TYPE_CHECKING:
     from greenadapt.models.sizes import AdapterCount
 
-_NAMES: tuple[AdapterName, ...] = (
-    *("none", "pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals"),
-    *("top-attention", "top-ffn", "bert-layer"),
-)
 METHODS = (
-    *map(AdapterConfig, _NAMES),
+    *map(AdapterConfig, ADAPTERS),
     *(AdapterConfig("pals", layers=half) for half in ("top", "bottom")),
 )
 """Every method at the paper's sizes."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -11,8 +11,8 @@ from greenadapt.corpus.reading import STDIN
 from greenadapt.errors import InputError, UsageError
 from greenadapt.pipeline.ensemble import check_alike, combined_units
 from greenadapt.pipeline.memory_choice import check_given
+from greenadapt.pipeline.multitask.shared_model import SharedModel
 from greenadapt.pipeline.session import require_torch
-from greenadapt.pipeline.shared_model import SharedModel
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.progress import Progress
@@ -20,6 +20,7 @@ from greenadapt.store import Json
 from greenadapt.tasks import Task
 from greenadapt.tasks.entries import Entry, EntryFormat, blocks, read_entries
 from greenadapt.tasks.glue import read_glue_entries
+from greenadapt.tasks.squad_files import Question
 
 Answer = Callable[[Sequence[Any]], Iterator[Json]]
 """What the examples of a block have as results."""
@@ -102,12 +103,9 @@ class _OneTask:
         self.tasks: dict[str, Task[Any]] = {name or "": self._task}
         self.cut = [Counter[str]() for _ in self.folders]
 
-    @property
-    def name(self) -> str:
-        return self._task.name
-
-    def example(self, record: str | Json, where: str) -> Any:
-        return self._task.example(record, where)
+    def entries(self, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
+        """See ``read_entries``."""
+        return read_entries(self._task, source, kind, progress)
 
     def open(self) -> Answer:
         rule = self._request.ensemble or "logits"
@@ -147,13 +145,17 @@ class _SeveralTasks:
                 raise InputError(f"task {name}: {error.message}", error.hint) from None
         return made
 
+    def entries(self, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
+        """See ``read_entries``; every example is one of each task, by name."""
+        for entry in read_entries(self, source, kind, progress):
+            is_shared = isinstance(entry.example, Question)  # of SQuAD's JSON, which ``example`` does not make
+            yield replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_shared else entry
+
     def open(self) -> Answer:
         model = SharedModel.open(self._named, self._request.reading)
 
         def answer(examples: Sequence[Any]) -> Iterator[Json]:
-            # The questions of a SQuAD file are not made by ``example``: they are the same for all tasks.
-            named = [one if isinstance(one, dict) else dict.fromkeys(self.tasks, one) for one in examples]
-            for example, logits in zip(named, model.logits(named, self._counts), strict=True):
+            for example, logits in zip(examples, model.logits(examples, self._counts), strict=True):
                 made = {name: task.decode(example[name], logits[name]) for name, task in self.tasks.items()}
                 yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
 
@@ -201,8 +203,7 @@ class Predictor:
         if self._request.glue:
             [task] = self.tasks.values()
             return read_glue_entries(task, source, progress)
-        reader: Any = self._asked  # of a task it has what reading needs
-        return read_entries(reader, source, self._request.format, progress)
+        return self._asked.entries(source, self._request.format, progress)
 
 
 def predict(request: PredictRequest, progress: Progress) -> Iterator[Prediction]:

@@ -1,6 +1,5 @@
 """Folders of fine-tuned models."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,11 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.store import MANIFEST, Json, read_manifest
 from greenadapt.tasks import Task
-from greenadapt.tasks.registry import load_task
+from greenadapt.tasks.registry import described_in, load_task
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE
-from greenadapt.training.multitask_folder import (
-    is_multitask,
-    places,
-    read_object,
-    read_task,
-    task_names,
-    weights_of_seed,
-)
+from greenadapt.training.multitask_folder import is_multitask, read_task, task_names, weight_folders
+from greenadapt.training.seed_folders import read_object, weights_of_seed
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,9 @@ class TaskFolder:
         if task is not None:
             raise UsageError(f"--task {task}, but {folder} has one task", "leave out --task")
         settings = read_object(folder / TASK_FILE)
-        return cls(folder, weights_of_seed(folder, seed), settings, _task(folder, settings), None, seed)
+        with described_in(folder / TASK_FILE):
+            described = load_task(settings)
+        return cls(folder, weights_of_seed(folder, seed), settings, described, None, seed)
 
     @classmethod
     def _one_of_several(cls, folder: Path, seed: int | None, name: str | None) -> "TaskFolder":
@@ -68,7 +63,7 @@ class TaskFolder:
         name = names[0] if name is None else name
         described = read_task(folder, name)
         settings = {**read_object(folder / MULTITASK_FILE), **described.settings}
-        return cls(folder, places(folder, [name], seed).encoder, settings, described.task, name, seed)
+        return cls(folder, weight_folders(folder, [name], seed).encoder, settings, described.task, name, seed)
 
     @classmethod
     def open_questions(cls, found: PretrainedModel, seed: int | None = None, task: str | None = None) -> "TaskFolder":
@@ -90,10 +85,3 @@ class TaskFolder:
                 "give a model that finetune --task qa wrote",
             )
         return opened
-
-
-def _task(folder: Path, settings: Mapping[str, Any]) -> Task[Any]:
-    try:
-        return load_task(dict(settings))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / TASK_FILE} is broken ({error!r})", "train the model again") from None

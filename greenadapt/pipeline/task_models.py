@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
     from greenadapt.training.memory_input import MemoryReader
     from greenadapt.training.models import TaskModel
-    from greenadapt.training.multitask_files import TrainedTasks
+    from greenadapt.training.multitask_models import TrainedTasks
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class OpenedModel:
         """
         from greenadapt.training.inference import Inference
         from greenadapt.training.machine import Machine
-        from greenadapt.training.multitask_files import open_trained
+        from greenadapt.training.multitask_models import open_tasks
 
         memory = MemoryChoice.of_task(folder, options.memory)
         machine = Machine.start(options.precision, ())
@@ -71,7 +71,7 @@ class OpenedModel:
             opened = _one_model(folder)
             host: Any = opened.model
         else:
-            opened = open_trained(folder.folder, [folder.name], folder.seed)
+            opened = open_tasks(folder.folder, [folder.name], folder.seed)
             host = opened.model.encoder
         encoder = Encoder.of(opened.checkpoint, options.max_length or folder.settings.get("max_length"))
         pool = options.pool or folder.settings.get("pool", TrainConfig.pool)

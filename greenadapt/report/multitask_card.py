@@ -1,17 +1,19 @@
 """The README of a folder with many tasks on one encoder, and of a task that was added to one."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from greenadapt.config import AdapterConfig, SamplingConfig, TrainConfig
-from greenadapt.report.card import memory_options, options_of
+from greenadapt.adapter_config import AdapterConfig
+from greenadapt.config import SamplingConfig, TrainConfig
+from greenadapt.report.card import options_of
+from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
 from greenadapt.report.markdown import section, short, spent
 from greenadapt.report.multitask_tables import counted, set_name, task_score_tables
 from greenadapt.report.score_tables import Table
-from greenadapt.report.trained_text import memory_text, reads_text
 from greenadapt.store import plain
+from greenadapt.tasks.tasks_file import TaskEntry
 
 Json = dict[str, Any]
 
@@ -99,28 +101,27 @@ _SAMPLING = {
     "anneal": "Each step was of a task drawn in proportion to N^a,\nN being its number of examples, and a falling from "
     "1 in the first epoch to 0.2 in the last.",
 }
-_INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
 _OPTIONS = {f"--{name}": f"--adapter-{name}" for name in ("size", "heads", "form", "init")}
 
 
 @dataclass(frozen=True)
 class MultitaskCard:
-    """What the card tells of many tasks, or of one that is added."""
+    """What the card of many tasks tells."""
 
     model: str
-    """The model that was trained, or that the task is added to, by name or hub id."""
+    """The model that was trained, by name or hub id."""
     base: str
     """The pretrained model that it was adapted from, or itself."""
     given: str
-    """What the user gave as ``--model`` or ``--add-to``; of a path only the last part is told."""
+    """What the user gave as ``--model``; of a path only the last part is told."""
     tasks: Mapping[str, Json]
     """Each task's ``task.json``."""
     weights: Mapping[str, int]
     """How many weights each task has of its own."""
     config: Json
     """The stage's configuration."""
-    sources: Mapping[str, str]
-    """``cola: train 1``, ``mnli: dev m`` … → the file or data set; of a path only the last part is told."""
+    entries: Sequence[TaskEntry]
+    """The tasks with their files or data sets; of a path only the last part is told."""
     scores: Json
     """``scores.json``."""
     examples: Json
@@ -130,15 +131,15 @@ class MultitaskCard:
     """Whether the model has added words."""
     memory: Json | None = None
     """What ``multitask.json`` says of its memory."""
-    adds: bool = False
-    """Whether the one task is added to a model that was trained before."""
     cost: Json | None = None
     """A ``Cost``, as JSON."""
+
+    _text: ClassVar[str] = _CARD
 
     def text(self) -> str:
         """The card, in Markdown."""
         first = next(iter(self.tasks))
-        return (_ADDED if self.adds else _CARD).format(
+        return self._text.format(
             model=self.model,
             base=self.base,
             name=first,
@@ -151,7 +152,7 @@ class MultitaskCard:
             tasks=self._tasks(),
             data=self._data(),
             scores="".join(section(table) for table in task_score_tables(self.scores)),
-            input=self._input(self.tasks[first]),
+            input=input_name(self.tasks[first]),
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
             command=self._command(),
             version=self.version,
@@ -178,32 +179,42 @@ class MultitaskCard:
         return section(Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], rows), n_left=4)
 
     def _data(self) -> str:
-        named: dict[tuple[str, str, str], list[str]] = {}
-        for what, source in self.sources.items():
-            task, _, part = what.partition(": ")
-            kind, name = part.split(" ", 1)
-            named.setdefault((task, kind, kind if kind == "train" else name), []).append(short(source))
         rows = []
-        for (task, kind, name), files in named.items():
-            counts = self.examples[task][kind]
-            n = counts if kind == "train" else counts[name]
-            rows.append([set_name(task, kind, name), kind, ", ".join(files), f"{n:,}"])
+        for entry in self.entries:
+            counts = self.examples[entry.name]
+            rows.append([entry.name, "train", ", ".join(map(short, entry.train)), f"{counts['train']:,}"])
+            for kind, sets in (("dev", entry.dev), ("test", entry.test)):
+                rows += [
+                    [set_name(entry.name, kind, name), kind, short(source), f"{counts[kind][name]:,}"]
+                    for name, source in sets.items()
+                ]
         return section(Table("Data", ["task", "set", "from", "examples"], rows), n_left=3)
-
-    def _input(self, task: Json) -> str:
-        return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
 
     def _command(self) -> str:
         """The command line that gives this configuration, with the files' names alone."""
         config = plain(self.config)
-        options = ["--tasks", "tasks.toml", "--add-to" if self.adds else "--model", short(self.given)]
-        if self.memory is not None and not self.adds:
-            options += ["--memory", short(self.memory["general"]["source"]), *memory_options(config["memory"])]
-        adapter = {**config, "freeze_encoder": config["freeze_encoder"] and not self.adds}
         others = [part for default in (AdapterConfig(), SamplingConfig(), TrainConfig())
-                  for part in options_of(adapter, default)]  # fmt: skip
-        options += [_OPTIONS.get(option, option) for option in others]
-        seeds = config["seeds"]
-        options += ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
-        options += ["--seed", str(seeds[0])] if seeds[0] else []
-        return shlex.join(["greenadapt", "finetune", *options])
+                  for part in options_of(self._given(config), default)]  # fmt: skip
+        options = ["--tasks", "tasks.toml", *self._start(config), *(_OPTIONS.get(option, option) for option in others)]
+        return shlex.join(["greenadapt", "finetune", *options, *seed_words(config["seeds"])])
+
+    def _start(self, config: Json) -> list[str]:
+        """The options of what training begins with."""
+        return ["--model", short(self.given), *memory_words(self.memory, config)]
+
+    def _given(self, config: Json) -> Json:
+        """``config`` as far as it was asked for."""
+        return config
+
+
+@dataclass(frozen=True)
+class AddedTaskCard(MultitaskCard):
+    """What the card of one task tells that was added to ``model``; ``given`` is what the user gave as ``--add-to``."""
+
+    _text: ClassVar[str] = _ADDED
+
+    def _start(self, config: Json) -> list[str]:
+        return ["--add-to", short(self.given)]
+
+    def _given(self, config: Json) -> Json:
+        return {**config, "freeze_encoder": False}  # which goes without saying

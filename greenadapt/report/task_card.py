@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from greenadapt.config import TaskConfig, TrainConfig
-from greenadapt.report.card import memory_options, options_of
+from greenadapt.report.card import options_of
+from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
 from greenadapt.report.markdown import section, short, spent
 from greenadapt.report.score_tables import Table, score_tables
-from greenadapt.report.trained_text import memory_text, reads_text
 from greenadapt.store import plain
 
 Json = dict[str, Any]
@@ -51,7 +51,6 @@ greenadapt {version}{cost}; `seeds/` holds each seed's history{predictions}.
 """
 _PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
 _WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
-_INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
 _OPTIONS = {"--text-fields": "--text-field", "--label-kind": "--labels"}
 
 
@@ -96,7 +95,7 @@ class TaskCard:
             data=self._data(),
             labels=self._labels(),
             scores="".join(section(table) for table in score_tables(self.scores)),
-            input=self._input(),
+            input=input_name(self.task),
             use=self._use(),
             head=self.head,
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
@@ -105,10 +104,6 @@ class TaskCard:
             cost="" if self.cost is None else f"; {spent(self.cost)}",
             predictions=" and its predictions on the test set" if "test" in self.sources else "",
         )
-
-    def _input(self) -> str:
-        is_pair = len(self.task.get("text_fields", ())) == 2
-        return "pairs.jsonl" if is_pair else _INPUTS[self.task["task"]]
 
     def _use(self) -> str:
         if not self.is_expanded or self.config["pool"] == "base":
@@ -130,9 +125,7 @@ class TaskCard:
     def _command(self) -> str:
         """The command line that gives this configuration, with the files' names alone."""
         config = plain(self.config)
-        options = ["--model", short(self.given)]
-        if "memory" in self.task:
-            options += ["--memory", short(self.task["memory"]["general"]["source"]), *memory_options(config["memory"])]
+        options = ["--model", short(self.given), *memory_words(self.task.get("memory"), config)]
         for name, source in self.sources.items():
             options += [f"--{name.split()[0]}", short(source)]
         if config["chunk"] is None:
@@ -141,7 +134,4 @@ class TaskCard:
         examples = {**config, "task": TaskConfig.task}
         others = [*options_of(examples, TaskConfig()), *options_of(config, TrainConfig())]
         options += [_OPTIONS.get(option, option) for option in others]
-        seeds = config["seeds"]
-        options += ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
-        options += ["--seed", str(seeds[0])] if seeds[0] else []
-        return shlex.join(["greenadapt", "finetune", "--task", config["task"], *options])
+        return shlex.join(["greenadapt", "finetune", "--task", config["task"], *options, *seed_words(config["seeds"])])

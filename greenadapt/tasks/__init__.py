@@ -36,6 +36,9 @@ class Task(Protocol[Example]):
     def fit(self, examples: Sequence[Example], progress: Progress) -> Self:
         """This task with the labels that training examples have; raises ``InputError`` where they are of one class."""
 
+    def labels_in(self, examples: Sequence[Example]) -> set[str]:
+        """The classes or types of entities that labelled examples have; none where labels are something else."""
+
     def settings(self) -> Json:
         """All that ``load_task`` needs to make this task again: ``task``, ``labels`` and options, as JSON values."""
 

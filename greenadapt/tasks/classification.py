@@ -151,6 +151,11 @@ class ClassificationTask:
         progress.note(f"{len(labels)} classes: {_shown({label: counts[label] for label in labels})}")
         return replace(task, labels=tuple(labels))
 
+    def labels_in(self, examples: Sequence[Text]) -> set[str]:
+        """The classes of ``examples``, none where they are numbers."""
+        kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
+        return {_class(text) for text in examples} if kind == "classes" else set()
+
     def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
         """One entry a text, targets the class's number or the number itself; says how many texts were cut.
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, open_input
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.tasks import Task
+from greenadapt.tasks import Json
 from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, json_rows
 from greenadapt.tasks.squad_files import read_questions
 
@@ -15,6 +15,17 @@ EntryFormat = Literal["text", "jsonl", "squad"]
 _BLOCK = 1024
 _BLOCK_CHARACTERS = 1 << 20
 _SQUAD_CHARACTERS = 1 << 14
+
+
+class Reader(Protocol):
+    """What makes examples of the input: a ``Task``, or several that read the same."""
+
+    @property
+    def name(self) -> str:
+        """``ner``, ``classification`` or ``qa``, or several of them."""
+
+    def example(self, record: str | Json, where: str) -> Any:
+        """See ``Task.example``."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +41,18 @@ class Entry:
     """About how many characters it has."""
 
 
-def read_entries(task: Task[Any], source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
+def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
     """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), as they are asked for.
 
     ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
     question answering on a .json), and else text. Every line of text is an entry, also an empty one; empty lines
     between JSON objects are none. Raises ``InputError`` with line and column where a line is no JSON object or lacks
-    what the task reads, and ``UsageError`` for a table, and for SQuAD's JSON on standard input.
+    what ``reader`` needs, and ``UsageError`` for a table, and for SQuAD's JSON on standard input.
     """
-    kind = kind or _kind_of(source, task.name)
+    kind = kind or _kind_of(source, reader.name)
     if kind == "squad":
-        if task.name != "qa":
-            raise UsageError(f"--format squad is for question answering, the model is for {task.name}")
+        if reader.name != "qa":
+            raise UsageError(f"--format squad is for question answering, the model is for {reader.name}")
         if source == STDIN:
             raise UsageError("SQuAD's JSON is read from a file", "name it with --input, or give --format jsonl")
         for question in read_questions(source, progress, labelled=False):
@@ -52,10 +63,10 @@ def read_entries(task: Task[Any], source: str, kind: EntryFormat | None, progres
         lines = decoder.lines(stream, name)
         if kind == "text":
             for number, line in lines:
-                yield Entry(number, None, task.example(line.rstrip("\r\n"), f"{name}:{number}"), len(line))
+                yield Entry(number, None, reader.example(line.rstrip("\r\n"), f"{name}:{number}"), len(line))
         else:
             for row in json_rows(lines, name, decoder):
-                yield Entry(row.line, row.fields.get("id"), task.example(row.fields, row.where), row.size)
+                yield Entry(row.line, row.fields.get("id"), reader.example(row.fields, row.where), row.size)
     decoder.warn_replaced(name, progress)
 
 

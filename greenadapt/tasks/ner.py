@@ -81,9 +81,13 @@ class NerTask:
             self._check_types(kept, source, progress)
         return kept
 
-    def _check_types(self, examples: Iterable[Sentence], source: str, progress: Progress) -> None:
+    def labels_in(self, examples: Sequence[Sentence]) -> set[str]:
+        """The types of entities in ``examples``."""
+        return {tag[2:] for example in examples for tag in example.tags or ()} - {""}
+
+    def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
         """Warn of types in ``examples`` without a label; raises ``InputError`` where none has one."""
-        types = {tag[2:] for example in examples for tag in example.tags or ()} - {""}
+        types = self.labels_in(examples)
         if unseen := sorted(types - self._types):
             named = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
             if len(unseen) == len(types):

@@ -88,6 +88,10 @@ class QuestionTask:
             raise InputError(f"{where} is text, not a JSON object", 'need {"question": "…", "context": "…"}')
         return unlabelled_question(record, where)
 
+    def labels_in(self, examples: Sequence[Question]) -> set[str]:
+        """None: answers are parts of the text."""
+        return set()
+
     def fit(self, examples: Sequence[Question], progress: Progress) -> "QuestionTask":
         """This task, with ``has_null`` where there are questions without answer.
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
-from greenadapt.tasks import Task
+from greenadapt.tasks import Json, Task
 
-Json = dict[str, Any]
 _CLASSES = ("accuracy", "macro_f1", "micro_f1", "mcc")
 _NUMBERS = ("pearson", "spearman")
 _ENTITIES = ("precision", "recall", "f1")

@@ -1,6 +1,5 @@
 """A file that names several tasks, where their examples are, and how each is scored."""
 
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from typing import Any, get_args
 from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.reading import input_errors
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.tasks import Json
 from greenadapt.tasks.records import is_hub_id
 from greenadapt.tasks.scores import as_number
 from greenadapt.tasks.task_metrics import check_metric
+from greenadapt.tasks.task_names import TASK_NAME, TASK_NAME_RULE
 
-Json = dict[str, Any]
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_NAME_RULE = "use letters, digits and _, and - and . but for the first character, 100 at most"
 _DATA = ("train", "dev", "test")
 _SEE = "see examples/glue.toml for the format"
 
@@ -132,7 +130,7 @@ _EXCLUDING = ("chunk", "whole-sentences")
 def _entry(table: Json, number: int, defaults: Json, path: Path) -> TaskEntry:
     name = table.get("name")
     if name is None:
-        raise InputError(f"{path}: task number {number} has no name", _NAME_RULE)
+        raise InputError(f"{path}: task number {number} has no name", TASK_NAME_RULE)
     _check_name(name, f"{path}: the name of task number {number}")
     where = f"{path}, task {name}"
     _check_options(table, ("name", "kind", *_DATA, "metric"), where)
@@ -206,8 +204,8 @@ def _source(value: Any, data: str, path: Path, where: str) -> str:
 
 
 def _check_name(name: Any, what: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InputError(f"{what} is {name!r}", _NAME_RULE)
+    if not isinstance(name, str) or not TASK_NAME.fullmatch(name):
+        raise InputError(f"{what} is {name!r}", TASK_NAME_RULE)
 
 
 def _check_options(table: Json, others: tuple[str, ...], where: str) -> None:

@@ -7,12 +7,21 @@ from typing import Protocol
 
 import numpy as np
 
-from greenadapt.config import SamplingConfig, TrainConfig
+from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
 from greenadapt.sequence_table import BoolArray, IntArray
 from greenadapt.store import Json
 from greenadapt.training.batches import Order, Table
 from greenadapt.training.mixture import Purpose, random_bits
 from greenadapt.training.sampling import schedule
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is trained."""
+
+    train: TrainConfig
+    run: RunConfig
+    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +41,10 @@ class Draw:
 
 class Feed(Protocol):
     """What a model is trained on, step by step; all that is drawn is a function of the step's number."""
+
+    @property
+    def plan(self) -> Plan:
+        """How it is trained."""
 
     @property
     def steps_an_epoch(self) -> int:
@@ -90,8 +103,7 @@ class OneTable:
     """One table, gone through once an epoch."""
 
     table: Table
-    train: TrainConfig
-    seed: int
+    plan: Plan
 
     @property
     def steps_an_epoch(self) -> int:
@@ -101,7 +113,7 @@ class OneTable:
     @property
     def n_steps(self) -> int:
         """See ``Feed``."""
-        return n_steps(self.train, self.steps_an_epoch)
+        return n_steps(self.plan.train, self.steps_an_epoch)
 
     @property
     def leaves_weights_out(self) -> bool:
@@ -123,7 +135,7 @@ class OneTable:
 
     @cached_property
     def _passes(self) -> Passes:
-        return Passes(self.table, self.train, self.seed)
+        return Passes(self.table, self.plan.train, self.plan.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +158,7 @@ class ManyTables:
 
     tables: Sequence[TaskTable]
     sampling: SamplingConfig
-    train: TrainConfig
-    seed: int
+    plan: Plan
 
     @property
     def steps_an_epoch(self) -> int:
@@ -157,7 +168,7 @@ class ManyTables:
     @property
     def n_steps(self) -> int:
         """See ``Feed``."""
-        return n_steps(self.train, self.steps_an_epoch)
+        return n_steps(self.plan.train, self.steps_an_epoch)
 
     @property
     def leaves_weights_out(self) -> bool:
@@ -184,7 +195,8 @@ class ManyTables:
     def schedule(self) -> IntArray:
         """The number of the task that makes each step: (n_steps,) int64."""
         sizes = [each.n_examples for each in self.tables]
-        return schedule(sizes, self.sampling, self.steps_an_epoch, self.n_steps, self.train.epochs, self.seed)
+        epochs = -(-self.n_steps // self.steps_an_epoch)  # fewer than were asked for where steps are limited
+        return schedule(sizes, self.sampling, self.steps_an_epoch, self.n_steps, epochs, self.plan.seed)
 
     @cached_property
     def _before(self) -> IntArray:
@@ -197,7 +209,8 @@ class ManyTables:
 
     @cached_property
     def _passes(self) -> list[Passes]:
-        return [Passes(each.table, self.train, task_seed(self.seed, each.task)) for each in self.tables]
+        train, seed = self.plan.train, self.plan.seed
+        return [Passes(each.table, train, task_seed(seed, each.task)) for each in self.tables]
 
 
 def task_seed(seed: int, task: str) -> int:

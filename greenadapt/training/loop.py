@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from greenadapt.checkpoint import Json
-from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError
 from greenadapt.training.batches import Batch, Cut, longest, share
 from greenadapt.training.feed import Draw, Feed
@@ -27,15 +26,6 @@ from greenadapt.training.state import State, load_state, save_state
 _LEARNT = ("mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip", "precision")
 # Of Adam, for each weight; tasks of their own have made fewer steps than what they share.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a model is trained."""
-
-    train: TrainConfig
-    run: RunConfig
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -87,8 +77,8 @@ class Training:
     whole state. A weight that has no part in a step, such as those of other tasks, is not touched by it.
     """
 
-    def __init__(self, model: Any, feed: Feed, plan: Plan, machine: Machine) -> None:
-        train = plan.train
+    def __init__(self, model: Any, feed: Feed, machine: Machine) -> None:
+        run, train = feed.plan.run, feed.plan.train
         self.model = model
         self.number = 0
         """Optimiser steps made."""
@@ -96,10 +86,10 @@ class Training:
         """What decay has multiplied those rows of the whole embedding by that the model does not hold."""
         self.steps_an_epoch = feed.steps_an_epoch
         self.n_steps = feed.n_steps
-        self._feed, self._plan, self._machine = feed, plan, machine
-        self._cut = Cut(plan.run.max_tokens, machine.overhead)
+        self._feed, self._plan, self._machine = feed, feed.plan, machine
+        self._cut = Cut(run.max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
-        self._called = machine.prepare(model, compiled=plan.run.compile, leaves_weights_out=feed.leaves_weights_out)
+        self._called = machine.prepare(model, compiled=run.compile, leaves_weights_out=feed.leaves_weights_out)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
         named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         groups = [[pair for pair in named if pair[1].ndim > 1], [pair for pair in named if pair[1].ndim <= 1]]

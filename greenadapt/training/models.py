@@ -14,6 +14,7 @@ import torch
 from greenadapt.arrays import Array, ArrayFile, Streamed, write_arrays
 from greenadapt.checkpoint import MODEL_TYPES, Checkpoint, Json
 from greenadapt.errors import InputError, MissingError
+from greenadapt.models.exact import exact_linear
 from greenadapt.store import write_json
 from greenadapt.surgery import write_weights
 from greenadapt.training.layout import WEIGHTS_FILE
@@ -51,6 +52,7 @@ class TrainedRows:
 class TrainedWeights:
     """What a trained model's folder holds of one seed."""
 
+    folder: Path
     checkpoint: Checkpoint
     """The folder of the whole model."""
     weights: dict[str, torch.Tensor]
@@ -158,18 +160,13 @@ def open_task_model(folder: Path) -> TaskModel:
     Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
     """
     trained = read_trained(folder)
-    checkpoint, weights, table = trained.checkpoint, trained.weights, trained.table
-    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
-    weights[checkpoint.embedding_name] = torch.from_numpy(table.read(rows.ids))
-    architecture = str((checkpoint.config.get("architectures") or [""])[0])
+    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
     head = architecture.rpartition("For")[2]
     if head not in HEADS:
         raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
-    model, new = load_model(checkpoint, HEADS[head], {"vocab_size": len(rows)}, weights, seed=0)
+    model, rows = load_trained(trained, HEADS[head])
     _keep_exact(model)
-    if new:
-        raise InputError(f"{folder} lacks {len(new)} weights of {architecture}, such as {new[0]}", "train it again")
-    return TaskModel(model, StreamedRows(model, rows, table), head, checkpoint)
+    return TaskModel(model, rows, head, trained.checkpoint)
 
 
 def read_trained(folder: Path) -> TrainedWeights:
@@ -183,7 +180,22 @@ def read_trained(folder: Path) -> TrainedWeights:
     checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
     weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
     table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
-    return TrainedWeights(checkpoint, weights, table)
+    return TrainedWeights(folder, checkpoint, weights, table)
+
+
+def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedModel", StreamedRows]:
+    """The model of transformers' ``mapping``, in evaluation mode, and its view of the whole embedding.
+
+    Raises ``InputError`` where its folder lacks weights.
+    """
+    checkpoint = trained.checkpoint
+    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    weights = {**trained.weights, checkpoint.embedding_name: torch.from_numpy(trained.table.read(rows.ids))}
+    model, new = load_model(checkpoint, mapping, {"vocab_size": len(rows)}, weights, seed=0)
+    if new:
+        name = type(model).__name__
+        raise InputError(f"{trained.folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
+    return model, StreamedRows(model, rows, trained.table)
 
 
 def takes_segments(model: Any) -> bool:
@@ -224,14 +236,13 @@ def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
 
 
 def _keep_exact(model: "PreTrainedModel") -> None:
-    """Leave the last layer in float32 under autocast: in bfloat16 the logits of a long context would have many ties."""
+    """Make the last layer an ``exact_linear``."""
     encoder = f"{model.base_model_prefix}."  # in some models it comes behind the head
     named = ((name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
     layer: Any = [module for name, module in named if not name.startswith(encoder)][-1]
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(inputs.device.type, enabled=False):
-            return torch.nn.functional.linear(inputs.float(), layer.weight, layer.bias)
+        return exact_linear(inputs, layer.weight, layer.bias)
 
     layer.forward = forward
 

@@ -2,27 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import SamplingConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder, Views
 from greenadapt.progress import Progress
 from greenadapt.store import write_lines
 from greenadapt.tasks import Json, Task
 from greenadapt.tasks.task_metrics import average, metric_of
+from greenadapt.tasks.task_names import set_label
 from greenadapt.training.batches import FeatureTable
 from greenadapt.training.feed import ManyTables, TaskTable
-from greenadapt.training.general_model import GeneralModel
 from greenadapt.training.layout import TASKS
-from greenadapt.training.machine import Machine
-from greenadapt.training.memory_input import MemoryReader
 from greenadapt.training.models import TrainedRows
-from greenadapt.training.multitask_files import (
+from greenadapt.training.multitask_models import (
     head_spec,
     open_multitask,
     write_multitask,
@@ -30,9 +28,8 @@ from greenadapt.training.multitask_files import (
     write_part,
 )
 from greenadapt.training.rows import Rows
-from greenadapt.training.task_run import Measured, TaskRun, float_scores
+from greenadapt.training.seed_run import Measured, RunSetup, SeedRun, float_scores
 
-_TEXT_HEAD = "SequenceClassification"
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
 
@@ -59,31 +56,22 @@ class TaskData:
         return self.dev if kind == "dev" else self.test
 
 
-@dataclass(frozen=True)
-class MultitaskSetup:
-    """What all seeds of a run share."""
+@dataclass(frozen=True, kw_only=True)
+class MultitaskSetup(RunSetup):
+    """What all seeds of a run on several tasks share."""
 
     tasks: tuple[TaskData, ...]
-    checkpoint: Checkpoint
-    train: TrainConfig
     sampling: SamplingConfig
-    run: RunConfig
-    machine: Machine
-    progress: Progress
-    general: GeneralModel | None = None
-    """What the trained model has as its memory."""
-    states: Path | None = None
-    """Folder where the general model's states are kept; ``None``: they are not."""
     adds: bool = False
     """Whether only the tasks' own weights are written, for one that is added to a folder with its encoder."""
 
-    @cached_property
-    def reader(self) -> MemoryReader | None:
-        """How the general model reads what the trained one reads, all tasks with one tokenizer."""
-        return None if self.general is None else self.general.reader(self.tasks[0].encoder)
+    @property
+    def first_encoder(self) -> Encoder:
+        """The first task's; those of the others differ in how much they read at once."""
+        return self.tasks[0].encoder
 
 
-class MultitaskRun(TaskRun[MultitaskSetup]):
+class MultitaskRun(SeedRun[MultitaskSetup]):
     """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state.
 
     Where a task's adapter says that the encoder is frozen, all of it is, its memory too. Epochs are compared by the
@@ -93,19 +81,14 @@ class MultitaskRun(TaskRun[MultitaskSetup]):
     def __init__(self, setup: MultitaskSetup, seed: int, folder: Path, steps_before: int = 0) -> None:
         super().__init__(setup, seed, folder, steps_before)
         items = {one.name: _training(one, seed, setup.progress) for one in setup.tasks}
-        first = setup.tasks[0].encoder
-        special = (first.special.cls, first.special.sep, first.special.unk)
-        self.rows = Rows.of(chain(*items.values(), self._seen()), first.special.pad, special)
+        self.rows = Rows.seen(chain(*items.values(), self._seen()), setup.first_encoder.special)
         heads = {one.name: head_spec(one.task, one.adapter) for one in setup.tasks}
         self.model = open_multitask(setup.checkpoint, heads, self.rows, seed)
-        self._memory = self.attach(first, self.model.encoder, [*chain(*items.values())], self._read_again())
-        if any(one.adapter.freeze_encoder for one in setup.tasks):
-            self.model.encoder.requires_grad_(False)
-        if all(one.task.head != _TEXT_HEAD for one in setup.tasks):
-            self.model.encoder.pooler.requires_grad_(False)  # nothing reads it
+        self._memory = self.attach(self.model.encoder, [*chain(*items.values())], self._read_again())
+        self.model.freeze()
         tables = [self._table(one, items[one.name]) for one in setup.tasks]
         self.n_inputs = {one.task: one.table.n_items for one in tables}
-        self.training = self.begin(ManyTables(tables, setup.sampling, setup.train, seed))
+        self.training = self.begin(ManyTables(tables, setup.sampling, self.plan))
 
     def dev_scores(self) -> Json | None:
         """``average``, and under ``tasks`` the scores of every set; ``None`` where no task has a development set."""
@@ -186,7 +169,7 @@ class MultitaskRun(TaskRun[MultitaskSetup]):
         """What is read but not trained on."""
         for kind in ("dev", "test"):
             for one, name, examples in self._sets(kind):
-                label = f"{one.name}, {_label(kind, name)}"
+                label = f"{one.name}, {set_label(kind, name)}"
                 yield from Measured(one.task, one.encoder, examples, label).seen(self.setup.progress, label)
 
     def _read_again(self) -> Iterator[Views]:
@@ -199,7 +182,7 @@ class MultitaskRun(TaskRun[MultitaskSetup]):
         return TaskTable(one.name, FeatureTable.of(items, self.rows, one.task.head, pad, memory), len(one.train))
 
     def _measured(self, one: TaskData, kind: str, name: str, examples: Sequence[Any]) -> Measured:
-        label = f"{one.name}, {_label(kind, name)}"
+        label = f"{one.name}, {set_label(kind, name)}"
         return Measured(one.task, one.encoder, examples, label, self._memory[kind], one.name)
 
     def _average(self, tasks: Sets) -> float | None:
@@ -209,10 +192,6 @@ class MultitaskRun(TaskRun[MultitaskSetup]):
     def _place(self, name: str) -> Path:
         """Where a task's predictions go."""
         return self.folder if self.setup.adds else self.folder / TASKS / name
-
-
-def _label(kind: str, name: str) -> str:
-    return kind if kind == name else f"{kind} {name}"
 
 
 def _training(one: TaskData, seed: int, progress: Progress) -> list[Views]:

@@ -15,10 +15,10 @@ from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Progress
 from greenadapt.store import Json, write_json, write_lines
-from greenadapt.training.feed import OneTable
+from greenadapt.training.feed import OneTable, Plan
 from greenadapt.training.general_model import GeneralModel
 from greenadapt.training.layout import HISTORY, SCORES
-from greenadapt.training.loop import Plan, Step, Training
+from greenadapt.training.loop import Step, Training
 from greenadapt.training.machine import Machine
 from greenadapt.training.masked_loss import Measured
 from greenadapt.training.masked_table import MaskedTable
@@ -132,8 +132,8 @@ class PretrainRun:
 
     def _training_of(self, train: TrainConfig) -> Training:
         setup, seed = self.setup, self.setup.config.seed
-        feed = OneTable(self._table, train, seed)
-        return Training(self.opened.model, feed, Plan(train, setup.run, seed), setup.machine)
+        feed = OneTable(self._table, Plan(train, setup.run, seed))
+        return Training(self.opened.model, feed, setup.machine)
 
     def _train_head(self) -> None:
         """Train a head that is new while the encoder stays as it is."""

@@ -16,6 +16,7 @@ import torch
 from greenadapt.arrays import Array
 from greenadapt.features import Views
 from greenadapt.sequence_table import BoolArray, IntArray
+from greenadapt.special_tokens import SpecialIds
 
 _CHUNK = 1 << 20  # ids that are looked through at once
 _LEAST_TAIL = 1024  # rows
@@ -46,6 +47,11 @@ class Rows:
         for some in _joined(_ids_of(views)):
             seen = np.union1d(seen, some)
         return cls(seen.astype(np.int64))
+
+    @classmethod
+    def seen(cls, views: Iterable[Views], special: SpecialIds) -> "Rows":
+        """Rows that a model which reads ``views`` needs: those of its special tokens but the mask, too."""
+        return cls.of(views, special.pad, (special.cls, special.sep, special.unk))
 
     @classmethod
     def all(cls, n_rows: int) -> "Rows":

@@ -26,9 +26,9 @@ def exponent(sampling: Sampling, epoch: int, epochs: int) -> float:
     return fixed[sampling]
 
 
-def probabilities(sizes: Sequence[int], exponent: float) -> Array:
-    """p_i = N_i^a / Σ_j N_j^a of tasks with ``sizes`` (n,) training examples: (n,) float64."""
-    weights = np.asarray(sizes, np.float64) ** exponent
+def probabilities(sizes: Sequence[int], power: float) -> Array:
+    """p_i = N_i^a / Σ_j N_j^a, a being ``power``, of tasks with ``sizes`` (n,) training examples: (n,) float64."""
+    weights = np.asarray(sizes, np.float64) ** power
     shares: Array = weights / weights.sum()
     return shares
 

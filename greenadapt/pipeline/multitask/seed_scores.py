@@ -1,8 +1,8 @@
 """The scores of many tasks on one encoder, over the seeds."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 
-from greenadapt.pipeline.trained import deviation_of, mean_of
 from greenadapt.store import Json
 from greenadapt.tasks.task_metrics import metric_of
 
@@ -36,7 +36,7 @@ def _over_seeds(values: Sequence[float | None]) -> Json:
     """``None`` where a seed has no value."""
     known = [value for value in values if value is not None]
     is_whole = len(known) == len(values)
-    over: Json = {"mean": mean_of(known) if is_whole else None}
+    over: Json = {"mean": fmean(known) if is_whole else None}
     if len(values) > 1:
-        over["std"] = deviation_of(known) if is_whole else None
+        over["std"] = stdev(known) if is_whole else None
     return over

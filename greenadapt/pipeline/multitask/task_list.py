@@ -5,19 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
-from greenadapt.errors import UsageError
 from greenadapt.locks import lock
 from greenadapt.publish import beside
 from greenadapt.store import MANIFEST, Json, read_manifest, write_json
 from greenadapt.training.layout import SCORES, SEEDS, TASKS, WEIGHTS_FILE
-from greenadapt.training.multitask_folder import (
-    is_multitask,
-    n_weights,
-    read_object,
-    read_task,
-    require_tasks,
-    task_names,
-)
+from greenadapt.training.multitask_folder import read_task, require_multitask, require_tasks, task_names
+from greenadapt.training.seed_folders import n_weights, read_object
 
 _REMOVED = ".removed"
 
@@ -43,7 +36,7 @@ class ListedTask:
 
 def list_tasks(folder: Path) -> list[ListedTask]:
     """The tasks of ``folder``; raises ``UsageError`` where that has none that share an encoder."""
-    _require_multitask(folder)
+    require_multitask(folder)
     return [_listed(folder, name) for name in task_names(folder)]
 
 
@@ -51,10 +44,11 @@ def remove_task(folder: Path, name: str) -> None:
     """Take a task out of ``folder``, with its weights of all seeds; nothing else there changes.
 
     The manifest lists no file of it any more, before the first one is gone: what is left of a folder is whole at any
-    moment. Raises ``MissingError`` that lists the tasks where there is no such.
+    moment. Raises ``UsageError`` where the folder has none that share an encoder, ``MissingError`` that lists the tasks
+    where there is no such.
     """
     folder = folder.expanduser().absolute()
-    _require_multitask(folder)
+    require_multitask(folder)
     with lock(beside(folder, "lock")):
         require_tasks(folder, [name])
         gone = [folder / TASKS / name]
@@ -102,8 +96,3 @@ def _forget_files(folder: Path, gone: list[Path]) -> None:
     part = folder / f".{MANIFEST}.part"
     write_json(part, asdict(replace(manifest, files=files)))
     part.replace(folder / MANIFEST)
-
-
-def _require_multitask(folder: Path) -> None:
-    if not is_multitask(folder):
-        raise UsageError(f"{folder} has no tasks that share an encoder", "give the folder that finetune --tasks wrote")

@@ -13,7 +13,7 @@ from greenadapt.models.adapters import Adapter, LayerCall
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-MODEL_TYPES = ("bert", "roberta", "xlm-roberta")
+ADAPTABLE_TYPES = ("bert", "roberta", "xlm-roberta")
 """Architectures that adapters are known to go into."""
 _REASONS = {
     "electra": "it has no pooler, which tasks share",
@@ -23,7 +23,7 @@ _REASONS = {
 }
 
 
-class Places:
+class AdapterHooks:
     """The places in the layers of an encoder where the adapter in use comes in; without one it is the plain encoder."""
 
     def __init__(self, encoder: "PreTrainedModel") -> None:
@@ -111,12 +111,12 @@ def check_architecture(encoder: "PreTrainedModel") -> None:
 
 def check_model_type(model_type: str) -> None:
     """Raise ``UsageError`` unless adapters go into the layers of encoders of this type."""
-    if model_type not in MODEL_TYPES:
+    if model_type not in ADAPTABLE_TYPES:
         raise _cannot(model_type, _REASONS.get(model_type, "nothing is known of its layers"))
 
 
 def _cannot(model_type: str, reason: str) -> UsageError:
     return UsageError(
         f"a model of type {model_type} cannot be shared by tasks: {reason}",
-        f"use an encoder of type {', '.join(MODEL_TYPES)}",
+        f"use an encoder of type {', '.join(ADAPTABLE_TYPES)}",
     )

@@ -1,21 +1,25 @@
-"""The examples of many tasks, read from their files."""
+"""Each of many tasks with its examples, read from their files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
 from greenadapt.features import Encoder
 from greenadapt.progress import Named, Progress
-from greenadapt.tasks import Task
+from greenadapt.tasks import Json, Task
 from greenadapt.tasks.registry import make_task
 from greenadapt.tasks.task_metrics import chosen_metric
+from greenadapt.tasks.task_names import set_label
 from greenadapt.tasks.tasks_file import TaskEntry
 
 if TYPE_CHECKING:
     from greenadapt.training.multitask_run import TaskData
+
+_SHOWN = 5  # labels in a warning
 
 
 def read_task_data(entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig, progress: Progress) -> "TaskData":
@@ -28,9 +32,12 @@ def read_task_data(entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterCon
     progress = Named(progress, entry.name)
     with _named(entry.name):
         task = make_task(entry.config)
-        train = [example for source in entry.train for example in task.read(source, progress)]
-        if not train:
-            raise InputError("train has no examples", "give a file that has some")
+        parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
+        for source, part in parts.items():
+            if not part:
+                raise InputError(f"train: {source} has no examples", "give files that have some")
+        _compare_labels(task, parts, progress)
+        train = [example for source in entry.train for example in parts[source]]
         task = task.fit(train, progress)
         return TaskData(
             name=entry.name,
@@ -44,12 +51,27 @@ def read_task_data(entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterCon
         )
 
 
+def described(one: "TaskData") -> Json:
+    """What ``task.json`` says of a task."""
+    own = {"adapter": asdict(one.adapter), "metric": one.metric, "max_length": one.encoder.max_length}
+    return {**one.task.settings(), **own}
+
+
+def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: Progress) -> None:
+    """Warn where a label is in some of the training files alone: another spelling would be another label."""
+    found = {source: task.labels_in(part) for source, part in parts.items()}
+    for source, labels in found.items():
+        lacks = sorted(set().union(*found.values()) - labels)
+        if lacks:
+            shown = ", ".join(lacks[:_SHOWN]) + (" …" if len(lacks) > _SHOWN else "")
+            progress.warn(f"training files differ in their labels: {source} lacks {shown}")
+
+
 def _sets(task: Task[Any], kind: str, sources: Mapping[str, str], progress: Progress) -> dict[str, list[Any]]:
     sets = {name: task.read(source, progress) for name, source in sources.items()}
     for name, examples in sets.items():
         if not examples:
-            what = kind if name == kind else f"{kind} {name}"
-            raise InputError(f"{what} has no examples", "give a file that has some")
+            raise InputError(f"{set_label(kind, name)} has no examples", "give a file that has some")
     return sets
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
-from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.adapter_config import AdapterConfig
+from greenadapt.config import MemoryConfig, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.pipeline.memory_choice import check_memory
-from greenadapt.pipeline.trained import check_seeds
+from greenadapt.pipeline.seeds import check_seeds
 from greenadapt.store import Json
 from greenadapt.tasks.tasks_file import TaskEntry
 

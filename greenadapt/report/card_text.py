@@ -1,7 +1,10 @@
 """What the READMEs of models that were fine-tuned for one task or for many have in common."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from greenadapt.report.card import memory_options
+from greenadapt.report.markdown import short
 from greenadapt.report.score_tables import VIEWS
 
 Json = dict[str, Any]
@@ -14,6 +17,7 @@ _MIX = {
     "base": "the base tokenization alone",
     "expanded": "the expanded tokenization alone",
 }
+_INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
 
 
 def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
@@ -46,3 +50,23 @@ def memory_text(memory: Json | None) -> str:
         f"\n{does}, as in Wan et al., *G-MAP: General Memory-Augmented Pre-trained Language Model for Domain\n"
         f"Tasks* (arXiv 2212.03613). That model {needs}; plain transformers loads this one without it.\n"
     )
+
+
+def input_name(task: Json) -> str:
+    """What a file that ``task`` (its ``settings()``) predicts on may be called."""
+    return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
+
+
+def memory_words(memory: Json | None, config: Json) -> list[str]:
+    """The options by which a model gets its ``memory``, see ``memory_text``; ``config`` has its settings."""
+    if memory is None:
+        return []
+    return ["--memory", short(memory["general"]["source"]), *memory_options(config["memory"])]
+
+
+def seed_words(seeds: Sequence[int]) -> list[str]:
+    """The options that stand for ``seeds``."""
+    return [
+        *(["--seeds", str(len(seeds))] if len(seeds) > 1 else []),
+        *(["--seed", str(seeds[0])] if seeds[0] else []),
+    ]

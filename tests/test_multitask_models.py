@@ -13,15 +13,15 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.training.models import TrainedRows
-from greenadapt.training.multitask_files import (
+from greenadapt.training.multitask_folder import task_names
+from greenadapt.training.multitask_models import (
     head_spec,
     open_multitask,
-    open_trained,
+    open_tasks,
     write_multitask,
     write_multitask_rows,
     write_part,
 )
-from greenadapt.training.multitask_folder import task_names
 from greenadapt.training.rows import Rows
 from tests.small_multitask import CONFIGS, PALS, describe, fitted, moved_model
 from tests.small_tasks import TinyModel, expanded
@@ -58,7 +58,7 @@ class Written:
 
     def opened(self, names: tuple[str, ...], name: str, seed: int | None = None) -> list[torch.Tensor]:
         ids, mask = self.inputs()
-        opened = open_trained(self.folder, names, seed)
+        opened = open_tasks(self.folder, names, seed)
         return outputs(opened.model, torch.from_numpy(opened.rows.compact(ids.numpy())), mask, name)
 
 
@@ -111,9 +111,9 @@ def test_no_other_task_is_read(written: Written) -> None:
     for seed in (None, 7):
         assert equal(written.opened(("ill.1",), "ill.1", seed), written.logits(seed or 3, "ill.1"))
     with pytest.raises(MissingError, match=r"tasks/ner has no weights\.safetensors: train the task again"):
-        open_trained(written.folder, ["ner"])
+        open_tasks(written.folder, ["ner"])
     with pytest.raises(InputError, match=r"qa/task\.json is not JSON"):
-        open_trained(written.folder, ["qa"])
+        open_tasks(written.folder, ["qa"])
 
 
 def test_broken_weights_are_one_line(written: Written) -> None:
@@ -121,18 +121,18 @@ def test_broken_weights_are_one_line(written: Written) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
     with pytest.raises(InputError, match=r"ner/weights\.safetensors is cut short"):
-        open_trained(written.folder, ["ner"])
+        open_tasks(written.folder, ["ner"])
     file.write_bytes(b"{}")
     with pytest.raises(InputError, match="is not a safetensors file, or is cut short"):
-        open_trained(written.folder, ["ner"])
+        open_tasks(written.folder, ["ner"])
     file.write_bytes((written.folder / "tasks" / "qa" / "weights.safetensors").read_bytes())
     with pytest.raises(InputError, match=r"head\.weight is \(2, 32\), need \(5, 32\): train the task again"):
-        open_trained(written.folder, ["ner"])
+        open_tasks(written.folder, ["ner"])
     weights = load_file(written.folder / "model.safetensors")
     del weights["encoder.layer.0.output.dense.bias"]
     save_file(weights, written.folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=r"lacks 1 of the encoder's weights, such as encoder\.layer\.0\.output"):
-        open_trained(written.folder, ["ill.1"])
+    with pytest.raises(InputError, match=r"lacks 1 weights of RobertaModel, such as encoder\.layer\.0\.output"):
+        open_tasks(written.folder, ["ill.1"])
 
 
 def test_names_are_no_paths(written: Written) -> None:
@@ -144,7 +144,7 @@ def test_names_are_no_paths(written: Written) -> None:
     assert task_names(folder) == ("qa", "ill.1", "number")
     for name in [*names, "nothing"]:
         with pytest.raises(MissingError, match=r"many has no task '.*': it has qa, ill\.1, number"):
-            open_trained(folder, [name])
+            open_tasks(folder, [name])
     (folder / "tasks" / "link").symlink_to(elsewhere)
     (folder / "tasks" / ".hidden").mkdir()
     (folder / "tasks" / ".hidden" / "task.json").write_text("{}")
@@ -168,13 +168,13 @@ def test_an_added_task_reads_by_the_first_seeds_encoder(written: Written, tmp_pa
     for seed, part in parts.items():
         written.models[3].parts.update({"task_new": part.part("new")})  # beside the encoder as it was trained
         assert equal(written.opened(("new",), "new", seed), outputs(written.models[3], held, mask, "new"))
-    opened = open_trained(written.folder, ["ner", "new"]).model
+    opened = open_tasks(written.folder, ["ner", "new"]).model
     assert opened.tasks == ("ner", "new")
     with pytest.raises(MissingError, match="new has no seed 7: it has 3, 5"):
-        open_trained(written.folder, ["new"], 7)
+        open_tasks(written.folder, ["new"], 7)
     (own / "scores.json").write_text('{"seeds": [{"seed": 3}, {"seed": 7}]}')
     with pytest.raises(UsageError, match=r"ner and new of .*many have different encoders under seed 7"):
-        open_trained(written.folder, ["ner", "new"], 7)
+        open_tasks(written.folder, ["ner", "new"], 7)
 
 
 def test_settings_that_are_broken(written: Written) -> None:
@@ -183,7 +183,7 @@ def test_settings_that_are_broken(written: Written) -> None:
     for broken in ({"adapter": {"size": -1}}, {"adapter": {"nothing": 1}}, {"adapter": 3}, {"task": 1}, {"labels": 3}):
         file.write_text(json.dumps({**settings, **broken}))
         with pytest.raises(InputError, match=r"ner/task\.json|1 is no task"):
-            open_trained(written.folder, ["ner"])
+            open_tasks(written.folder, ["ner"])
 
 
 def test_a_checkpoint_without_a_pooler_gets_one_by_the_seed(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from greenadapt.adapter_config import AdapterConfig
 from greenadapt.arrays import write_arrays
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.tasks import Task
@@ -18,13 +18,14 @@ from greenadapt.training.models import (
     ENCODER,
     TrainedRows,
     load_model,
+    load_trained,
     read_trained,
     read_weights,
     refuse_lost,
     write_model,
     write_rows,
 )
-from greenadapt.training.multitask_folder import places, read_task
+from greenadapt.training.multitask_folder import read_task, weight_folders
 from greenadapt.training.rows import Rows, RowTable, StreamedRows
 from greenadapt.training.tensors import as_array, read_tensors
 
@@ -88,27 +89,21 @@ def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
     write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
-def open_trained(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
+def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
     """The tasks ``names`` of the trained model in ``folder``, one of ``write_multitask``; reads no other's weights.
 
     ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or a seed that is not
     there, ``UsageError`` for tasks of several encoders, ``InputError`` for files that are broken.
     """
-    found = places(folder, names, seed)
+    found = weight_folders(folder, names, seed)
     trained = read_trained(found.encoder)
-    rows = Rows.of((), int(trained.checkpoint.config.get("pad_token_id") or 0), ())
-    weights = trained.weights
-    weights[trained.checkpoint.embedding_name] = torch.from_numpy(trained.table.read(rows.ids))
-    encoder, new = load_model(trained.checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed=0)
-    if new:
-        what = f"{len(new)} of the encoder's weights, such as {new[0]}"
-        raise InputError(f"{found.encoder} lacks {what}", "train the model again")
+    encoder, rows = load_trained(trained, ENCODER)
     described = {name: read_task(folder, name) for name in names}
     heads = {name: head_spec(one.task, one.adapter) for name, one in described.items()}
     model = MultitaskModel.of(encoder, heads, seed=0).eval()
     for name, part in found.parts.items():
         _read_part(model, name, part)
-    return TrainedTasks(model, StreamedRows(model, rows, trained.table), trained.checkpoint)
+    return TrainedTasks(model, rows, trained.checkpoint)
 
 
 def _write_parts(model: MultitaskModel, folder: Path) -> None:

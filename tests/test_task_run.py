@@ -23,14 +23,14 @@ from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.training.loop import learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
-from greenadapt.training.seed_run import Examples, SeedRun, Setup
+from greenadapt.training.task_run import Examples, TaskRun, TaskSetup
 from tests.small_tasks import TRAIN, Json, Notes, Signalling, TinyModel, adapted, lines, read_json, texts_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Weights = dict[str, torch.Tensor]
 
 
-def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: Any) -> Setup:
+def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: Any) -> TaskSetup:
     """Two classes of texts; a ``contrary`` development set has the labels the other way round."""
     task, read = ClassificationTask(), []
     for seed in range(3):
@@ -40,15 +40,15 @@ def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: An
             file.write_text("".join(json.dumps({**row, "label": other[row["label"]]}) + "\n" for row in lines(file)))
         read.append(task.read(str(file), Silent()))
     checkpoint = Checkpoint.open(model)
-    return Setup(
-        task.fit(read[0], Silent()),
-        checkpoint,
-        Encoder.of(checkpoint, 64),
-        Examples(read[0], read[1], read[2]),
-        replace(TRAIN, **train),
-        RunConfig(checkpoint_steps=2),
-        Machine.start("float32"),
-        Notes(),
+    return TaskSetup(
+        task=task.fit(read[0], Silent()),
+        checkpoint=checkpoint,
+        encoder=Encoder.of(checkpoint, 64),
+        examples=Examples(read[0], read[1], read[2]),
+        train=replace(TRAIN, **train),
+        run=RunConfig(checkpoint_steps=2),
+        machine=Machine.start("float32"),
+        progress=Notes(),
     )
 
 
@@ -57,7 +57,7 @@ def model(tiny_model: TinyModel) -> Path:
     return adapted(tiny_model)
 
 
-def train_and_finish(run: SeedRun, whole: Path) -> tuple[Weights, Json]:
+def train_and_finish(run: TaskRun, whole: Path) -> tuple[Weights, Json]:
     run.train()
     run.finish(whole, is_whole=True)
     return load_file(whole / "model.safetensors"), read_json(run.folder / "scores.json")
@@ -68,7 +68,7 @@ def assert_equal(one: Weights, other: Weights) -> None:
     assert [name for name, weight in one.items() if not torch.equal(weight, other[name])] == []
 
 
-class Recorded(SeedRun):
+class Recorded(TaskRun):
     """Remembers the weights after every epoch."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -127,10 +127,9 @@ def test_the_last_epoch_is_kept_unless_asked_otherwise(model: Path, tmp_path: Pa
 
 def test_the_model_holds_the_rows_that_are_trained_or_read(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, tmp_path)
-    run = SeedRun(setup, 0, tmp_path / "seed")
+    run = TaskRun(setup, 0, tmp_path / "seed")
     seen = [*run.setup.task.training(setup.examples.train, setup.encoder, 0, Silent()), *run._seen()]
-    special = setup.encoder.special
-    expected = Rows.of(seen, special.pad, (special.cls, special.sep, special.unk))
+    expected = Rows.seen(seen, setup.encoder.special)
     assert run.rows.ids.tolist() == expected.ids.tolist()
     assert run.model.get_input_embeddings().weight.shape[0] == len(expected) < setup.checkpoint.n_rows
 
@@ -138,7 +137,7 @@ def test_the_model_holds_the_rows_that_are_trained_or_read(model: Path, tmp_path
 def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
     losses = []
 
-    class Logged(SeedRun):
+    class Logged(TaskRun):
         def _after_step(self, step: Any, ended: bool) -> None:
             losses.append((step.epoch, step.loss))
             super()._after_step(step, ended)
@@ -155,7 +154,7 @@ def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
 def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[Json, int]] = []
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
-    run = SeedRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed", steps_before=100)
+    run = TaskRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed", steps_before=100)
     train_and_finish(run, tmp_path / "whole")
     history = lines(tmp_path / "seed" / "history.jsonl")
     steps = [(values, step) for values, step in logged if "seed_4/loss" in values]
@@ -177,7 +176,7 @@ def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monk
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Path, precision: Precision) -> None:
     setup = replace(make_setup(model, tmp_path, max_steps=3), machine=Machine.start(precision))
-    run, seen = SeedRun(setup, 0, tmp_path / "seed"), Counter[tuple[str, bool]]()
+    run, seen = TaskRun(setup, 0, tmp_path / "seed"), Counter[tuple[str, bool]]()
     phase = "train"
 
     def look(module: torch.nn.Module, *_: Any) -> None:
@@ -196,8 +195,8 @@ def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Pat
 )
 def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path, number: int, at: int) -> None:
     setup = make_setup(model, tmp_path, keep="best", weight_decay=0.1)
-    expected, scores = train_and_finish(SeedRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
-    stopped = SeedRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
+    expected, scores = train_and_finish(TaskRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
+    stopped = TaskRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
     before = signal.getsignal(number)
     with pytest.raises((KeyboardInterrupt, SystemExit)) as raised:
         stopped.train()
@@ -206,7 +205,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
     assert signal.getsignal(number) == before
     assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
     resumed = replace(setup, progress=Notes())
-    weights, others = train_and_finish(SeedRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
+    weights, others = train_and_finish(TaskRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)
     assert resumed.progress.notes == [f"seed 3: going on from step {at}"]
     assert_equal(weights, expected)
@@ -221,7 +220,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
 
 def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path) -> None:
     setup = replace(make_setup(model, tmp_path, learning_rate=1e30, clip=1e30), run=RunConfig(checkpoint_steps=1))
-    run = SeedRun(setup, 0, tmp_path / "seed")
+    run = TaskRun(setup, 0, tmp_path / "seed")
     with pytest.raises(InputError, match=r"training diverged in step (\d) \(epoch 1\)") as raised:
         run.train()
     number = int(str(raised.value).split("step ")[1][0])
@@ -233,7 +232,7 @@ def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path)
 
 
 def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
-    run = SeedRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
+    run = TaskRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
     run.train()
     weights = load_file(run.best)
     del weights["classifier.bias"]

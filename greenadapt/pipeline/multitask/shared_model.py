@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.arrays import Array
-from greenadapt.config import TrainConfig
+from greenadapt.config import Pool, TrainConfig
 from greenadapt.features import Encoder, Views
 from greenadapt.pipeline.memory_choice import MemoryChoice
 from greenadapt.pipeline.task_folder import TaskFolder
@@ -14,7 +14,7 @@ from greenadapt.pipeline.task_models import ReadingOptions, attached
 
 if TYPE_CHECKING:
     from greenadapt.training.inference import Inference
-    from greenadapt.training.multitask_files import TrainedTasks
+    from greenadapt.training.multitask_models import TrainedTasks
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class SharedModel:
     """By the task's name."""
     encoders: Mapping[str, Encoder]
     """By the task's name; they differ at most in how many pieces they read."""
+    pools: Mapping[str, Pool]
+    """By the task's name: whose logits decide."""
     opened: "TrainedTasks"
     run: "Inference"
 
@@ -32,27 +34,31 @@ class SharedModel:
     def open(cls, folders: Mapping[str, TaskFolder], options: ReadingOptions) -> "SharedModel":
         """Load the encoder once, with its memory where it has one, and what each task adds to it.
 
-        Raises what ``open_trained`` and ``MemoryChoice.of_task`` raise.
+        Raises what ``open_tasks`` and ``MemoryChoice.of_task`` raise.
         """
         from greenadapt.training.inference import Inference
         from greenadapt.training.machine import Machine
-        from greenadapt.training.multitask_files import open_trained
+        from greenadapt.training.multitask_models import open_tasks
 
         first = next(iter(folders.values()))
         memory = MemoryChoice.of_task(first, options.memory)
         machine = Machine.start(options.precision, ())
-        opened = open_trained(first.folder, tuple(folders), first.seed)
+        opened = open_tasks(first.folder, tuple(folders), first.seed)
         encoders = {
             name: Encoder.of(opened.checkpoint, options.max_length or folder.settings.get("max_length"))
             for name, folder in folders.items()
         }
         encoder = next(iter(encoders.values()))
-        pool = options.pool or first.settings.get("pool", TrainConfig.pool)
-        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, pool)
+        pools: dict[str, Pool] = {
+            name: options.pool or folder.settings.get("pool", TrainConfig.pool) for name, folder in folders.items()
+        }
+        wanted = {*pools.values()}
+        views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
+        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, views)
         if memory is not None:
             run = replace(run, memory=attached(memory, opened.model.encoder, first.weights, encoder, machine))
         opened.model.to(machine.device)
-        return cls(folders, encoders, opened, run)
+        return cls(folders, encoders, pools, opened, run)
 
     def logits(
         self, examples: Sequence[Mapping[str, Any]], cut: Mapping[str, Counter[str]]
@@ -72,4 +78,4 @@ class SharedModel:
             dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
         )
         for outputs in shared_outputs(self.opened.model, self.opened.rows, entries, self.run):
-            yield {name: pooled(output, self.run.pool) for name, output in outputs.items()}
+            yield {name: pooled(output, self.pools[name]) for name, output in outputs.items()}

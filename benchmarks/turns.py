@@ -1,0 +1,53 @@
+"""Several sides that make the same steps in turns, so that a machine that slows down slows all of them down."""
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+WARM_UP = 5
+"""Steps of each side that are not timed."""
+AT_A_TURN = 2
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What the sides have made, and the seconds that each step took, the warm-up left out."""
+
+    made: dict[str, list[Any]]
+    seconds: dict[str, list[float]]
+
+
+def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
+    """Have the sides make ``n_steps`` steps after the warm-up, a few at a turn, in another order each time."""
+    done = Timed({side: [] for side in sides}, {side: [] for side in sides})
+    names, left = list(sides), WARM_UP + n_steps
+    for turn in range(-(-left // AT_A_TURN)):
+        for side in names[turn % len(names) :] + names[: turn % len(names)]:
+            for _ in range(min(AT_A_TURN, left - turn * AT_A_TURN)):
+                begin = time.perf_counter()
+                done.made[side].append(next(sides[side]))
+                wait()
+                done.seconds[side].append(time.perf_counter() - begin)
+    return Timed(done.made, {side: each[WARM_UP:] for side, each in done.seconds.items()})
+
+
+def wait() -> None:
+    """Until a GPU has done its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+HEADINGS = f"{'ratio':>8}{'of each step':>24}{'at most':>10}"
+
+
+def ratios(seconds: Sequence[float], first: Sequence[float], limit: float | None) -> str:
+    """Columns under ``HEADINGS``: of the median to the first side's, and median and quartiles of that of each step."""
+    pairs = [one / other for one, other in zip(seconds, first, strict=True)]
+    low, middle, high = statistics.quantiles(pairs, method="inclusive")
+    of_medians = statistics.median(seconds) / statistics.median(first)
+    quartiles = f"{middle:.3f} ({low:.3f}–{high:.3f})"
+    return f"{of_medians:8.3f}{quartiles:>24}{'' if limit is None else f'{limit:.2f}':>10}"

@@ -1,0 +1,64 @@
+"""Which settings go with which adapter."""
+
+from typing import Any, get_args
+
+import pytest
+
+from greenadapt.adapter_config import ADAPTERS, AdapterConfig, AdapterName
+from greenadapt.errors import UsageError
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "--adapter-size": {"size": 12},
+    "--adapter-heads": {"heads": 3},
+    "--layers": {"layers": "top"},
+    "--placement serial": {"placement": "serial"},
+    "--adapter-form reference": {"form": "reference"},
+    "--adapter-init zero": {"init": "zero"},
+}
+IN_LAYERS = {"pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals"}
+GOES_WITH: dict[str, set[str]] = {
+    "--adapter-size": set(get_args(AdapterName)) - {"lhuc", "bert-layer", "none"},
+    "--adapter-heads": {"pals", "attention", "houlsby-pals", "top-attention"},
+    "--layers": IN_LAYERS,
+    "--placement serial": {"pals", "low-rank", "attention", "ffn"},
+    "--adapter-form reference": {"pals", "low-rank", "houlsby", "houlsby-pals"},
+    "--adapter-init zero": IN_LAYERS - {"lhuc"},
+}
+
+
+def test_every_name_is_of_a_kind() -> None:
+    assert {*ADAPTERS} == {*get_args(AdapterName)}
+
+
+@pytest.mark.parametrize("option", GIVEN)
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_option_goes_with_some_adapters_and_is_refused_with_others(option: str, adapter: AdapterName) -> None:
+    [(field, value)] = GIVEN[option].items()
+    if adapter in GOES_WITH[option]:
+        assert getattr(AdapterConfig(adapter, **GIVEN[option]), field) == value
+        return
+    with pytest.raises(UsageError) as caught:
+        AdapterConfig(adapter, **GIVEN[option])
+    assert str(caught.value).startswith(f"{option} does not go with --adapter {adapter}: leave it out")
+
+
+def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
+    with pytest.raises(UsageError, match="--adapter-init zero does not go with --adapter pals"):
+        AdapterConfig("pals", placement="serial", init="zero")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"adapter": "pal"}, "--adapter is 'pal', must be one of pals, low-rank"),
+        ({"placement": "behind"}, "--placement is 'behind', must be one of parallel, serial"),
+        ({"form": "code"}, "--adapter-form is 'code', must be one of paper, reference"),
+        ({"init": "one"}, "--adapter-init is 'one', must be one of paper, zero"),
+        ({"size": 0}, "--adapter-size is 0, must be at least 1"),
+        ({"heads": -1}, "--adapter-heads is -1, must be at least 1"),
+        ({"size": 200, "heads": 7}, "--adapter-size 200 is no multiple of --adapter-heads 7"),
+    ],
+)
+def test_nonsense_is_refused_with_the_option_and_the_value(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        AdapterConfig(**given)
