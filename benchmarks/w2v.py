@@ -54,7 +54,7 @@ def greenadapt_side(options: argparse.Namespace) -> dict[str, Any]:
     from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
     from greenadapt.w2v import train
 
-    config = W2VConfig(dim=options.dim, epochs=options.epochs, workers=options.workers)
+    config = W2VConfig(dim=options.dim, epochs=options.epochs, workers=options.workers, engine=options.engine)
     with TemporaryDirectory() as folder:
         reading = open_corpus(find_recipe(str(options.corpus)), Path(folder))
         prepare_corpus(
@@ -126,7 +126,9 @@ def neighbours(vectors: Any, word: str) -> list[str]:
 
 
 def _run(side: str, options: argparse.Namespace) -> dict[str, Any]:
-    values = {name: getattr(options, name) for name in ("corpus", "model", "dim", "epochs", "workers", "probes")}
+    values = {
+        name: getattr(options, name) for name in ("corpus", "model", "dim", "epochs", "workers", "engine", "probes")
+    }
     arguments = [f"--{name}={value}" for name, value in values.items()]
     command = [sys.executable, __file__, *arguments, f"--side={side}"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -173,6 +175,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=384)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--engine", default="gensim", choices=["gensim", "fast"], help="of greenadapt")
     parser.add_argument("--lines", type=int, default=0, help="take only the first lines, for a quick look")
     parser.add_argument("--repeats", type=int, default=1, help="pairs of runs, one after the other")
     parser.add_argument("--probes", default=PROBES, help="words whose neighbours are shown, joined by commas")

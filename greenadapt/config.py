@@ -22,6 +22,8 @@ WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
 MemoryVariant = Literal["memory", "cross", "gate"]
 GateInit = Literal["zero", "normal"]
+EngineName = Literal["gensim", "fast"]
+Gradient = Literal["word2vec", "corrected"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
 
@@ -69,6 +71,11 @@ class W2VConfig:
     min_alpha: float = 1e-4
     cbow_mean: bool = True
     shrink_windows: bool = True
+    engine: EngineName = "gensim"
+    """gensim's compiled kernel, or our own, which trains on chunks of words (needs numba)."""
+    gradient: Gradient = "word2vec"
+    """``engine="fast"``: each word of a context gets the whole gradient of their mean, as in word2vec, or its own share
+    of it (arXiv 2012.15332)."""
     seed: int = 1
     workers: int = 1
 
@@ -84,6 +91,13 @@ class W2VConfig:
         check(
             0 < self.min_alpha <= self.alpha,
             f"--min-alpha is {self.min_alpha} and --alpha {self.alpha}: need 0 < min-alpha <= alpha",
+        )
+        check(
+            self.engine == "fast" or self.gradient == "word2vec",
+            f"--gradient {self.gradient} needs --engine fast, this is {self.engine}",
+        )
+        check(
+            self.cbow_mean or self.gradient == "word2vec", "--gradient corrected is of a mean, and there is --cbow-sum"
         )
 
 

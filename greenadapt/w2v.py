@@ -1,5 +1,6 @@
 """CBOW word vectors from a prepared corpus: vocabulary, epochs, checkpoints."""
 
+import importlib.util
 import json
 import os
 from contextlib import closing
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.arrays import Array, ArrayFile, write_arrays
-from greenadapt.config import W2VConfig
+from greenadapt.config import EngineName, W2VConfig
 from greenadapt.engines import Engine, Stream, Weights
-from greenadapt.errors import InputError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
 from greenadapt.vectors import WordVectors
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from greenadapt.corpus.words import PreparedCorpus
 
 # Measured, beside the two tables:
-_FIXED_BYTES = 170 << 20  # the interpreter, numpy, scipy and gensim, and the text of a part
+_FIXED_BYTES = {
+    "gensim": 170 << 20,
+    "fast": 290 << 20,
+}  # interpreter and packages, gensim's text of a part or a compiler
 _BYTES_A_WORD = 110  # a word of the corpus and its count
 _BYTES_A_TRAINED_WORD = 330  # what gensim keeps of a word
 
@@ -36,10 +40,12 @@ def train(
     configuration and gensim's build only, whether it was killed or not; several workers share the tables without locks,
     and no two of their runs are equal. The caller removes ``work``.
 
-    Raises ``InputError`` where no word is frequent enough, ``ResourceError`` where ``max_memory`` bytes are too few.
+    Raises ``InputError`` where no word is frequent enough, or the numbers became none, ``ResourceError`` where
+    ``max_memory`` bytes are too few, ``MissingError`` where the engine's package is not installed.
     """
+    require_engine(config)
     n_words = _vocabulary_size(corpus.counts, config)
-    _require_memory(n_words, len(corpus.counts), _dim(config), max_memory)
+    _require_memory(n_words, len(corpus.counts), config, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     stream = Stream(corpus.ids, corpus.lines, counts)
     work.mkdir(parents=True, exist_ok=True)
@@ -66,9 +72,22 @@ def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig
 
 
 def _engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
+    if config.engine == "fast":
+        from greenadapt.engines.fast import FastEngine
+
+        return FastEngine(stream, config)
     from greenadapt.engines.gensim import GensimEngine
 
     return GensimEngine(stream, config, folder)
+
+
+def require_engine(config: W2VConfig) -> None:
+    """Raise ``MissingError`` where the package is not installed that ``config.engine`` needs."""
+    if config.engine == "fast" and importlib.util.find_spec("numba") is None:
+        raise MissingError(
+            "--engine fast needs numba, which is not installed",
+            'pip install "greenadapt[fast]", or use --engine gensim',
+        )
 
 
 def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
@@ -83,13 +102,14 @@ def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
     return min(frequent, config.max_vocab or frequent)
 
 
-def memory_needed(trained: int, words: int, dim: int) -> int:
+def memory_needed(trained: int, words: int, dim: int, engine: EngineName = W2VConfig.engine) -> int:
     """Bytes, about, to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
-    return _FIXED_BYTES + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * dim)
+    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * dim)
 
 
-def _require_memory(trained: int, words: int, dim: int, limit: int) -> None:
-    need, none = memory_needed(trained, words, dim), memory_needed(0, words, dim)
+def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> None:
+    dim = _dim(config)
+    need, none = (memory_needed(n, words, dim, config.engine) for n in (trained, 0))
     if need > limit:
         fitting = (limit - none) * trained // (need - none)
         advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"

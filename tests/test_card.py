@@ -18,6 +18,13 @@ def as_manifest(config: Any) -> dict[str, Any]:
         ("w2v", W2VConfig(), W2VConfig(), ""),
         ("w2v", W2VConfig(window=7, cbow_mean=False), W2VConfig(), " --window 7 --cbow-sum"),
         ("w2v", W2VConfig(dim=64), W2VConfig(dim=32), " --dim 64"),
+        ("w2v", W2VConfig(engine="fast"), W2VConfig(), " --engine fast"),
+        (
+            "w2v",
+            W2VConfig(engine="fast", gradient="corrected"),
+            W2VConfig(),
+            " --engine fast --gradient corrected",
+        ),
         ("align", AlignConfig(method="ridge", ridge=0.5), AlignConfig(), " --method ridge --ridge 0.5"),
         (
             "expand",

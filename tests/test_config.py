@@ -24,6 +24,11 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: W2VConfig(alpha=0.01, min_alpha=0.02), "--min-alpha is 0.02 and --alpha 0.01"),
         (lambda: W2VConfig(seed=-1), "--seed is -1"),
         (lambda: W2VConfig(sample=-1e-3), "--sample is -0.001"),
+        (lambda: W2VConfig(gradient="corrected"), "^--gradient corrected needs --engine fast, this is gensim$"),
+        (
+            lambda: W2VConfig(engine="fast", gradient="corrected", cbow_mean=False),
+            "^--gradient corrected is of a mean, and there is --cbow-sum$",
+        ),
         (lambda: AlignConfig(ridge=-1), "--ridge is -1"),
         (lambda: AlignConfig(heldout=1), "heldout is 1"),
         (lambda: AlignConfig(seed=-1), "--seed is -1"),
@@ -57,3 +62,9 @@ def test_nonsense_is_refused_with_the_option_and_the_number(build: object, messa
     assert callable(build)
     with pytest.raises(UsageError, match=message):
         build()
+
+
+def test_the_fast_engine_has_both_gradients_of_a_mean_and_that_of_a_sum() -> None:
+    assert W2VConfig(engine="fast").gradient == "word2vec"
+    assert W2VConfig(engine="fast", gradient="corrected").cbow_mean
+    assert not W2VConfig(engine="fast", cbow_mean=False).cbow_mean

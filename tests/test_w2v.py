@@ -21,7 +21,7 @@ from greenadapt import engines, w2v
 from greenadapt.arrays import ArrayFile, write_arrays
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.engines import Stream
+from greenadapt.engines import Stream, parts
 from greenadapt.engines import gensim as engine
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
@@ -179,7 +179,7 @@ def test_bit_for_bit_gensim_on_raw_text(tmp_path: Path) -> None:
 
 
 def test_bit_for_bit_gensim_over_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_PART", 1_000_000)
+    monkeypatch.setattr(parts, "_PART", 1_000_000)
     corpus = prepare(planted_text(3000), tmp_path / "corpus")
     config = replace(CONFIG, sample=0)
     ours = train(corpus, config, tmp_path / "work")
@@ -230,7 +230,7 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
         return done
 
     monkeypatch.setattr(kernel, "train_epoch_cbow", recorded)
-    monkeypatch.setattr(engine, "_PART", 1000)
+    monkeypatch.setattr(parts, "_PART", 1000)
     config = replace(CONFIG, workers=workers)
     watcher = Watcher()
     vectors = train(corpus, config, tmp_path / "work", watcher)
@@ -282,20 +282,21 @@ def test_parts_hold_every_trained_word_once(
     stream = Stream(ids, np.cumsum([0, *map(len, lines)], dtype=np.int64), counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "BATCH", 7)
-        patch.setattr(engine, "_PART", part)
-        parts = list(engine.write_parts(stream, folder))
+        patch.setattr(parts, "_LONGEST", 7)
+        patch.setattr(parts, "_PART", part)
+        written = list(engine.write_parts(stream, folder))
     cut = [line[begin : begin + 7] for line in lines for begin in range(0, len(line), 7)]
     kept = [[str(word) for word in line if word < n_words] for line in cut]
     read: list[list[str]] = []
-    for one in parts:
+    for one in written:
         text = one.path.read_text()
         assert text.endswith("\n")
-        written = [line.split() for line in text.splitlines()]
-        ours = [line for line in written if "x" not in line]
+        split = [line.split() for line in text.splitlines()]
+        ours = [line for line in split if "x" not in line]
         assert one.before == sum(map(len, read))
         assert one.words == sum(map(len, ours))
         assert one.words + one.filler == len(text.split())
-        check_batches(written)
+        check_batches(split)
         read += ours
     assert read == [line for line in kept if line]
     assert sum(map(len, read)) == stream.total
@@ -400,7 +401,7 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, co
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_words_of_a_topic_are_neighbours(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_PART", 5000)
+    monkeypatch.setattr(parts, "_PART", 5000)
     corpus = prepare(planted_text(2000), tmp_path / "corpus")
     config = replace(CONFIG, epochs=10, workers=workers, alpha=0.05)
     vectors = train(corpus, config, tmp_path / "work")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.config import AlignMethod, DType, OovRule, RandomScaleName, RowRecipe
+from greenadapt.config import AlignMethod, DType, EngineName, Gradient, OovRule, RandomScaleName, RowRecipe
 
 Corpus = Annotated[
     str | None,
@@ -106,6 +106,12 @@ CbowMean = Annotated[bool, typer.Option("--cbow-mean/--cbow-sum", help="Average 
 ShrinkWindows = Annotated[
     bool,
     typer.Option("--shrink-windows/--full-windows", help="Draw each window's size up to --window, as word2vec does."),
+]
+Engine = Annotated[
+    EngineName, typer.Option("--engine", help="gensim's kernel, or our own, several times as fast (needs numba).")
+]
+GradientOption = Annotated[
+    Gradient, typer.Option("--gradient", help="--engine fast: as word2vec has it, or each word's own share.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random numbers in training and fitting.")]
 

@@ -21,6 +21,8 @@ def w2v(
     min_alpha: o.MinAlpha = Default.min_alpha,
     cbow_mean: o.CbowMean = Default.cbow_mean,
     shrink_windows: o.ShrinkWindows = Default.shrink_windows,
+    engine: o.Engine = Default.engine,
+    gradient: o.GradientOption = Default.gradient,
     seed: o.Seed = Default.seed,
     format: o.Format = None,  # noqa: A002
     field: o.Field = None,
@@ -56,6 +58,8 @@ def w2v(
         min_alpha=min_alpha,
         cbow_mean=cbow_mean,
         shrink_windows=shrink_windows,
+        engine=engine,
+        gradient=gradient,
         seed=seed,
         workers=session.workers,
     )

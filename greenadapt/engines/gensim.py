@@ -24,11 +24,11 @@ import numpy as np
 from greenadapt.arrays import Array
 from greenadapt.config import W2VConfig
 from greenadapt.engines import Stream, Weights, learning_rate
+from greenadapt.engines.noise import keep_thresholds
+from greenadapt.engines.parts import cuts
 
 BATCH = 9_999  # words; the kernel reads on until it has over 10,000, and has room for 10,000
 _FILLER = b"x "  # a word that is no number
-_PART = 50_000  # words; a part takes less than a tenth of a second
-_MAX_PARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,9 @@ def _model(counts: Array, config: W2VConfig) -> Any:
     )  # fmt: skip
     model.wv.index_to_key = list(map(str, range(len(counts))))
     model.wv.key_to_index = {word: row for row, word in enumerate(model.wv.index_to_key)}
-    model.wv.expandos["sample_int"] = _keep_thresholds(counts, config.sample)
+    model.wv.expandos["sample_int"] = keep_thresholds(counts, config.sample)
     model.cum_table = _negatives(counts, config.ns_exponent)
     return model
-
-
-def _keep_thresholds(counts: Array, sample: float) -> Array:
-    """Subsampling: a word is kept where a random uint32 is at most this number, uint32 ``(n_words,)``.
-
-    The probability is √(t/c) + t/c, at most 1, for count c; t is ``sample`` times all words, as in word2vec.c, or
-    gensim's own rule for a ``sample`` of 1 and above.
-    """
-    t = sample * counts.sum() if sample < 1 else int(sample * (3 + np.sqrt(5)) / 2)
-    probability = np.minimum((np.sqrt(counts / t) + 1) * (t / counts), 1) if t else np.ones(len(counts))
-    thresholds: Array = (probability * (2**32 - 1)).astype(np.uint32)
-    return thresholds
 
 
 def _negatives(counts: Array, exponent: float) -> Array:
@@ -141,7 +129,7 @@ def write_parts(stream: Stream, folder: Path) -> Iterator[Part]:
     # Row n_words is the end of a line; zero bytes fill each entry up and are deleted.
     text = np.array([*(f"{word} " for word in range(stream.n_words)), "\n"], dtype=f"S{digits + 1}")
     before = 0
-    for number, (begin, end) in enumerate(_cuts(stream)):
+    for number, (begin, end) in enumerate(cuts(stream)):
         batches = list(_batches(stream, begin, end))
         if not batches:
             continue
@@ -155,20 +143,6 @@ def write_parts(stream: Stream, folder: Path) -> Iterator[Part]:
         words = sum(len(ids) for ids, _ in batches)
         yield Part(number, path, before, words, sum(fillers))
         before += words
-
-
-def _cuts(stream: Stream) -> Iterator[tuple[int, int]]:
-    """Where the parts begin and end in ``stream.ids``: between lines, or where a long line is cut."""
-    n_tokens = len(stream.ids)
-    size = max(_PART, n_tokens // _MAX_PARTS)
-    begin = 0
-    for target in range(size, n_tokens, size):
-        line = int(stream.lines[np.searchsorted(stream.lines, target, side="right") - 1])
-        end = line + (target - line) // BATCH * BATCH
-        if end > begin:
-            yield begin, end
-            begin = end
-    yield begin, n_tokens
 
 
 def _batches(stream: Stream, begin: int, end: int) -> Iterator[tuple[Array, Array]]:

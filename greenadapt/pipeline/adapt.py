@@ -9,6 +9,7 @@ from greenadapt.pipeline.prepare import TextOptions, choose_corpus, choose_model
 from greenadapt.pipeline.session import Session
 from greenadapt.pipeline.w2v import run_w2v
 from greenadapt.store import Result
+from greenadapt.w2v import require_engine
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Plan:
 
 def adapt(session: Session, corpus: str | None, model: str | None, plan: Plan) -> list[Result]:
     """``w2v``, ``align`` and ``expand`` in one; only the last stage goes to ``session.out``."""
+    require_engine(plan.w2v)
     recipe = choose_corpus(session, corpus, plan.text)
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)

@@ -11,11 +11,12 @@ from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.prepare import TextOptions, choose_corpus, choose_model, run_prepare
 from greenadapt.pipeline.session import W2V, Session, model_facts
 from greenadapt.store import Job, Outcome, Result, verified
-from greenadapt.w2v import train
+from greenadapt.w2v import require_engine, train
 
 
 def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConfig, text: TextOptions) -> Result:
     """Train word vectors on a corpus; prepares it first where need be."""
+    require_engine(config)
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
