@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from turns import HEADINGS, WARM_UP, ratios, timed
+from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
@@ -149,10 +149,8 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print what all sides take."""
     setting = Setting.read(arguments)
     lengths = [len(item.base[0]) for item in setting.items]
-    precision = "bfloat16" if setting.machine.is_bfloat16 else "float32"
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{arguments.model} with {arguments.memory} as memory on {device}, {precision}, torch {torch.__version__}")
-    print(f"{len(lengths):,} texts of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}")
+    what = f"{arguments.model} with {arguments.memory} as memory"
+    print(*setting_lines(what, lengths, setting.machine), sep="\n")
     print(f"{arguments.steps} steps of {arguments.batch_size} texts, after {WARM_UP} to warm up", flush=True)
     seconds = seconds_of(setting)
     print(*table(seconds, {side: peak(arguments, side) for side in LIMITS}), sep="\n")

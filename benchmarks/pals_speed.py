@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from turns import HEADINGS, WARM_UP, ratios, timed
+from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
 
 from greenadapt.adapter_config import AdapterConfig
 from greenadapt.checkpoint import Checkpoint
@@ -164,10 +164,7 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print what all sides take."""
     setting = Setting.read(arguments)
     lengths = [len(item.base[0]) for item in setting.items]
-    precision = "bfloat16" if setting.machine.is_bfloat16 else "float32"
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{arguments.model} on {device}, {precision}, torch {torch.__version__}")
-    print(f"{len(lengths):,} texts of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}")
+    print(*setting_lines(arguments.model, lengths, setting.machine), sep="\n")
     print(
         f"{arguments.steps} steps after {WARM_UP} to warm up, {arguments.batch_size} texts a training step", flush=True
     )

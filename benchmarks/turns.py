@@ -35,6 +35,16 @@ def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
     return Timed(done.made, {side: each[WARM_UP:] for side, each in done.seconds.items()})
 
 
+def setting_lines(what: str, lengths: Sequence[int], machine: Any) -> list[str]:
+    """What is timed on which machine, and how long the texts are, in pieces."""
+    precision = "bfloat16" if machine.is_bfloat16 else "float32"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    return [
+        f"{what} on {device}, {precision}, torch {torch.__version__}",
+        f"{len(lengths):,} texts of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}",
+    ]
+
+
 def wait() -> None:
     """Until a GPU has done its work."""
     if torch.cuda.is_available():

@@ -52,7 +52,7 @@ class FastEngine:
             config.window,
             config.shrink_windows,
             config.cbow_mean,
-            config.cbow_mean and config.gradient == "corrected",
+            config.gradient == "corrected",
             config.negative / GROUP,
         )
 

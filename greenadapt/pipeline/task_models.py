@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.arrays import Array
+from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import Pool, Precision, RunConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.features import Encoder
@@ -45,6 +46,15 @@ class ReadingOptions:
         if self.max_length is not None and self.max_length < 16:
             raise UsageError(f"--max-length is {self.max_length}, need at least 16")
 
+    def encoder_of(self, folder: TaskFolder, checkpoint: Checkpoint) -> Encoder:
+        """How the model of ``folder``, whose weights ``checkpoint`` has, reads."""
+        return Encoder.of(checkpoint, self.max_length or folder.settings.get("max_length"))
+
+    def pool_of(self, folder: TaskFolder) -> Pool:
+        """Whose logits decide for the model of ``folder``."""
+        pool: Pool = self.pool or folder.settings.get("pool", TrainConfig.pool)
+        return pool
+
 
 @dataclass(frozen=True)
 class OpenedModel:
@@ -73,8 +83,7 @@ class OpenedModel:
         else:
             opened = open_tasks(folder.folder, [folder.name], folder.seed)
             host = opened.model.encoder
-        encoder = Encoder.of(opened.checkpoint, options.max_length or folder.settings.get("max_length"))
-        pool = options.pool or folder.settings.get("pool", TrainConfig.pool)
+        encoder, pool = options.encoder_of(folder, opened.checkpoint), options.pool_of(folder)
         run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, pool, task=folder.name)
         if memory is not None:
             run = replace(run, memory=attached(memory, host, folder.weights, encoder, machine))

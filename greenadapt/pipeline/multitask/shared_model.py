@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.arrays import Array
-from greenadapt.config import Pool, TrainConfig
+from greenadapt.config import Pool
 from greenadapt.features import Encoder, Views
 from greenadapt.pipeline.memory_choice import MemoryChoice
 from greenadapt.pipeline.task_folder import TaskFolder
@@ -44,14 +44,9 @@ class SharedModel:
         memory = MemoryChoice.of_task(first, options.memory)
         machine = Machine.start(options.precision, ())
         opened = open_tasks(first.folder, tuple(folders), first.seed)
-        encoders = {
-            name: Encoder.of(opened.checkpoint, options.max_length or folder.settings.get("max_length"))
-            for name, folder in folders.items()
-        }
+        encoders = {name: options.encoder_of(folder, opened.checkpoint) for name, folder in folders.items()}
         encoder = next(iter(encoders.values()))
-        pools: dict[str, Pool] = {
-            name: options.pool or folder.settings.get("pool", TrainConfig.pool) for name, folder in folders.items()
-        }
+        pools = {name: options.pool_of(folder) for name, folder in folders.items()}
         wanted = {*pools.values()}
         views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
         run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, views)
