@@ -22,7 +22,8 @@ WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
 MemoryVariant = Literal["memory", "cross", "gate"]
 GateInit = Literal["zero", "normal"]
-EngineName = Literal["gensim", "fast"]
+ResolvedEngine = Literal["fast", "gensim"]
+EngineName = Literal["auto", ResolvedEngine]
 Gradient = Literal["word2vec", "corrected"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
@@ -71,8 +72,9 @@ class W2VConfig:
     min_alpha: float = 1e-4
     cbow_mean: bool = True
     shrink_windows: bool = True
-    engine: EngineName = "gensim"
-    """gensim's compiled kernel, or our own, which trains on chunks of words (needs numba)."""
+    engine: EngineName = "auto"
+    """Our own engine, which trains on chunks of words (needs numba), or gensim's compiled kernel; for ``auto`` see
+    ``w2v.resolve_engine``."""
     gradient: Gradient = "word2vec"
     """``engine="fast"``: each word of a context gets the whole gradient of their mean, as in word2vec, or its own share
     of it (arXiv 2012.15332)."""
@@ -93,7 +95,7 @@ class W2VConfig:
             f"--min-alpha is {self.min_alpha} and --alpha {self.alpha}: need 0 < min-alpha <= alpha",
         )
         check(
-            self.engine == "fast" or self.gradient == "word2vec",
+            self.engine != "gensim" or self.gradient == "word2vec",
             f"--gradient {self.gradient} needs --engine fast, this is {self.engine}",
         )
         check(

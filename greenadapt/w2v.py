@@ -4,7 +4,7 @@ import importlib.util
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.arrays import Array, ArrayFile, write_arrays
-from greenadapt.config import EngineName, W2VConfig
+from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.engines import Engine, Stream, Weights
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from greenadapt.corpus.words import PreparedCorpus
 
 # Measured, beside the two tables:
-_FIXED_BYTES = {
+_FIXED_BYTES: dict[ResolvedEngine, int] = {
     "gensim": 170 << 20,
     "fast": 290 << 20,
 }  # interpreter and packages, gensim's text of a part or a compiler
 _BYTES_A_WORD = 110  # a word of the corpus and its count
 _BYTES_A_TRAINED_WORD = 330  # what gensim keeps of a word
+_INSTALL = 'pip install "greenadapt[fast]"'
+_ENGINES = Path(__file__).with_name("engines")
 
 
 def train(
@@ -35,12 +37,14 @@ def train(
 ) -> WordVectors:
     """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
 
+    ``config`` is a resolved one: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
+
     ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
     tables after every epoch: a run that was killed goes on from there. With one worker the vectors depend on corpus,
-    configuration and gensim's build only, whether it was killed or not; several workers share the tables without locks,
-    and no two of their runs are equal. The caller removes ``work``.
+    configuration and the engine's build only, whether it was killed or not; several workers share the tables without
+    locks, and no two of their runs are equal. The caller removes ``work``.
 
-    Raises ``InputError`` where no word is frequent enough, or the numbers became none, ``ResourceError`` where
+    Raises ``InputError`` where no word is frequent enough, or training diverges, ``ResourceError`` where
     ``max_memory`` bytes are too few, ``MissingError`` where the engine's package is not installed.
     """
     require_engine(config)
@@ -50,7 +54,7 @@ def train(
     stream = Stream(corpus.ids, corpus.lines, counts)
     work.mkdir(parents=True, exist_ok=True)
     checkpoints = _Checkpoints(work, _identity(words, stream, config), progress)
-    weights, done = checkpoints.latest((n_words, _dim(config))) or (_initial_weights(n_words, config), 0)
+    weights, done = checkpoints.latest((n_words, _dim(config))) or (initial_weights(n_words, config), 0)
     if done < config.epochs:
         _train_epochs(stream, weights, done, config, checkpoints)
     return WordVectors(words, counts, weights.input)
@@ -59,7 +63,7 @@ def train(
 def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig, checkpoints: "_Checkpoints") -> None:
     total = stream.total * (config.epochs - done)
     with (
-        closing(_engine(stream, config, checkpoints.folder / "text")) as engine,
+        closing(open_engine(stream, config, checkpoints.folder / "text")) as engine,
         checkpoints.progress.bar("training", total, "words") as bar,
     ):
         for epoch in range(done, config.epochs):
@@ -71,8 +75,9 @@ def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig
             checkpoints.save(weights, epoch + 1)
 
 
-def _engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
-    if config.engine == "fast":
+def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
+    """The engine that ``config`` names, for ``stream``; gensim's text is written to ``folder``."""
+    if _engine(config) == "fast":
         from greenadapt.engines.fast import FastEngine
 
         return FastEngine(stream, config)
@@ -81,13 +86,37 @@ def _engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
     return GensimEngine(stream, config, folder)
 
 
-def require_engine(config: W2VConfig) -> None:
-    """Raise ``MissingError`` where the package is not installed that ``config.engine`` needs."""
-    if config.engine == "fast" and importlib.util.find_spec("numba") is None:
-        raise MissingError(
-            "--engine fast needs numba, which is not installed",
-            'pip install "greenadapt[fast]", or use --engine gensim',
-        )
+def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
+    """Raise ``MissingError`` where the package is not installed that ``config.engine`` or ``config.gradient`` needs.
+
+    ``is_kept``: nobody asked for the engine, it is that of the vectors that are there.
+    """
+    engine = "the fast engine, which made the vectors that are there," if is_kept else "--engine fast"
+    for name, is_asked, instead in (
+        ("--gradient corrected", config.gradient == "corrected", "--gradient word2vec"),
+        (engine, config.engine == "fast", "--force to make them with gensim's" if is_kept else "--engine gensim"),
+    ):
+        if is_asked and not _has_numba():
+            raise MissingError(f"{name} needs numba, which is not installed", f"{_INSTALL}, or use {instead}")
+
+
+def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
+    """``config`` with the engine that ``auto`` stands for: that of the result made ``before`` where this one will be,
+    else the fast one, or gensim's and a note where numba is not installed."""
+    if config.engine != "auto":
+        return config
+    if config.gradient == "corrected":
+        return replace(config, engine="fast")
+    if before is not None:
+        return replace(config, engine=before)
+    if _has_numba():
+        return replace(config, engine="fast")
+    progress.note(f"numba is not installed, so gensim's slower engine is used: {_INSTALL}")
+    return replace(config, engine="gensim")
+
+
+def _has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
 
 
 def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
@@ -102,14 +131,14 @@ def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
     return min(frequent, config.max_vocab or frequent)
 
 
-def memory_needed(trained: int, words: int, dim: int, engine: EngineName = W2VConfig.engine) -> int:
+def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
     """Bytes, about, to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
     return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * dim)
 
 
 def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> None:
-    dim = _dim(config)
-    need, none = (memory_needed(n, words, dim, config.engine) for n in (trained, 0))
+    dim, engine = _dim(config), _engine(config)
+    need, none = (memory_needed(n, words, dim, engine) for n in (trained, 0))
     if need > limit:
         fitting = (limit - none) * trained // (need - none)
         advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"
@@ -125,7 +154,13 @@ def _dim(config: W2VConfig) -> int:
     return config.dim
 
 
-def _initial_weights(n_words: int, config: W2VConfig) -> Weights:
+def _engine(config: W2VConfig) -> ResolvedEngine:
+    if config.engine == "auto":
+        raise ValueError("config.engine must be resolved before training")
+    return config.engine
+
+
+def initial_weights(n_words: int, config: W2VConfig) -> Weights:
     """Input rows uniform in ±1/dim, as gensim draws them, and output rows zero."""
     shape = (n_words, _dim(config))
     rows = np.random.default_rng(config.seed).random(shape, np.float32)
@@ -136,12 +171,13 @@ def _initial_weights(n_words: int, config: W2VConfig) -> Weights:
 
 
 def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
-    """What a checkpoint must agree on to be this run's."""
-    vocabulary = sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest()
+    """What a checkpoint must agree on to be this run's: all that decides the vectors, the code of the engines too."""
+    hashes = {
+        "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
+        "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
+    }
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
-    return json.dumps(
-        {"vocabulary": vocabulary, **sizes, **asdict(config), "workers": min(config.workers, 2)}, sort_keys=True
-    )
+    return json.dumps({**hashes, **sizes, **asdict(config), "workers": min(config.workers, 2)}, sort_keys=True)
 
 
 class _Checkpoints:
@@ -181,7 +217,7 @@ class _Checkpoints:
     def _read(self, path: Path, shape: tuple[int, int]) -> Weights:
         file = ArrayFile(path)
         if file.metadata.get("run") != self._identity:
-            raise InputError(f"{path} is of another corpus or configuration")
+            raise InputError(f"{path} is of another corpus or configuration, or of another version of greenadapt")
         if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
         return Weights(np.array(file["input"]), np.array(file["output"]))

@@ -24,7 +24,10 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: W2VConfig(alpha=0.01, min_alpha=0.02), "--min-alpha is 0.02 and --alpha 0.01"),
         (lambda: W2VConfig(seed=-1), "--seed is -1"),
         (lambda: W2VConfig(sample=-1e-3), "--sample is -0.001"),
-        (lambda: W2VConfig(gradient="corrected"), "^--gradient corrected needs --engine fast, this is gensim$"),
+        (
+            lambda: W2VConfig(engine="gensim", gradient="corrected"),
+            "^--gradient corrected needs --engine fast, this is gensim$",
+        ),
         (
             lambda: W2VConfig(engine="fast", gradient="corrected", cbow_mean=False),
             "^--gradient corrected is of a mean, and there is --cbow-sum$",

@@ -1,8 +1,9 @@
 """The compiled chunks: one part's steps against plain numpy in float64, what these are gradients of, and the draws."""
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenadapt.arrays import Array
 from greenadapt.engines import chunks
-from greenadapt.engines.chunks import CHUNK, GROUP, Noise, Settings, Text, alias_table, train_part
+from greenadapt.engines.chunks import CHUNK, GROUP, LIMIT, NEGATIVES, Noise, Settings, Text, alias_table, train_part
 
 ALL = 2**32 - 1  # keeps every word
 SEED = 2**63 + 12345
@@ -95,11 +96,7 @@ def chunk_positions(case: Case, kept: list[tuple[int, int]], first: int, draw: C
     window = case.settings.window
     places = range(first, min(first + CHUNK, len(kept)))
     widths = {at: 1 + draw() % window if case.settings.shrinks else window for at in places}
-    negatives: dict[int, list[int]] = {}
-    for at in places:
-        negatives[at] = (
-            negatives[at - 1] if (at - first) % GROUP else [negative(case.noise, draw) for _ in range(GROUP)]
-        )
+    shared = [[negative(case.noise, draw) for _ in range(NEGATIVES)] for _ in range(n_groups(len(places)))]
     around = {
         at: [
             j
@@ -108,7 +105,13 @@ def chunk_positions(case: Case, kept: list[tuple[int, int]], first: int, draw: C
         ]
         for at, width in widths.items()
     }
-    return [Position(kept[at][1], [kept[j][1] for j in around[at]], negatives[at]) for at in places]
+    groups = itertools.cycle(shared)
+    return [Position(kept[at][1], [kept[j][1] for j in around[at]], next(groups)) for at in places]
+
+
+def n_groups(n_positions: int) -> int:
+    """Of a chunk; a position is in the group of those that are a multiple of this away."""
+    return math.ceil(n_positions / GROUP)
 
 
 def negative(noise: Noise, draw: Callable[[], int]) -> int:
@@ -118,6 +121,15 @@ def negative(noise: Noise, draw: Callable[[], int]) -> int:
 
 def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
+
+
+def error(x: float) -> float:
+    """d log σ(clip(x)) / dx."""
+    return float(sigmoid(-x)) if abs(x) < LIMIT else 0.0
+
+
+def log_sigmoid(x: Any) -> Any:
+    return np.log(sigmoid(np.clip(x, -LIMIT, LIMIT)))
 
 
 def hidden(position: Position, tables: Tables, mean: bool) -> Array:
@@ -133,8 +145,8 @@ def objective(positions: list[Position], tables: Tables, case: Settings) -> Arra
         if position.context:
             h = hidden(position, tables, case.mean)
             others = [word for word in position.negatives if word != position.word]
-            values[i] = np.log(sigmoid(h @ tables.output[position.word]))
-            values[i] += case.weight * np.log(sigmoid(-tables.output[others] @ h)).sum()
+            values[i] = log_sigmoid(h @ tables.output[position.word])
+            values[i] += case.weight * log_sigmoid(-tables.output[others] @ h).sum()
     return values
 
 
@@ -145,17 +157,18 @@ def step(positions: list[Position], tables: Tables, case: Settings, rate: float)
     learning = [i for i, position in enumerate(positions) if position.context]
     for i in learning:
         row = tables.output[positions[i].word]  # a view
-        error = sigmoid(-h[i] @ row)
-        slopes[i] += error * row
-        row += rate * error * h[i]
-    for first in range(0, len(positions), GROUP):
+        slope = error(h[i] @ row)
+        slopes[i] += slope * row
+        row += rate * slope * h[i]
+    groups = n_groups(len(positions))
+    for group in range(groups):
         before = tables.output.copy()
-        for i in [i for i in learning if first <= i < first + GROUP]:
+        for i in [i for i in learning if i % groups == group]:
             for word in positions[i].negatives:
                 if word != positions[i].word:
-                    error = -case.weight * sigmoid(h[i] @ before[word])
-                    slopes[i] += error * before[word]
-                    tables.output[word] += rate * error * h[i]
+                    slope = -case.weight * error(-h[i] @ before[word])
+                    slopes[i] += slope * before[word]
+                    tables.output[word] += rate * slope * h[i]
     for i in learning:
         for word in positions[i].context:
             tables.input[word] += rate * slopes[i] / (len(positions[i].context) if case.corrected else 1)
@@ -192,15 +205,19 @@ def make_lines(lengths: list[int], n_words: int, seed: int = 5) -> list[list[int
 
 def trained(case: Case, tables: Tables) -> Tables:
     """What the compiled code makes of ``tables``, which stay as they are."""
+    return trained_and_told(case, tables)[0]
+
+
+def trained_and_told(case: Case, tables: Tables) -> tuple[Tables, tuple[int, int]]:
+    """The same, and at how many positions it learned, and how many of these had a score over -LIMIT."""
     ids = np.array([word for line in case.lines for word in line], np.int32)
     ids.flags.writeable = False  # as those of a prepared corpus, so that one version is compiled
     text = Text(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
     changed = Tables(tables.input.copy(), tables.output.copy())
-    score = train_part(
+    told = train_part(
         text, (changed.input, changed.output), case.noise, case.settings, case.rates, np.uint64(case.seed)
     )
-    assert np.isfinite(score)
-    return changed
+    return changed, told
 
 
 def check(case: Case, tables: Tables) -> Tables:
@@ -210,7 +227,7 @@ def check(case: Case, tables: Tables) -> Tables:
     return ours
 
 
-WORD2VEC = Settings(5, True, True, False, 5 / GROUP)
+WORD2VEC = Settings(5, True, True, False, 5 / NEGATIVES)
 CORRECTED = WORD2VEC._replace(corrected=True)
 SUM = WORD2VEC._replace(mean=False)
 LENGTHS = [1, 2, 3, 40, 1, 0, 5, 1, 70, 4, 1, 1, 33, 9, 2]  # a chunk ends within lines, and lines end within chunks
@@ -242,7 +259,8 @@ def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, kept: float) -
 
 @pytest.mark.parametrize("over", [-1, 0, 1, CHUNK])
 def test_a_line_about_as_long_as_a_buffer(over: int) -> None:
-    check(Case(make_lines([chunks._BUFFER + over, 6], 50), make_noise(50), WORD2VEC), make_tables(50))
+    case = Case(make_lines([chunks._BUFFER + over, 6], 50), make_noise(50), WORD2VEC, (0.02, 0.004))
+    check(case, make_tables(50))
 
 
 @pytest.mark.parametrize("dim", [1, 4, 33, 96])
@@ -264,13 +282,32 @@ def test_any_lines(lines: list[list[int]], window: int, kind: Settings, kept: fl
     check(Case(lines, make_noise(9, kept), kind._replace(window=window), seed=seed), make_tables(9))
 
 
-def test_large_scores_are_no_overflow() -> None:
-    """Beyond ±30 σ is 0 or 1 in float32, on either side."""
-    tables = make_tables(9, scale=8)
+@pytest.mark.parametrize("scale", [2, 4])
+def test_nothing_is_learned_from_large_scores(scale: float) -> None:
+    """As in gensim, whose table of σ ends at ±6; within it, it is learned as always."""
+    tables = make_tables(9, scale=scale)
     case = Case(make_lines([60], 9), make_noise(9), WORD2VEC, (1e-3, 1e-3))
-    scores = [abs(hidden(p, tables, True) @ tables.output[p.word]) for p in next(drawn(case))[0]]
-    assert max(scores) > 60
+    scores = np.array([hidden(p, tables, True) @ tables.output[p.word] for p in next(drawn(case))[0]])
+    assert (np.abs(scores) > LIMIT).any()
+    assert (np.abs(scores) < LIMIT).any()
     check(case, tables)
+    far = Tables(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
+    assert trained(case, far).input.tobytes() == far.input.tobytes()
+    assert trained(case, far).output.tobytes() == far.output.tobytes()
+
+
+def test_scores_that_are_far_too_low_are_told_of() -> None:
+    """Words 0 to 4 fit their contexts, words 5 to 8 do not; a word alone in its line learns nothing."""
+    case = Case([*make_lines([50, 200, 9], 9), [3]], make_noise(9), WORD2VEC, (1e-6, 1e-6))
+    fits = Tables(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
+    fits.output[5:] = -1
+    low = sum(word >= 5 for line in case.lines for word in line)
+    assert 0 < low < 250
+    assert trained_and_told(case, fits)[1] == (259, 259 - low)
+    fits.input[8] = np.nan
+    learned, likely = trained_and_told(case, fits)[1]
+    assert learned == 259
+    assert likely < 259 - low - 20  # a score that is no number is not over -LIMIT
 
 
 def test_nothing_to_learn_changes_nothing() -> None:
@@ -363,19 +400,19 @@ def test_the_compiled_steps_make_the_objective_larger() -> None:
 @pytest.mark.parametrize("negatives", [1, 5, 20])
 def test_the_expectation_is_word2vecs(negatives: int) -> None:
     """Over all 4-tuples of negatives of a vocabulary of four, with the probabilities of the alias table."""
-    kind = WORD2VEC._replace(weight=negatives / GROUP)
+    kind = WORD2VEC._replace(weight=negatives / NEGATIVES)
     noise, single = make_noise(4), make_tables(4, 3)
     tables = Tables(single.input.astype(np.float64), single.output.astype(np.float64))
     shares = cell_sums(noise.threshold, noise.other)
     at = Position(1, [0, 2, 0], [])
     shared = sum(
         np.prod(shares[list(drawn)]) * objective([replace(at, negatives=list(drawn))], tables, kind)[0]
-        for drawn in product(range(4), repeat=GROUP)
+        for drawn in itertools.product(range(4), repeat=NEGATIVES)
     )
     h = hidden(at, tables, mean=True)
     scores = tables.output @ h
-    each = sum(share * np.log(sigmoid(-scores[word])) for word, share in enumerate(shares) if word != at.word)
-    assert shared == pytest.approx(np.log(sigmoid(scores[at.word])) + negatives * each, rel=1e-12)
+    each = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
+    assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * each, rel=1e-12)
 
 
 # -- draws ------------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def stream_of(corpus: PreparedCorpus, min_count: int = 3) -> Stream:
 
 
 def start(n_words: int, config: W2VConfig = CONFIG) -> Weights:
-    return w2v._initial_weights(n_words, config)
+    return w2v.initial_weights(n_words, config)
 
 
 def drift(vectors: WordVectors, config: W2VConfig) -> float:
@@ -198,7 +198,9 @@ def test_a_checkpoint_of_the_other_engine_or_gradient_is_not_used(
 @pytest.mark.parametrize("workers", [1, 3])
 def test_divergence_is_an_error_in_words(tmp_path: Path, corpus: PreparedCorpus, workers: int) -> None:
     config = replace(CONFIG, alpha=50, epochs=5, workers=workers)
-    with pytest.raises(InputError, match=r"training diverged in epoch [1-5]: .*: use a lower --alpha"):
+    with pytest.raises(
+        InputError, match=r"diverged in epoch [1-5]: [\d,]+ of [\d,]+ words are .* impossible.*: use a lower"
+    ):
         train(corpus, config, tmp_path / "work")
 
 
@@ -214,10 +216,20 @@ def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus)
     tables["output"] *= np.float32(1e35)
     write_arrays(path, tables, file.metadata)
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"diverged in epoch 2: .*the checkpoint of the last epoch is kept"):
+    with pytest.raises(InputError, match=r"diverged in epoch 2: [\d,]+ of .*the checkpoint of the last epoch is kept"):
         train(corpus, CONFIG, tmp_path / "work")
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
+
+
+def test_numbers_that_are_none_are_an_error(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no word tells of them."""
+    monkeypatch.setattr(fast, "train_part", lambda *_: (1000, 1000))
+    stream = stream_of(corpus)
+    weights = start(stream.n_words)
+    weights.output[-1] = np.nan
+    with pytest.raises(InputError, match=r"diverged in epoch 1: the vectors are no finite numbers any more"):
+        FastEngine(stream, CONFIG).train_epoch(weights, 0, lambda words, rate: None)
 
 
 # -- what it learns ---------------------------------------------------------------------------------------------------

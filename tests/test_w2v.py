@@ -28,7 +28,7 @@ from greenadapt.progress import Silent
 from greenadapt.vocabulary import write_vocabulary
 
 GIB = 1 << 30
-CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
+CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
 TOPICS = 4
 
 
@@ -119,7 +119,8 @@ def test_too_little_memory_is_said_before_starting(tmp_path: Path) -> None:
         train(corpus, config, tmp_path / "work", max_memory=300 << 20)
     assert not (tmp_path / "work").exists()
     fitting = int(caught.value.hint.split("--max-vocab ")[1].split()[0].rstrip(","))
-    assert w2v.memory_needed(fitting, 500, 100_000) <= 300 << 20 < w2v.memory_needed(fitting + 1, 500, 100_000)
+    fits, does_not = (w2v.memory_needed(n, 500, 100_000, "gensim") for n in (fitting, fitting + 1))
+    assert fits <= 300 << 20 < does_not
     with pytest.raises(ResourceError, match="MB: use a higher --max-memory"):
         train(corpus, config, tmp_path / "work", max_memory=1 << 20)
 
@@ -132,7 +133,7 @@ from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.w2v import train
 corpus, work = map(Path, sys.argv[1:])
-config = W2VConfig(dim=128, min_count=2, epochs=1)
+config = W2VConfig(dim=128, min_count=2, epochs=1, engine="gensim")
 train(PreparedCorpus.open(corpus), config, work, progress=Silent(), max_memory=1 << 30)
 (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
 print(line.split()[1])  # ru_maxrss would be that of the process that started this one, if larger
@@ -145,7 +146,7 @@ def test_the_estimate_of_memory_holds_and_is_not_far_off(tmp_path: Path) -> None
     prepare([words, words, [f"rare{i}" for i in range(100_000)]], tmp_path / "corpus")
     command = [sys.executable, "-c", _PEAK_SCRIPT, str(tmp_path / "corpus"), str(tmp_path / "work")]
     peak = 1024 * int(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert peak < w2v.memory_needed(100_000, 200_000, 128) < 1.5 * peak
+    assert peak < w2v.memory_needed(100_000, 200_000, 128, "gensim") < 1.5 * peak
 
 
 # -- the same as gensim -----------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def test_vocabulary_tables_are_gensims_own_from_raw_text(
 def test_initial_weights_are_gensims(tmp_path: Path, corpus: PreparedCorpus) -> None:
     plain = Word2Vec(vector_size=16, min_count=3, seed=7)
     plain.build_vocab(planted_text())
-    weights = w2v._initial_weights(len(plain.wv), CONFIG)
+    weights = w2v.initial_weights(len(plain.wv), CONFIG)
     assert weights.input.tobytes() == plain.wv.vectors.tobytes()
     assert weights.output.tobytes() == plain.syn1neg.tobytes()
 
@@ -256,10 +257,10 @@ def test_kernel_lowers_the_rate_inside_a_part(tmp_path: Path) -> None:
     corpus = prepare([[*early] * 4] * 250 + [[*late] * 4] * 250, tmp_path / "corpus")
     config = replace(CONFIG, epochs=1, sample=0, min_alpha=1e-8)
     vectors = train(corpus, config, tmp_path / "work")
-    moved = np.abs(vectors.matrix - w2v._initial_weights(100, config).input).mean(axis=1)
+    moved = np.abs(vectors.matrix - w2v.initial_weights(100, config).input).mean(axis=1)
     by_word = dict(zip(vectors.words, moved, strict=True))
     flat = train(corpus, replace(config, min_alpha=config.alpha), tmp_path / "flat")
-    flat_moved = np.abs(flat.matrix - w2v._initial_weights(100, config).input).mean(axis=1)
+    flat_moved = np.abs(flat.matrix - w2v.initial_weights(100, config).input).mean(axis=1)
     flat_by_word = dict(zip(flat.words, flat_moved, strict=True))
     ratio = {word: by_word[word] / flat_by_word[word] for word in by_word}
     assert np.mean([ratio[word] for word in late]) < 0.8 * np.mean([ratio[word] for word in early])
@@ -345,7 +346,7 @@ from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.w2v import train
 corpus, work = map(Path, sys.argv[1:])
-config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2)
+config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
 vectors = train(PreparedCorpus.open(corpus), config, work, progress=Silent(), max_memory=1 << 30)
 sys.stdout.buffer.write(vectors.matrix.tobytes())
 """

@@ -108,10 +108,14 @@ ShrinkWindows = Annotated[
     typer.Option("--shrink-windows/--full-windows", help="Draw each window's size up to --window, as word2vec does."),
 ]
 Engine = Annotated[
-    EngineName, typer.Option("--engine", help="gensim's kernel, or our own, several times as fast (needs numba).")
+    EngineName,
+    typer.Option(
+        "--engine",
+        help="Our own, several times as fast (needs numba), or gensim's kernel; auto: ours where numba is installed.",
+    ),
 ]
 GradientOption = Annotated[
-    Gradient, typer.Option("--gradient", help="--engine fast: as word2vec has it, or each word's own share.")
+    Gradient, typer.Option("--gradient", help="As word2vec has it, or each word's own share (not --engine gensim).")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random numbers in training and fitting.")]
 

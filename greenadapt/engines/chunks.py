@@ -12,13 +12,17 @@ from numba import njit
 
 from greenadapt.arrays import Array
 
-CHUNK = 32
-"""Positions whose input rows are read together."""
-GROUP = 4
-"""Positions that share negatives, and how many these are."""
+CHUNK = 64
+"""Positions whose input rows are read together, a multiple of ``GROUP``."""
+GROUP = 8
+"""Positions of a chunk that share negatives, evenly spread over it, a multiple of four."""
+NEGATIVES = 4
+"""Negatives of a group; the products below are written for four."""
+LIMIT = 6
+"""Of a score; at it and beyond, nothing is learned."""
 _BUFFER = 4096  # words that subsampling leaves, of one line or of several
-_LIMIT = np.float32(30)  # of a score: σ is 0 or 1 beyond it, in float32
 _f32, _u64 = np.float32, np.uint64
+_FAST = {"reassoc", "contract", "arcp", "nsz"}  # sums in any order; what is no number is still seen as none
 
 
 class Text(NamedTuple):
@@ -51,7 +55,7 @@ class Settings(NamedTuple):
     mean: bool
     corrected: bool
     weight: float
-    """k / m: what a negative counts."""
+    """k / m: what one of the m negatives of a group counts, for k negatives a word."""
 
 
 class _Room(NamedTuple):
@@ -66,12 +70,12 @@ class _Room(NamedTuple):
     gradients: Array
     """``(CHUNK, dim)``: α ∂L/∂h."""
     scores: Array
-    """``(GROUP, GROUP)``: α ∂L/∂(h · o), a row a position, a column a negative."""
+    """``(GROUP, NEGATIVES)``: α ∂L/∂(h · o), a row a position, a column a negative."""
     begins: Array
     ends: Array
     """``(CHUNK,)`` each: where windows begin and end."""
     negatives: Array
-    """``(GROUP,)``"""
+    """``(NEGATIVES,)``"""
 
 
 def _next(state: Any) -> Any:
@@ -147,7 +151,7 @@ def _positive(room: Any, weights: Any, word: int, place: Any, rate: Any, mean: b
         h = (room.sums[end, q] - room.sums[begin, q] - table[word, q]) * share
         room.means[i, q] = h
         score += h * output[word, q]
-    step = rate / (_f32(1) + math.exp(min(max(score, -_LIMIT), _LIMIT)))
+    step = rate / (_f32(1) + math.exp(score)) if abs(score) < LIMIT else _f32(0)
     for q in range(dim):
         o = output[word, q]
         room.gradients[i, q] = step * o
@@ -158,20 +162,21 @@ def _positive(room: Any, weights: Any, word: int, place: Any, rate: Any, mean: b
 def _negative(room: Any, noise: Any, state: Any) -> None:
     """Draw the negatives of a group."""
     n_words = _u64(len(noise.keep))
-    for k in range(GROUP):
-        word = int((next_bits(state) * n_words) >> _u64(32))
+    for k in range(NEGATIVES):
+        word = np.int64((next_bits(state) * n_words) >> _u64(32))
         if next_bits(state) >= noise.threshold[word]:
             word = noise.other[word]
         room.negatives[k] = word
 
 
-def _score(room: Any, output: Any, first: int) -> None:
-    """The scores of four positions, from ``first`` on, and the four negatives."""
+def _score(room: Any, output: Any, first: int, stride: int) -> None:
+    """The scores of a group's positions, every ``stride``-th from ``first`` on, and its four negatives."""
     n0, n1, n2, n3 = room.negatives[0], room.negatives[1], room.negatives[2], room.negatives[3]
-    for i in range(first, first + GROUP, 2):  # two by four at a time, for which there are registers
+    for j in range(0, GROUP, 2):  # two by four at a time, for which there are registers
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = _f32(0)
+        at, next_ = first + j * stride, first + (j + 1) * stride
         for q in range(output.shape[1]):
-            a, b = room.means[i, q], room.means[i + 1, q]
+            a, b = room.means[at, q], room.means[next_, q]
             o0, o1, o2, o3 = output[n0, q], output[n1, q], output[n2, q], output[n3, q]
             a0 += a * o0
             a1 += a * o1
@@ -181,30 +186,34 @@ def _score(room: Any, output: Any, first: int) -> None:
             b1 += b * o1
             b2 += b * o2
             b3 += b * o3
-        j = i - first
         room.scores[j, 0], room.scores[j, 1], room.scores[j, 2], room.scores[j, 3] = a0, a1, a2, a3
         room.scores[j + 1, 0], room.scores[j + 1, 1], room.scores[j + 1, 2], room.scores[j + 1, 3] = b0, b1, b2, b3
 
 
-def _step(room: Any, output: Any, first: int) -> None:
-    """The steps of four positions and the four negatives, given α ∂L/∂(h · o) as their scores."""
+def _step(room: Any, output: Any, first: int, stride: int) -> None:
+    """The steps of a group's positions and negatives, given α ∂L/∂(h · o) as their scores."""
     dim, scores = output.shape[1], room.scores
     n0, n1, n2, n3 = room.negatives[0], room.negatives[1], room.negatives[2], room.negatives[3]
-    for i in range(GROUP):
-        s0, s1, s2, s3 = scores[i, 0], scores[i, 1], scores[i, 2], scores[i, 3]
-        at = first + i
+    for j in range(0, GROUP, 2):
+        s0, s1, s2, s3 = scores[j, 0], scores[j, 1], scores[j, 2], scores[j, 3]
+        t0, t1, t2, t3 = scores[j + 1, 0], scores[j + 1, 1], scores[j + 1, 2], scores[j + 1, 3]
+        at, next_ = first + j * stride, first + (j + 1) * stride
         for q in range(dim):
-            room.gradients[at, q] += s0 * output[n0, q] + s1 * output[n1, q] + s2 * output[n2, q] + s3 * output[n3, q]
-    for k in range(GROUP):
-        s0, s1, s2, s3 = scores[0, k], scores[1, k], scores[2, k], scores[3, k]
-        word = room.negatives[k]
-        for q in range(dim):
-            output[word, q] += (
-                s0 * room.means[first, q]
-                + s1 * room.means[first + 1, q]
-                + s2 * room.means[first + 2, q]
-                + s3 * room.means[first + 3, q]
-            )
+            o0, o1, o2, o3 = output[n0, q], output[n1, q], output[n2, q], output[n3, q]
+            room.gradients[at, q] += s0 * o0 + s1 * o1 + s2 * o2 + s3 * o3
+            room.gradients[next_, q] += t0 * o0 + t1 * o1 + t2 * o2 + t3 * o3
+    for j in range(0, GROUP, 4):
+        at = first + j * stride
+        for k in range(NEGATIVES):
+            s0, s1, s2, s3 = scores[j, k], scores[j + 1, k], scores[j + 2, k], scores[j + 3, k]
+            word = room.negatives[k]
+            for q in range(dim):
+                output[word, q] += (
+                    s0 * room.means[at, q]
+                    + s1 * room.means[at + stride, q]
+                    + s2 * room.means[at + 2 * stride, q]
+                    + s3 * room.means[at + 3 * stride, q]
+                )
 
 
 def _spread(room: Any, n: int, low: int, corrected: bool) -> None:
@@ -242,43 +251,45 @@ def _write(room: Any, table: Any, words: Any, span: Any) -> None:
 
 
 def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
-    """Train on up to ``CHUNK`` positions; returns the sum of their own words' scores, which is a number if all is."""
+    """Train on up to ``CHUNK`` positions; returns how many learned, and at how many the score was over -LIMIT."""
     (words, lines), (first, n), (table, output) = buffer, span, tables
     noise, settings, state = draws
     dim = table.shape[1]
     low, high = draw_windows(room, lines, first, n, settings, state)
     read_rows(room, table, words, low, high)
-    total = 0.0
+    learned, likely = 0, 0
     padded = (n + GROUP - 1) // GROUP * GROUP
     for i in range(padded):
         if i < n and room.ends[i] - room.begins[i] > 1:
-            total += positive_step(
-                room, tables, words[first + i], (i, room.begins[i] - low, room.ends[i] - low), rate, settings.mean
-            )
+            place = (i, room.begins[i] - low, room.ends[i] - low)
+            score = positive_step(room, tables, words[first + i], place, rate, settings.mean)
+            learned, likely = learned + 1, likely + (score > -LIMIT)
         else:  # nothing to learn from, and no part in the products
             for q in range(dim):
                 room.means[i, q] = 0
                 room.gradients[i, q] = 0
-    for i in range(0, padded, GROUP):
+    stride = padded // GROUP
+    for i in range(stride):
         draw_negatives(room, noise, state)
-        score_group(room, output, i)
+        score_group(room, output, i, stride)
         for j in range(GROUP):
-            has_context = i + j < n and room.ends[i + j] - room.begins[i + j] > 1
-            for k in range(GROUP):
-                score = min(max(room.scores[j, k], -_LIMIT), _LIMIT)
-                counts = has_context and room.negatives[k] != words[first + i + j]
+            at = i + j * stride
+            has_context = at < n and room.ends[at] - room.begins[at] > 1
+            for k in range(NEGATIVES):
+                score = room.scores[j, k]
+                counts = has_context and room.negatives[k] != words[first + at] and abs(score) < LIMIT
                 weight = rate * _f32(settings.weight)
                 room.scores[j, k] = -weight / (_f32(1) + math.exp(-score)) if counts else _f32(0)
-        step_group(room, output, i)
+        step_group(room, output, i, stride)
     spread_gradients(room, n, low, settings.corrected)
     write_rows(room, table, words, (first, n, low, high))
-    return total
+    return learned, likely
 
 
 def _train(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: int) -> Any:
     """Train on one part, the learning rate falling from ``rates[0]`` to ``rates[1]`` with the words met.
 
-    Returns a number that is none where a score was none.
+    Returns how many positions it learned from, and at how many of these the word had a score over -LIMIT.
     """
     dim = tables[0].shape[1]
     state = np.full(1, seed, np.uint64)
@@ -288,21 +299,22 @@ def _train(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: 
         np.zeros((around, dim), np.float32),
         np.zeros((CHUNK, dim), np.float32),
         np.zeros((CHUNK, dim), np.float32),
-        np.zeros((GROUP, GROUP), np.float32),
+        np.zeros((GROUP, NEGATIVES), np.float32),
         np.zeros(CHUNK, np.int64),
         np.zeros(CHUNK, np.int64),
-        np.zeros(GROUP, np.int64),
+        np.zeros(NEGATIVES, np.int64),
     )
     buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
-    position, line, met, total = text.borders[0], 0, 0, 0.0
+    position, line, met, learned, likely = text.borders[0], 0, 0, 0, 0
     while line < len(text.borders) - 1:
         rate = _f32(rates[0] + (rates[1] - rates[0]) * met / max(text.words, 1))
         n, position, line, more = fill(text, position, line, noise, state, buffer)
         met += more
         for first in range(0, n, CHUNK):
             span = (first, min(CHUNK, n - first))
-            total += train_chunk(room, tables, buffer, span, (noise, settings, state), rate)
-    return total
+            here, likely_here = train_chunk(room, tables, buffer, span, (noise, settings, state), rate)
+            learned, likely = learned + here, likely + likely_here
+    return learned, likely
 
 
 def _alias(weights: Any) -> Any:
@@ -329,9 +341,8 @@ def _alias(weights: Any) -> Any:
 
 def _compiled(function: Any, *, inline: bool = True) -> Any:
     """``function`` compiled by itself, or only as a part of what calls it, which takes less time."""
-    return njit(nogil=True, fastmath=True, error_model="numpy", cache=True, inline="always" if inline else "never")(
-        function
-    )
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True, "fastmath": _FAST}
+    return njit(inline="always" if inline else "never", **options)(function)
 
 
 next_bits = _compiled(_next)
