@@ -48,7 +48,8 @@ class Alignment:
     def apply(self, vectors: Array) -> FloatArray:
         """Rows ``y = x Wᵀ``, float32 ``(n, target_dim)``, of ``vectors`` ``(n, source_dim)``, a block at a time.
 
-        A random row depends on the seed and its own vector only, so a word has the same row whatever else is mapped.
+        A row depends on its own vector (and the seed), and on what else is mapped only in its last bit, where rounding
+        is a near tie.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.source_dim:
             raise InputError(
@@ -56,14 +57,16 @@ class Alignment:
                 "align again with these vectors",
             )
         rows = np.empty((len(vectors), self.target_dim), np.float32)
+        # How many rows are multiplied at once decides the last bits: in float64, which rounding to float32 hides.
+        transposed = None if self.matrix is None else self.matrix.T.astype(np.float64)
         begin = 0
         for raw in row_blocks(vectors):
             block = np.asarray(raw, np.float32)
             out = rows[begin : begin + len(block)]
-            if self.matrix is None:
+            if transposed is None:
                 self._draw(block, out)
             else:
-                np.matmul(block, self.matrix.T, out=out)
+                out[:] = block.astype(np.float64) @ transposed
             begin += len(block)
         return rows
 
