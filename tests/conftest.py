@@ -1,5 +1,6 @@
 """Real two-layer models with real tokenizers, built in milliseconds, and the offline model where installed."""
 
+import gc
 import importlib.util
 import shutil
 import sys
@@ -21,6 +22,13 @@ Run = Callable[..., Result]
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """Training collects garbage before it begins: it need not look through all that was imported, again and again."""
+    gc.collect()
+    gc.freeze()
+
 
 WORDS = [
     "the",

@@ -13,7 +13,7 @@ import pytest
 
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
 from tests.conftest import Run, last_line
-from tests.processes import MODULE, digests, interrupted, launched
+from tests.processes import MODULE, digests, interrupted, together
 from tests.small_tasks import TinyModel, adapted, lines, read_json, texts_file
 from tests.small_texts import text_file
 
@@ -158,7 +158,7 @@ def test_interrupted_in_the_middle(
 def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")
-    done = launched([*MODULE, *command, "-o", "run"])
+    done = together([*MODULE, *command, "-o", "run"])
     result = json.loads(done.stdout)  # printed once
     alone = json.loads(run_alone(*command, "-o", "alone").stdout)
     for name in ("before", "after"):

@@ -9,7 +9,7 @@ import pytest
 
 from greenadapt.store import hash_file
 from tests.conftest import Run, last_line
-from tests.processes import MODULE, digests, interrupted, launched
+from tests.processes import digests, interrupted, together
 from tests.small_multitask import task_file
 from tests.small_tasks import TinyModel, adapted, lines, ner_file, read_json
 
@@ -113,19 +113,35 @@ def test_an_addition_that_is_killed(run_alone: Run, many: Path, tmp_path: Path) 
     assert [path.name for path in many.rglob(".*")] == []
 
 
+IN_TURN = """
+import json, os, shutil, sys
+from greenadapt.cli import main
+
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    if number == 1 and os.environ["RANK"] == "0":
+        shutil.copy("run/scores.json", "before.json")
+    sys.argv = ["greenadapt", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+
+
 def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ner_file(tmp_path / "ner-test.tsv", 10, 9)
     command = ("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK, "--epochs", 3, "--json")
-    done = launched([*MODULE, *command, "-o", "run"])
-    assert json.loads(done.stdout)["status"] == "done"  # printed once
+    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "run", *ADAPTER, "--epochs", 1, "--json")
+    (tmp_path / "both.py").write_text(IN_TURN)
+    done = together(["both.py", json.dumps([list(map(str, each)) for each in ((*command, "-o", "run"), more)])])
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["done", "done"]  # each printed once
     assert "Traceback" not in done.stderr
     run_alone(*command, "-o", "alone")
     histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
     assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
-    averages = [read_json(tmp_path / name / "scores.json")["average"]["test"]["mean"] for name in ("run", "alone")]
+    before, alone = tmp_path / "before.json", tmp_path / "alone" / "scores.json"
+    averages = [read_json(path)["average"]["test"]["mean"] for path in (before, alone)]
     assert averages[0] == pytest.approx(averages[1], abs=1e-3)
-    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "run", *ADAPTER, "--epochs", 1, "--json")
-    done = launched([*MODULE, *more])
-    assert json.loads(done.stdout)["status"] == "done"
+    assert (tmp_path / "run" / "scores.json").read_bytes() == before.read_bytes()  # the addition changed nothing
     assert [path.name for path in (tmp_path / "run").rglob(".*")] == []

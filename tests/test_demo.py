@@ -1,8 +1,11 @@
 import json
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from greenadapt.corpus.pydocs import Package, find_packages
 from greenadapt.errors import MissingError
 from greenadapt.pipeline import demo as module
 from greenadapt.pipeline.demo import N_WORDS, demo
@@ -11,6 +14,23 @@ from greenadapt.pipeline.session import Session
 from greenadapt.progress import Silent
 from greenadapt.tasks.ner import NerTask
 from greenadapt.workspace import Workspace
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed_once() -> Iterator[None]:
+    """What is installed is looked up once, not by every stage."""
+
+    @cache
+    def remembered(names: tuple[str, ...]) -> list[Package]:
+        return find_packages(names)
+
+    def found(names: Sequence[str] = ()) -> list[Package]:
+        return remembered(tuple(names))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("greenadapt.corpus.pydocs", "greenadapt.tasks.identifiers"):
+            patch.setattr(f"{user}.find_packages", found)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from greenadapt.training.loop import Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.models import TrainedRows, open_model, write_model
 from greenadapt.training.rows import Rows
-from tests.processes import launched
+from tests.processes import together
 from tests.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.small_tasks import expanded
 
@@ -298,7 +298,7 @@ def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) 
     model = _model(tiny_model, **NO_DROPOUT)
     folder = Path(model.name_or_path)
     package = Path(__file__).parent.parent
-    done = launched(["two.py", folder, "items.npz", package], tmp_path)
+    done = together(["two.py", folder, "items.npz", package], tmp_path)
     assert "Warning" not in done.stderr
     training = _training(model, _with({"batch_size": 5}, max_tokens=30), items=items)
     expected: list[Step] = list(training.steps())

@@ -22,7 +22,7 @@ from greenadapt.training.feed import Draw, ManyTables, OneTable, Passes, Plan, T
 from greenadapt.training.loop import Step, Training, learning_rate
 from greenadapt.training.machine import Machine
 from greenadapt.training.rows import Rows
-from tests.processes import launched
+from tests.processes import together
 from tests.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -296,7 +296,7 @@ def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) 
     (tmp_path / "two.py").write_text(TWO_PROCESSES)
     heads = {name: HEADS[name] for name in items}
     model = _model(tiny_model, heads=heads, **NO_DROPOUT)
-    done = launched(
+    done = together(
         ["two.py", tmp_path / f"bert{len(NO_DROPOUT)}", "items.npz", Path(__file__).parent.parent], tmp_path
     )
     assert "Warning" not in done.stderr
