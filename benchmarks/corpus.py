@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from plain_words import plain
+
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.splitter import load_tokenizer
 from greenadapt.corpus.words import prepare_corpus
@@ -62,8 +64,7 @@ def run_case(case: str, arguments: argparse.Namespace) -> None:
     begin = time.perf_counter()
     if case == "plain":
         tokenizer = load_tokenizer(model)
-        normalize, split = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
-        lines = [[sys.intern(word) for word, _ in split(normalize(line))] for line in read_lines(arguments.text)]
+        lines = [[sys.intern(word) for word in words] for words in plain(tokenizer, read_lines(arguments.text))]
         counts = Counter(word for line in lines for word in line)
         tokens, words = sum(counts.values()), len(counts)
     else:

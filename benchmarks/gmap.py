@@ -14,8 +14,6 @@ scores are macro F1, but micro F1 for ChemProt and RCT.
 """
 
 import argparse
-import json
-import os
 import shutil
 import sys
 from dataclasses import asdict, dataclass, replace
@@ -23,9 +21,10 @@ from functools import cache
 from pathlib import Path
 
 from gmap_tables import NAMES, Done, report
+from records import Records
 
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.errors import GreenadaptError, InputError
+from greenadapt.errors import GreenadaptError
 from greenadapt.pipeline import Session
 from greenadapt.pipeline.adapted import adapted_input, starting_model
 from greenadapt.pipeline.ensemble import KeptRun, score_ensemble
@@ -70,30 +69,6 @@ METHODS = {
     "gate": Method(memory=MemoryConfig("chunk", attention="gate")),
 }
 MEMBERS = {member for method in METHODS.values() for member in method.members}
-
-
-class Records:
-    """Finished runs by what decides them, each a line of a file; a line that a kill has cut off is none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        text = path.read_text("utf-8") if path.is_file() else ""
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            path.write_text(whole, "utf-8")
-        try:
-            self.by_key: dict[str, Json] = {row["key"]: row for row in map(json.loads, whole.splitlines())}
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} has a line that is no record ({error!r})", "remove that line") from None
-
-    def add(self, record: Json) -> Json:
-        """Write one more line, and have it on disk."""
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.by_key[record["key"]] = record
-        return record
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """What ``gmap.py`` prints: the tables of arXiv 2212.03613, published figures and ours."""
 
-from collections.abc import Sequence
-
 import numpy as np
+from tables import aligned
 
 from greenadapt.store import Json
 
@@ -111,11 +110,3 @@ def _cells(done: Done, dataset: str, method: str) -> list[str]:
 
 def _seconds(records: list[Json] | None) -> str:
     return f"{np.mean([record['seconds'] for record in records]):.1f}" if records else ""
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns also stand below each other as they are; the first row is its head."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rule = ["-" * width for width in widths]
-    cells = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (rows[0], rule, *rows[1:])]
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -29,8 +29,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from gmap import Records
-from gmap_tables import aligned
+from records import Records
+from tables import aligned
 
 from greenadapt.adapter_config import AdapterConfig, AdapterName
 from greenadapt.arrays import ArrayFile

@@ -4,6 +4,8 @@
 
 Each side runs in its own process, one after the other, and makes everything itself, from the compressed text on. The
 plain script splits each line with the same normalizer and pre-tokenizer into a list in memory and trains gensim on it.
+greenadapt trains with its own engine, or with ``--engine gensim`` with gensim's kernel; where the first has never run,
+its compilation is timed, too. ``engines.py`` compares the training alone, in turns. Linux only (reads /proc).
 """
 
 import argparse
@@ -18,6 +20,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from machine import peak_memory
+from plain_words import plain
 from smart_open import open as smart_open
 
 from greenadapt.config import CorpusConfig, W2VConfig
@@ -81,9 +85,8 @@ def plain_side(options: argparse.Namespace) -> dict[str, Any]:
     from greenadapt.vectors import WordVectors
 
     tokenizer = load_tokenizer(find_model(options.model).folder)
-    normalize, pre_tokenize = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
     with smart_open(str(options.corpus), "rt", encoding="utf-8") as file:
-        sentences = [[word for word, _ in pre_tokenize(normalize(line))] for line in file]
+        sentences = list(plain(tokenizer, file))
     split = time.perf_counter()
     model = Word2Vec(sentences, vector_size=options.dim, epochs=options.epochs, workers=options.workers)
     end = time.perf_counter()
@@ -92,7 +95,6 @@ def plain_side(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _result(split: float, train: float, tokens: int, vectors: Any, options: argparse.Namespace) -> dict[str, Any]:
-    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
         "split": split,
         "train": train,
@@ -100,8 +102,8 @@ def _result(split: float, train: float, tokens: int, vectors: Any, options: argp
         "trained": tokens * options.epochs / train,
         "words": len(vectors.words),
         "cpu": _cpu_seconds(),
-        "memory": own,
-        "child": child,
+        "memory": peak_memory(),
+        "child": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
         "neighbours": {word: neighbours(vectors, word) for word in options.probes.split(",")},
     }
 
@@ -152,12 +154,11 @@ def _print_table(results: dict[str, dict[str, Any]]) -> None:
         ("together, s", "{both:.1f}"),
         ("CPU seconds, all processes", "{cpu:.1f}"),
         ("words/s while training", "{trained:,.0f}"),
-        ("peak memory, MB", "{memory_mb:,.0f}"),
-        ("of the largest child process, MB", "{child_mb:,.0f}"),
+        ("peak memory, MB", "{memory:,.0f}"),
+        ("of the largest child process, MB", "{child:,.0f}"),
     ]
     for result in results.values():
         result["both"] = _together(result)
-        result["memory_mb"], result["child_mb"] = result["memory"] / 1024, result["child"] / 1024
     print(f"{'':34}" + "".join(f"{side:>14}" for side in results))
     for label, form in rows:
         print(f"{label:34}" + "".join(f"{form.format(**result):>14}" for result in results.values()))
@@ -175,7 +176,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=384)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--engine", default="gensim", choices=["gensim", "fast"], help="of greenadapt")
+    parser.add_argument("--engine", default="fast", choices=["fast", "gensim"], help="of greenadapt")
     parser.add_argument("--lines", type=int, default=0, help="take only the first lines, for a quick look")
     parser.add_argument("--repeats", type=int, default=1, help="pairs of runs, one after the other")
     parser.add_argument("--probes", default=PROBES, help="words whose neighbours are shown, joined by commas")

@@ -14,6 +14,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from greenadapt.ensemble import combined
+from greenadapt.errors import InputError
 from greenadapt.pipeline.ensemble import KeptRun
 from tests.conftest import load_benchmark
 from tests.small_tasks import TinyModel, expand, lines, texts_file
@@ -24,11 +25,13 @@ Start = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
+    load_benchmark("tables")
     return load_benchmark("gmap_tables")
 
 
 @pytest.fixture(scope="module")
 def bench(tables: ModuleType) -> ModuleType:
+    load_benchmark("records")
     return load_benchmark("gmap")
 
 
@@ -232,5 +235,5 @@ def test_the_published_figures(tables: ModuleType) -> None:
 def test_a_broken_record_is_named(bench: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text(json.dumps({"key": "a"}) + "\n" + '{"key": "b", "sco\n')
-    with pytest.raises(bench.InputError, match=r"records.jsonl has a line that is no record"):
+    with pytest.raises(InputError, match=r"records.jsonl has a line that is no record"):
         bench.Records(file)

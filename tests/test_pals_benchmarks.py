@@ -23,8 +23,8 @@ Start = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("gmap_tables")
-    load_benchmark("gmap")
+    load_benchmark("records")
+    load_benchmark("tables")
     return load_benchmark("pals")
 
 

@@ -1,0 +1,132 @@
+"""The runs of ``engines.py``: each in a process of its own, and kept in a folder.
+
+What is asked of a run is a dictionary: ``side``, ``text``, ``dim``, ``workers``, ``epochs``, ``seed``, ``min_count``,
+for word2vec.c the hash of the ``program``, and ``measures``, some of ``quality`` (figures of the text), ``neighbours``
+(those shared with the references), ``reference`` (its own are kept to compare with). Its key is a hash of that and of
+everything else that decides it (``whole``).
+"""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import engine_texts
+import numpy as np
+import planted
+import vector_quality
+from engine_sides import OWN, Job, trained
+from records import Records
+
+import greenadapt
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.store import Json, hash_file, hash_json
+from greenadapt.vectors import WordVectors
+
+_PACKAGES = {"fast": ("numba", "numpy"), "gensim": ("gensim", "numpy"), "gensim-lists": ("gensim", "numpy")}
+_MEASURING = ("vector_quality.py", "planted.py")
+_REFERENCE = {"epochs": 15, "seed": 99, "workers": 2, "measures": ["reference"]}
+
+
+class Runs:
+    """The runs of a folder: ``records.jsonl``, a line a run, what was asked and what came of it."""
+
+    def __init__(self, work: Path, program: Path | None) -> None:
+        self._work, self._program = work, program
+        self._records = Records(work / "records.jsonl")
+
+    def result(self, asked: Json) -> Json:
+        """What came of a run, which is made if it was not yet.
+
+        That is ``words`` a second, ``memory`` in MB, ``quality`` (name → figure) and ``notes``.
+        """
+        asked = whole(asked)
+        key = hash_json(asked)
+        if key not in self._records.by_key:
+            if "neighbours" in asked["measures"]:
+                for side in OWN:
+                    self.result(_reference_run(asked, side))
+            result = self._start(asked)
+            self._records.add({"key": key, "asked": asked, "result": result})
+            settings = ", ".join(f"{name} {asked[name]}" for name in ("dim", "workers", "epochs", "seed"))
+            print(f"{asked['side']}, {settings}: {result['words']:,.0f} words/s", file=sys.stderr)
+        done: Json = self._records.by_key[key]["result"]
+        return done
+
+    def _start(self, asked: Json) -> Json:
+        folder = engine_texts.made(asked["text"], self._work, is_written=asked["side"] == "word2vec-c")
+        program = None if self._program is None else str(self._program)
+        call = json.dumps({"asked": asked, "folder": str(folder), "program": program})
+        done = subprocess.run([sys.executable, __file__, call], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(f"this run failed: {json.dumps(asked)}")
+        result: Json = json.loads(done.stdout.splitlines()[-1])
+        return result
+
+
+def _reference_run(asked: Json, side: str) -> Json:
+    """What is asked of the run whose neighbours those of ``asked`` are compared with."""
+    return {**{name: asked[name] for name in ("text", "dim", "min_count")}, **_REFERENCE, "side": side}
+
+
+def whole(asked: Json) -> Json:
+    """``asked`` with what else decides the run: code, packages, and the keys of the references."""
+    package, side, files = Path(greenadapt.__file__).parent, asked["side"], []
+    if side in OWN:
+        files += [*sorted((package / "engines").glob("*.py")), package / "w2v.py"]
+    if asked["measures"]:
+        files += [Path(__file__).parent / name for name in _MEASURING]
+    made = {
+        **asked,
+        "code": {file.name: hash_file(file) for file in files},
+        "packages": {name: version(name) for name in _PACKAGES.get(side, ())},
+    }
+    if "neighbours" in asked["measures"]:
+        made["references"] = {side: hash_json(whole(_reference_run(asked, side))) for side in OWN}
+    return made
+
+
+def run(asked: Json, folder: Path, program: Path | None) -> Json:
+    """Do a run here, of which ``whole`` was asked, on the text in ``folder``."""
+    side, measures = asked["side"], asked["measures"]
+    options = {name: asked[name] for name in ("dim", "workers", "seed", "epochs", "min_count")}
+    config = W2VConfig(engine=side if side in OWN else "gensim", **options)
+    with TemporaryDirectory(dir=folder) as work:
+        job = Job(side, PreparedCorpus.open(folder), config, Path(work), program, engine_texts.text_file(folder))
+        made = trained(job)
+        result: Json = {"words": made.words, "memory": made.memory, "quality": {}, "notes": []}
+        if measures:
+            vectors = made.vectors()
+        if "reference" in measures:
+            np.save(_reference(folder, hash_json(asked)), vector_quality.neighbours(vectors))
+        if "quality" in measures:
+            result["quality"], result["notes"] = _quality(vectors, asked["text"])
+        if "neighbours" in measures:
+            result["quality"] |= _shared(vectors, folder, asked["references"])
+    return result
+
+
+def _quality(vectors: WordVectors, text: Json) -> tuple[dict[str, float], list[str]]:
+    if "planted" in text:
+        return planted.scores(vectors), []
+    judged, notes = vector_quality.similarity(vectors)
+    return vector_quality.alignment(vectors, text["model"]) | judged, notes
+
+
+def _shared(vectors: WordVectors, folder: Path, references: dict[str, str]) -> dict[str, float]:
+    """``references`` has the keys of their runs."""
+    found = vector_quality.neighbours(vectors)
+    near = {side: np.load(_reference(folder, key)) for side, key in references.items()}
+    return {f"neighbours of {side}": vector_quality.shared(found, rows) for side, rows in near.items()}
+
+
+def _reference(folder: Path, key: str) -> Path:
+    return folder / f"neighbours-{key[:12]}.npy"
+
+
+if __name__ == "__main__":
+    call = json.loads(sys.argv[1])
+    print(json.dumps(run(call["asked"], Path(call["folder"]), call["program"] and Path(call["program"]))))

@@ -1,0 +1,11 @@
+"""Tables as the benchmarks print them."""
+
+from collections.abc import Sequence
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns also stand below each other as they are; the first row is its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = ["-" * width for width in widths]
+    cells = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (rows[0], rule, *rows[1:])]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
