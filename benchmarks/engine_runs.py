@@ -1,9 +1,9 @@
 """The runs of ``engines.py``: each in a process of its own, and kept in a folder.
 
-What is asked of a run is a dictionary: ``side``, ``text``, ``dim``, ``workers``, ``epochs``, ``seed``, ``min_count``,
-for word2vec.c the hash of the ``program``, and ``measures``, some of ``quality`` (figures of the text), ``neighbours``
-(those shared with the references), ``reference`` (its own are kept to compare with). Its key is a hash of that and of
-everything else that decides it (``whole``).
+What is asked of a run is a dictionary: ``side``, ``text``, ``dim``, ``workers``, ``epochs``, ``alpha``, ``seed``,
+``min_count``, for word2vec.c the hash of the ``program``, and ``measures``, some of ``quality`` (figures of the text),
+``neighbours`` (those shared with the references), ``reference`` (its own are kept to compare with). Its key is a hash
+of that and of everything else that decides it (``whole``).
 """
 
 import json
@@ -28,7 +28,7 @@ from greenadapt.vectors import WordVectors
 
 _PACKAGES = {"fast": ("numba", "numpy"), "gensim": ("gensim", "numpy"), "gensim-lists": ("gensim", "numpy")}
 _MEASURING = ("vector_quality.py", "planted.py")
-_REFERENCE = {"epochs": 15, "seed": 99, "workers": 2, "measures": ["reference"]}
+_REFERENCE = {"epochs": 15, "alpha": W2VConfig.alpha, "seed": 99, "workers": 2, "measures": ["reference"]}
 
 
 class Runs:
@@ -51,7 +51,7 @@ class Runs:
                     self.result(_reference_run(asked, side))
             result = self._start(asked)
             self._records.add({"key": key, "asked": asked, "result": result})
-            settings = ", ".join(f"{name} {asked[name]}" for name in ("dim", "workers", "epochs", "seed"))
+            settings = ", ".join(f"{name} {asked[name]}" for name in ("dim", "workers", "epochs", "alpha", "seed"))
             print(f"{asked['side']}, {settings}: {result['words']:,.0f} words/s", file=sys.stderr)
         done: Json = self._records.by_key[key]["result"]
         return done
@@ -92,7 +92,7 @@ def whole(asked: Json) -> Json:
 def run(asked: Json, folder: Path, program: Path | None) -> Json:
     """Do a run here, of which ``whole`` was asked, on the text in ``folder``."""
     side, measures = asked["side"], asked["measures"]
-    options = {name: asked[name] for name in ("dim", "workers", "seed", "epochs", "min_count")}
+    options = {name: asked[name] for name in ("dim", "workers", "seed", "epochs", "alpha", "min_count")}
     config = W2VConfig(engine=side if side in OWN else "gensim", **options)
     with TemporaryDirectory(dir=folder) as work:
         job = Job(side, PreparedCorpus.open(folder), config, Path(work), program, engine_texts.text_file(folder))

@@ -8,7 +8,7 @@ from tables import aligned
 
 from greenadapt.store import Json
 
-_SETTING = ("dim", "workers", "epochs")
+_SETTING = ("dim", "workers", "epochs", "alpha")
 _PEER = "gensim"
 NOTE = """Words a second: median over runs, beside them those of gensim times how much, by medians and for each pair of
 runs; MB: the most that a run took; the others: mean ± standard deviation over the runs that measure quality."""

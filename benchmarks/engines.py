@@ -65,6 +65,7 @@ def _asked(options: argparse.Namespace) -> list[Json]:
             "dim": dim,
             "workers": workers,
             "epochs": options.epochs,
+            "alpha": options.alpha,
             "seed": repeat + 1,
             "min_count": W2VConfig.min_count if options.zipf is None else 1,
             "measures": ["quality", *(["neighbours"] if options.references else [])] if is_measured else [],
@@ -96,6 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dims", type=int, nargs="+", default=[384])
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--alpha", type=float, default=W2VConfig.alpha, help="learning rate at the beginning")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3, help="of these repeats, how many measure quality")
     parser.add_argument("--references", action="store_true", help="compare neighbours with vectors of 15 epochs")

@@ -104,7 +104,13 @@ def test_neighbours_are_those_shared_with_the_references(
     benchmarks: Benchmarks, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = benchmarks["engine_runs"]
-    reference = {"epochs": 2, "seed": 9, "workers": 1, "measures": ["reference"]}  # with one thread it is made again
+    reference = {
+        "epochs": 2,
+        "alpha": 0.1,
+        "seed": 9,
+        "workers": 1,
+        "measures": ["reference"],
+    }  # with one thread it is made again
     monkeypatch.setattr(module, "_REFERENCE", reference)
     asked = {"text": {"zipf": 50}, "dim": 8, "min_count": 1, "side": "gensim", **reference, "measures": ["neighbours"]}
     for side in ("fast", "gensim"):
@@ -119,7 +125,7 @@ def test_neighbours_are_those_shared_with_the_references(
 def test_quality_of_a_planted_run_is_that_of_its_vectors(benchmarks: Benchmarks, tmp_path: Path) -> None:
     text = {"planted": 1, "tokens": 20_000}
     folder = benchmarks["engine_texts"].made(text, tmp_path, is_written=False)
-    options = {"dim": 8, "workers": 1, "epochs": 1, "seed": 1, "min_count": 1}
+    options = {"dim": 8, "workers": 1, "epochs": 1, "alpha": 0.1, "seed": 1, "min_count": 1}
     asked = {**options, "side": "fast", "measures": ["quality"], "text": text}
     made = benchmarks["engine_runs"].run(asked, folder, None)
     config = W2VConfig(engine="fast", **options)
@@ -132,15 +138,15 @@ def test_table(benchmarks: Benchmarks) -> None:
     done = []
     runs = [("fast", 1, 300, 0.5), ("gensim", 1, 100, 0.25), ("gensim", 2, 200, None), ("fast", 2, 500, 0.75)]
     for side, seed, words, figure in runs:
-        asked = {"side": side, "seed": seed, "dim": 8, "workers": 2, "epochs": 5}
+        asked = {"side": side, "seed": seed, "dim": 8, "workers": 2, "epochs": 5, "alpha": 0.1}
         quality = {} if figure is None else {"P@1": figure}
         done.append((asked, {"words": words, "memory": 10 * seed, "quality": quality, "notes": ["few pairs"]}))
     text = benchmarks["engine_tables"].table(done)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
-    assert rows[0] == ["dim", "workers", "epochs", "engine", "words/s", "to gensim (each pair)", "MB", "P@1"]
+    assert rows[0] == ["dim", "workers", "epochs", "alpha", "engine", "words/s", "to gensim (each pair)", "MB", "P@1"]
     assert rows[2:] == [
-        ["8", "2", "5", "fast", "400", "2.67 (3.00, 2.50)", "20", "0.6250 ± 0.1768"],
-        ["8", "2", "5", "gensim", "150", "1.00 (1.00, 1.00)", "20", "0.2500"],
+        ["8", "2", "5", "0.1", "fast", "400", "2.67 (3.00, 2.50)", "20", "0.6250 ± 0.1768"],
+        ["8", "2", "5", "0.1", "gensim", "150", "1.00 (1.00, 1.00)", "20", "0.2500"],
     ]
     assert text.count("few pairs") == 1
 
