@@ -5,8 +5,6 @@ splits it; ``{"zipf": n_words, "tokens": n}``, words drawn by 1 / rank; ``{"plan
 ``planted.py``.
 """
 
-import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from greenadapt.corpus.recipes import find_recipe
 from greenadapt.corpus.words import VOCABULARY_FILE, WORDS_FILE, PreparedCorpus, prepare_corpus
 from greenadapt.model import find_model
 from greenadapt.progress import Silent
-from greenadapt.store import Json
+from greenadapt.store import Json, hash_json
 from greenadapt.vocabulary import write_vocabulary
 
 _LINE = 25  # words of random text
@@ -29,7 +27,7 @@ _LINE = 25  # words of random text
 
 def made(text: Json, work: Path, is_written: bool) -> Path:
     """The folder of ``text`` in ``work``, a ``PreparedCorpus``; where ``is_written`` also as word2vec.c reads it."""
-    folder = work / f"text-{hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()[:12]}"
+    folder = work / f"text-{hash_json(text)[:12]}"
     if not folder.is_dir():
         part = folder.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)

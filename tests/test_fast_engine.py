@@ -19,7 +19,7 @@ from greenadapt.engines import Stream, Weights, fast, parts
 from greenadapt.engines.fast import FastEngine
 from greenadapt.errors import InputError
 from greenadapt.vectors import WordVectors
-from tests.test_w2v import Watcher, planted_text, prepare, train
+from tests.test_w2v import Watcher, check_that_it_goes_on, planted_text, prepare, train
 
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="fast")
 
@@ -172,13 +172,7 @@ def test_another_process_and_a_killed_one_end_in_the_same_bits(tmp_path: Path, c
 
 @pytest.mark.parametrize("epochs_before", [0, 1, 2])
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus, epochs_before: int) -> None:
-    whole = train(corpus, CONFIG, tmp_path / "whole")
-    epoch = int(whole.counts.sum())
-    with pytest.raises(KeyboardInterrupt):
-        train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
-    watcher = Watcher()
-    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert watcher.totals == [(3 - epochs_before) * epoch]
+    check_that_it_goes_on(tmp_path, corpus, CONFIG, epochs_before)
 
 
 @pytest.mark.parametrize("change", [{"engine": "gensim"}, {"gradient": "corrected"}], ids=["gensim", "corrected"])

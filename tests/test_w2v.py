@@ -366,13 +366,18 @@ def test_two_processes_give_the_same_bits(tmp_path: Path, corpus: PreparedCorpus
 
 @pytest.mark.parametrize("epochs_before", [0, 1, 2])
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus, epochs_before: int) -> None:
-    whole = train(corpus, CONFIG, tmp_path / "whole")
+    check_that_it_goes_on(tmp_path, corpus, CONFIG, epochs_before)
+
+
+def check_that_it_goes_on(tmp_path: Path, corpus: PreparedCorpus, config: W2VConfig, epochs_before: int) -> None:
+    """Three epochs, stopped once ``epochs_before`` are done."""
+    whole = train(corpus, config, tmp_path / "whole")
     epoch = int(whole.counts.sum())
     with pytest.raises(KeyboardInterrupt):
-        train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
+        train(corpus, config, tmp_path / "work", Watcher(stop_after=epochs_before * epoch))
     assert len(list((tmp_path / "work").glob("epoch-*"))) == min(epochs_before, 1)
     watcher = Watcher()
-    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.totals == [(3 - epochs_before) * epoch]
     assert watcher.notes == ([f"going on after epoch {epochs_before}"] if epochs_before else [])
 

@@ -268,7 +268,7 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
             for q in range(dim):
                 room.means[i, q] = 0
                 room.gradients[i, q] = 0
-    stride = padded // GROUP
+    stride, weight = padded // GROUP, rate * _f32(settings.weight)
     for i in range(stride):
         draw_negatives(room, noise, state)
         score_group(room, output, i, stride)
@@ -278,7 +278,6 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
             for k in range(NEGATIVES):
                 score = room.scores[j, k]
                 counts = has_context and room.negatives[k] != words[first + at] and abs(score) < LIMIT
-                weight = rate * _f32(settings.weight)
                 room.scores[j, k] = -weight / (_f32(1) + math.exp(-score)) if counts else _f32(0)
         step_group(room, output, i, stride)
     spread_gradients(room, n, low, settings.corrected)
