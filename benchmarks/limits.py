@@ -43,12 +43,12 @@ def input_rows(window: int) -> float:
 def operations(dim: int, window: int) -> float:
     """Floating-point operations of a position.
 
-    For each of ``dim`` numbers: the running sum; h (3), its score (2), the own word's step (3); of each negative a
-    score (2), the part of the gradient (2) and its own step (2); the gradient scaled (1) and put in two places (2);
-    the running sum of changes and their adding (2), less the word's own (1). Exponentials and random draws are not
-    counted.
+    For each of ``dim`` numbers: h (3) and its score (2), the own word's part of the gradient (1) and step (2); of each
+    negative a score (2), the part of the gradient (2) and its own step (2); the gradient where its window begins and
+    ends (4); of each input row the running sum (1), the word's own gradient taken off (2) and the change added (1).
+    Exponentials and random draws are not counted.
     """
-    return dim * (3 * input_rows(window) + 12 + 6 * NEGATIVES)
+    return dim * (4 * input_rows(window) + 12 + 6 * NEGATIVES)
 
 
 def rows(window: int) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from greenadapt.arrays import Array, ArrayFile, write_arrays
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.engines import Engine, Stream, Weights
+from greenadapt.engines.padding import padded_width
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
 from greenadapt.vectors import WordVectors
@@ -133,7 +134,9 @@ def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
 
 def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
     """Bytes, about, to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
-    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * dim)
+    width = padded_width(dim)
+    numbers = dim + width if engine == "fast" and width > dim else dim
+    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
 
 
 def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> None:

@@ -160,9 +160,8 @@ def test_limits_count_by_hand(benchmarks: Benchmarks, monkeypatch: pytest.Monkey
     for name, value in (("CHUNK", 64), ("GROUP", 8), ("NEGATIVES", 4)):
         monkeypatch.setattr(limits, name, value)
     assert limits.input_rows(5) == 74 / 64
-    # Of the rows around 74 / 64 · 3; of the own word 3 + 2 + 3; of negatives 4 · 6; of the gradient
-    # 1 + 2, and 1 where the word's own change is taken back.
-    assert limits.operations(8, 5) == 8 * (222 / 64 + 8 + 24 + 3 + 1)
+    # Of the rows around 74 / 64 · (1 + 2 + 1); of the own word 3 + 2 + 3; of negatives 4 · 6; of a window.s ends 4.
+    assert limits.operations(8, 5) == 8 * (296 / 64 + 8 + 24 + 4)
     assert limits.rows(5) == 2 * (74 / 64 + 1 + 1 / 2)
     # sample · 100 words = 10: of 90 (√9 + 1) / 9 are kept, of 10 all.
     corpus = SimpleNamespace(counts=np.array([90, 10]))

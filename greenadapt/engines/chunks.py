@@ -1,7 +1,7 @@
 """The compiled code of the fast engine; ``fast.py`` says what it computes. Numba compiles it at its first use.
 
 Everything works on rows of two-dimensional arrays by number: views of rows would be counted objects, which cost more
-than the arithmetic.
+than the arithmetic. Rows end where a piece of ``lanes.py`` does (``padding.py``).
 """
 
 import math
@@ -11,13 +11,28 @@ import numpy as np
 from numba import njit
 
 from greenadapt.arrays import Array
+from greenadapt.engines.lanes import (
+    LANES,
+    WIDE,
+    add,
+    load,
+    load_wide,
+    multiply,
+    multiply_add,
+    prefetch,
+    splat,
+    splat_wide,
+    store,
+    subtract,
+    total,
+)
 
 CHUNK = 64
 """Positions whose input rows are read together, a multiple of ``GROUP``."""
 GROUP = 8
-"""Positions of a chunk that share negatives, evenly spread over it, a multiple of four."""
-NEGATIVES = 4
-"""Negatives of a group; the products below are written for four."""
+"""Positions of a chunk that share negatives, evenly spread over it."""
+NEGATIVES = 8
+"""Negatives of a group; the products below are written for eight of either."""
 LIMIT = 6
 """Of a score; at it and beyond, nothing is learned."""
 _BUFFER = 4096  # words that subsampling leaves, of one line or of several
@@ -59,23 +74,33 @@ class Settings(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What one thread works in; rows are those of the chunk's positions, or of the words around them."""
+    """What one thread works in; rows of positions are those of the chunk, other rows those of the words around them."""
 
     sums: Array
     """``(CHUNK + 2 window + 1, dim)``: running sums of input rows."""
-    changes: Array
-    """The same shape: by how much the change of an input row differs from that of the one before it."""
     means: Array
-    """``(CHUNK, dim)``: h."""
+    """``(GROUP, dim)``: h."""
     gradients: Array
-    """``(CHUNK, dim)``: α ∂L/∂h."""
-    scores: Array
-    """``(GROUP, NEGATIVES)``: α ∂L/∂(h · o), a row a position, a column a negative."""
+    """``(CHUNK + 1, dim)``: α ∂L/∂h, a row a position, and one of zeros."""
+    shares: Array
+    """``(CHUNK + 1,)``: how much of it each word of the context gets."""
     begins: Array
     ends: Array
-    """``(CHUNK,)`` each: where windows begin and end."""
+    """``(CHUNK,)`` each: where windows begin and end, as rows of ``sums``."""
+    edges: Array
+    """``(2 CHUNK,)``: the positions of all begins and ends, by row."""
+    signs: Array
+    """``(2 CHUNK,)``: what they add to the running sum of changes, as a multiple of the position's gradient."""
+    upto: Array
+    """``(CHUNK + 2 window + 3,)``: where a row's edges end in ``edges``."""
     negatives: Array
-    """``(NEGATIVES,)``"""
+    """``(CHUNK / GROUP, NEGATIVES)``: of each group."""
+    words: Array
+    """``(GROUP,)``: the positions' own words, -1 where there is nothing to learn."""
+    steps: Array
+    """``(GROUP,)``: α ∂L/∂(h · o) of the own words."""
+    scores: Array
+    """``(GROUP, NEGATIVES)``: h · o of the negatives, then α ∂L/∂(h · o)."""
 
 
 def _next(state: Any) -> Any:
@@ -123,164 +148,263 @@ def _windows(room: Any, lines: Any, first: int, n: int, settings: Any, state: An
         room.begins[i] = max(lines[at, 0], at - width)
         room.ends[i] = min(lines[at, 1], at + width + 1)
         low, high = min(low, room.begins[i]), max(high, room.ends[i])
+    for i in range(n):
+        room.begins[i] -= low
+        room.ends[i] -= low
     return low, high
+
+
+def _negatives(room: Any, n_groups: int, noise: Any, state: Any) -> None:
+    """Draw the negatives of all groups."""
+    n_words = _u64(len(noise.keep))
+    for i in range(n_groups):
+        for k in range(NEGATIVES):
+            word = np.int64((next_bits(state) * n_words) >> _u64(32))
+            if next_bits(state) >= noise.threshold[word]:
+                word = noise.other[word]
+            room.negatives[i, k] = word
 
 
 def _read(room: Any, table: Any, words: Any, low: int, high: int) -> None:
     """Running sums of the input rows of ``words[low:high]``."""
-    dim = table.shape[1]
-    for q in range(dim):
-        room.sums[0, q] = 0
-    for j in range(low, high):
-        row, word = j - low, words[j]
-        for q in range(dim):
-            room.sums[row + 1, q] = room.sums[row, q] + table[word, q]
+    for q in range(0, table.shape[1], WIDE):
+        x = splat_wide(_f32(0))
+        store(room.sums, 0, q, x)
+        for j in range(low, high):
+            x = add(x, load_wide(table, words[j], q))
+            store(room.sums, j - low + 1, q, x)
 
 
-def _positive(room: Any, weights: Any, word: int, place: Any, rate: Any, mean: bool) -> Any:
-    """h of one position, and the step of its own word; ``place`` is its row, and where in ``sums`` its window is.
+def _ask_for(table: Any, word: int) -> None:
+    """Have a row brought nearer."""
+    for q in range(0, table.shape[1], LANES):
+        prefetch(table, word, q)
 
-    Returns the score.
+
+def _ask_ahead(room: Any, tables: Any, words: Any, span: Any, i: int, stride: int) -> None:
+    """Ask for the output rows of the group after ``i``, and for an input row of the next chunk for each of its own.
+
+    Where the buffer is not full, words from before stand behind its last: they are asked for in vain.
     """
-    i, begin, end = place
-    table, output = weights
-    dim = table.shape[1]
-    share = _f32(1) / _f32(end - begin - 1) if mean else _f32(1)
-    score = _f32(0)
-    for q in range(dim):
-        h = (room.sums[end, q] - room.sums[begin, q] - table[word, q]) * share
-        room.means[i, q] = h
-        score += h * output[word, q]
-    step = rate / (_f32(1) + math.exp(score)) if abs(score) < LIMIT else _f32(0)
-    for q in range(dim):
-        o = output[word, q]
-        room.gradients[i, q] = step * o
-        output[word, q] = o + step * room.means[i, q]
-    return score
+    (table, output), (first, n) = tables, span
+    for j in range(GROUP):
+        if i + 1 < stride:
+            ask_for_row(output, words[first + min(i + 1 + j * stride, n - 1)])
+            ask_for_row(output, room.negatives[i + 1, j])
+        ask_for_row(table, words[min(first + n + i * GROUP + j, len(words) - 1)])
 
 
-def _negative(room: Any, noise: Any, state: Any) -> None:
-    """Draw the negatives of a group."""
-    n_words = _u64(len(noise.keep))
-    for k in range(NEGATIVES):
-        word = np.int64((next_bits(state) * n_words) >> _u64(32))
-        if next_bits(state) >= noise.threshold[word]:
-            word = noise.other[word]
-        room.negatives[k] = word
+def _mean(room: Any, tables: Any, word: int, place: Any, mean: bool) -> Any:
+    """h of one position, for row ``j`` of ``means``, whose window begins and ends there; returns its word's score."""
+    j, begin, end = place
+    table, output = tables
+    share = splat(_f32(1) / _f32(end - begin - 1) if mean else _f32(1))
+    score = splat(_f32(0))
+    for q in range(0, table.shape[1], LANES):
+        around = subtract(load(room.sums, end, q), load(room.sums, begin, q))
+        h = multiply(subtract(around, load(table, word, q)), share)
+        store(room.means, j, q, h)
+        score = multiply_add(h, load(output, word, q), score)
+    return total(score)
 
 
-def _score(room: Any, output: Any, first: int, stride: int) -> None:
-    """The scores of a group's positions, every ``stride``-th from ``first`` on, and its four negatives."""
-    n0, n1, n2, n3 = room.negatives[0], room.negatives[1], room.negatives[2], room.negatives[3]
-    for j in range(0, GROUP, 2):  # two by four at a time, for which there are registers
-        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = _f32(0)
-        at, next_ = first + j * stride, first + (j + 1) * stride
-        for q in range(output.shape[1]):
-            a, b = room.means[at, q], room.means[next_, q]
-            o0, o1, o2, o3 = output[n0, q], output[n1, q], output[n2, q], output[n3, q]
-            a0 += a * o0
-            a1 += a * o1
-            a2 += a * o2
-            a3 += a * o3
-            b0 += b * o0
-            b1 += b * o1
-            b2 += b * o2
-            b3 += b * o3
-        room.scores[j, 0], room.scores[j, 1], room.scores[j, 2], room.scores[j, 3] = a0, a1, a2, a3
-        room.scores[j + 1, 0], room.scores[j + 1, 1], room.scores[j + 1, 2], room.scores[j + 1, 3] = b0, b1, b2, b3
+def _means(room: Any, tables: Any, words: Any, span: Any, draws: Any, group: Any) -> Any:
+    """h, own words and their steps for a group's positions, every ``stride``-th from ``i`` on.
+
+    Returns how many learn, and at how many of these the score is over -LIMIT.
+    """
+    (first, n), (i, stride, rate), (_, settings, _) = span, group, draws
+    learned, likely = 0, 0
+    for j in range(GROUP):
+        at = i + j * stride
+        if at < n and room.ends[at] - room.begins[at] > 1:
+            word, begin, end = words[first + at], room.begins[at], room.ends[at]
+            score = context_mean(room, tables, word, (j, begin, end), settings.mean)
+            room.words[j] = word
+            room.steps[j] = rate / (_f32(1) + math.exp(score)) if abs(score) < LIMIT else _f32(0)
+            room.shares[at] = _f32(1) / _f32(end - begin - 1) if settings.corrected else _f32(1)
+            learned, likely = learned + 1, likely + (score > -LIMIT)
+        else:
+            for q in range(0, room.means.shape[1], LANES):
+                store(room.means, j, q, splat(_f32(0)))
+            room.words[j], room.steps[j], room.shares[at] = -1, 0, 0
+    return learned, likely
 
 
-def _step(room: Any, output: Any, first: int, stride: int) -> None:
-    """The steps of a group's positions and negatives, given α ∂L/∂(h · o) as their scores."""
-    dim, scores = output.shape[1], room.scores
-    n0, n1, n2, n3 = room.negatives[0], room.negatives[1], room.negatives[2], room.negatives[3]
-    for j in range(0, GROUP, 2):
-        s0, s1, s2, s3 = scores[j, 0], scores[j, 1], scores[j, 2], scores[j, 3]
-        t0, t1, t2, t3 = scores[j + 1, 0], scores[j + 1, 1], scores[j + 1, 2], scores[j + 1, 3]
-        at, next_ = first + j * stride, first + (j + 1) * stride
-        for q in range(dim):
-            o0, o1, o2, o3 = output[n0, q], output[n1, q], output[n2, q], output[n3, q]
-            room.gradients[at, q] += s0 * o0 + s1 * o1 + s2 * o2 + s3 * o3
-            room.gradients[next_, q] += t0 * o0 + t1 * o1 + t2 * o2 + t3 * o3
-    for j in range(0, GROUP, 4):
-        at = first + j * stride
+def _sum_up(scores: Any, j: int, k: int, sums: Any) -> None:
+    """The scores of position ``j`` and four negatives from ``k`` on."""
+    a, b, c, d = sums
+    scores[j, k], scores[j, k + 1], scores[j, k + 2], scores[j, k + 3] = total(a), total(b), total(c), total(d)
+
+
+def _score(room: Any, output: Any, i: int) -> None:
+    """The scores of a group's positions and negatives, four by four at a time, for which there are registers."""
+    for k in range(0, NEGATIVES, 4):
+        n0, n1 = room.negatives[i, k], room.negatives[i, k + 1]
+        n2, n3 = room.negatives[i, k + 2], room.negatives[i, k + 3]
+        for j in range(0, GROUP, 4):
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(_f32(0))
+            c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = splat(_f32(0))
+            for q in range(0, output.shape[1], LANES):
+                o0, o1, o2, o3 = load(output, n0, q), load(output, n1, q), load(output, n2, q), load(output, n3, q)
+                h = load(room.means, j, q)
+                a0, a1 = multiply_add(h, o0, a0), multiply_add(h, o1, a1)
+                a2, a3 = multiply_add(h, o2, a2), multiply_add(h, o3, a3)
+                h = load(room.means, j + 1, q)
+                b0, b1 = multiply_add(h, o0, b0), multiply_add(h, o1, b1)
+                b2, b3 = multiply_add(h, o2, b2), multiply_add(h, o3, b3)
+                h = load(room.means, j + 2, q)
+                c0, c1 = multiply_add(h, o0, c0), multiply_add(h, o1, c1)
+                c2, c3 = multiply_add(h, o2, c2), multiply_add(h, o3, c3)
+                h = load(room.means, j + 3, q)
+                d0, d1 = multiply_add(h, o0, d0), multiply_add(h, o1, d1)
+                d2, d3 = multiply_add(h, o2, d2), multiply_add(h, o3, d3)
+            sum_up(room.scores, j, k, (a0, a1, a2, a3))
+            sum_up(room.scores, j + 1, k, (b0, b1, b2, b3))
+            sum_up(room.scores, j + 2, k, (c0, c1, c2, c3))
+            sum_up(room.scores, j + 3, k, (d0, d1, d2, d3))
+
+
+def _slopes(room: Any, i: int, weight: Any) -> None:
+    """Turn the scores of negatives into α ∂L/∂(h · o); ``weight`` is the learning rate times a negative's weight."""
+    for j in range(GROUP):
         for k in range(NEGATIVES):
-            s0, s1, s2, s3 = scores[j, k], scores[j + 1, k], scores[j + 2, k], scores[j + 3, k]
-            word = room.negatives[k]
-            for q in range(dim):
-                output[word, q] += (
-                    s0 * room.means[at, q]
-                    + s1 * room.means[at + stride, q]
-                    + s2 * room.means[at + 2 * stride, q]
-                    + s3 * room.means[at + 3 * stride, q]
-                )
+            score = room.scores[j, k]
+            counts = room.words[j] >= 0 and room.negatives[i, k] != room.words[j] and abs(score) < LIMIT
+            room.scores[j, k] = -weight / (_f32(1) + math.exp(-score)) if counts else _f32(0)
 
 
-def _spread(room: Any, n: int, low: int, corrected: bool) -> None:
-    """Turn the gradients of ``n`` positions into changes of the rows in their windows, which begin at word ``low``."""
-    dim = room.gradients.shape[1]
+def _gradients(room: Any, output: Any, i: int, stride: int) -> None:
+    """The gradients of a group's positions, two at a time."""
+    n0, n1, n2, n3 = room.negatives[i, 0], room.negatives[i, 1], room.negatives[i, 2], room.negatives[i, 3]
+    n4, n5, n6, n7 = room.negatives[i, 4], room.negatives[i, 5], room.negatives[i, 6], room.negatives[i, 7]
+    scores = room.scores
+    for j in range(0, GROUP, 2):
+        at, next_ = i + j * stride, i + (j + 1) * stride
+        own, next_own = max(room.words[j], 0), max(room.words[j + 1], 0)
+        s, t = splat(room.steps[j]), splat(room.steps[j + 1])
+        s0, s1, s2, s3 = splat(scores[j, 0]), splat(scores[j, 1]), splat(scores[j, 2]), splat(scores[j, 3])
+        s4, s5, s6, s7 = splat(scores[j, 4]), splat(scores[j, 5]), splat(scores[j, 6]), splat(scores[j, 7])
+        j1 = j + 1
+        t0, t1, t2, t3 = splat(scores[j1, 0]), splat(scores[j1, 1]), splat(scores[j1, 2]), splat(scores[j1, 3])
+        t4, t5, t6, t7 = splat(scores[j1, 4]), splat(scores[j1, 5]), splat(scores[j1, 6]), splat(scores[j1, 7])
+        for q in range(0, output.shape[1], LANES):
+            a, b = multiply(s, load(output, own, q)), multiply(t, load(output, next_own, q))
+            o = load(output, n0, q)
+            a, b = multiply_add(s0, o, a), multiply_add(t0, o, b)
+            o = load(output, n1, q)
+            a, b = multiply_add(s1, o, a), multiply_add(t1, o, b)
+            o = load(output, n2, q)
+            a, b = multiply_add(s2, o, a), multiply_add(t2, o, b)
+            o = load(output, n3, q)
+            a, b = multiply_add(s3, o, a), multiply_add(t3, o, b)
+            o = load(output, n4, q)
+            a, b = multiply_add(s4, o, a), multiply_add(t4, o, b)
+            o = load(output, n5, q)
+            a, b = multiply_add(s5, o, a), multiply_add(t5, o, b)
+            o = load(output, n6, q)
+            a, b = multiply_add(s6, o, a), multiply_add(t6, o, b)
+            o = load(output, n7, q)
+            a, b = multiply_add(s7, o, a), multiply_add(t7, o, b)
+            store(room.gradients, at, q, a)
+            store(room.gradients, next_, q, b)
+
+
+def _outputs(room: Any, output: Any, i: int) -> None:
+    """The steps of a group's own words, then those of its negatives, two at a time."""
+    dim, scores = output.shape[1], room.scores
+    for j in range(GROUP):
+        if room.steps[j] != 0:
+            s, own = splat(room.steps[j]), room.words[j]
+            for q in range(0, dim, LANES):
+                store(output, own, q, multiply_add(s, load(room.means, j, q), load(output, own, q)))
+    for k in range(0, NEGATIVES, 2):
+        k1 = k + 1
+        s0, s1, s2, s3 = splat(scores[0, k]), splat(scores[1, k]), splat(scores[2, k]), splat(scores[3, k])
+        s4, s5, s6, s7 = splat(scores[4, k]), splat(scores[5, k]), splat(scores[6, k]), splat(scores[7, k])
+        t0, t1, t2, t3 = splat(scores[0, k1]), splat(scores[1, k1]), splat(scores[2, k1]), splat(scores[3, k1])
+        t4, t5, t6, t7 = splat(scores[4, k1]), splat(scores[5, k1]), splat(scores[6, k1]), splat(scores[7, k1])
+        word, next_ = room.negatives[i, k], room.negatives[i, k1]
+        for q in range(0, dim, LANES):
+            h = load(room.means, 0, q)
+            a, b = multiply(s0, h), multiply(t0, h)
+            h = load(room.means, 1, q)
+            a, b = multiply_add(s1, h, a), multiply_add(t1, h, b)
+            h = load(room.means, 2, q)
+            a, b = multiply_add(s2, h, a), multiply_add(t2, h, b)
+            h = load(room.means, 3, q)
+            a, b = multiply_add(s3, h, a), multiply_add(t3, h, b)
+            h = load(room.means, 4, q)
+            a, b = multiply_add(s4, h, a), multiply_add(t4, h, b)
+            h = load(room.means, 5, q)
+            a, b = multiply_add(s5, h, a), multiply_add(t5, h, b)
+            h = load(room.means, 6, q)
+            a, b = multiply_add(s6, h, a), multiply_add(t6, h, b)
+            h = load(room.means, 7, q)
+            a, b = multiply_add(s7, h, a), multiply_add(t7, h, b)
+            store(output, word, q, add(load(output, word, q), a))
+            store(output, next_, q, add(load(output, next_, q), b))  # after the other: both may be one word
+
+
+def _group(room: Any, tables: Any, words: Any, span: Any, draws: Any, group: Any) -> Any:
+    """Train on a group, but for the input rows; returns what ``_means`` does."""
+    (_, output), (i, stride, rate), (_, settings, _) = tables, group, draws
+    told = find_means(room, tables, words, span, draws, group)
+    score_group(room, output, i)
+    find_slopes(room, i, rate * _f32(settings.weight))
+    find_gradients(room, output, i, stride)
+    step_outputs(room, output, i)
+    return told
+
+
+def _edges(room: Any, n: int, n_rows: int) -> None:
+    """Sort where the windows of ``n`` positions begin and end by row, and say what begins or ends there."""
+    upto = room.upto
+    for row in range(n_rows + 2):
+        upto[row] = 0
     for i in range(n):
-        begin, end = room.begins[i] - low, room.ends[i] - low
-        if end - begin > 1:
-            share = _f32(1) / _f32(end - begin - 1) if corrected else _f32(1)
-            for q in range(dim):
-                x = room.gradients[i, q] * share
-                room.gradients[i, q] = x
-                room.changes[begin, q] += x
-                room.changes[end, q] -= x
+        upto[room.begins[i] + 1] += 1
+        upto[room.ends[i] + 1] += 1
+    for row in range(n_rows + 1):
+        upto[row + 1] += upto[row]
+    for i in range(n):
+        place = upto[room.begins[i]]
+        room.edges[place], room.signs[place] = i, room.shares[i]
+        upto[room.begins[i]] += 1
+        place = upto[room.ends[i]]
+        room.edges[place], room.signs[place] = i, -room.shares[i]
+        upto[room.ends[i]] += 1
 
 
 def _write(room: Any, table: Any, words: Any, span: Any) -> None:
     """Change the input rows of a chunk; ``span`` is its first position, how many it has, and its words' range."""
     first, n, low, high = span
-    dim = table.shape[1]
-    for q in range(dim):
-        room.sums[0, q] = 0
-    for j in range(low, high):
-        row, word, i = j - low, words[j], j - first
-        for q in range(dim):
-            x = room.sums[0, q] + room.changes[row, q]
-            room.sums[0, q] = x
-            table[word, q] += x
-            room.changes[row, q] = 0
-        if 0 <= i < n and room.ends[i] - room.begins[i] > 1:  # no word is in its own context
-            for q in range(dim):
-                table[word, q] -= room.gradients[i, q]
-    for q in range(dim):
-        room.changes[high - low, q] = 0
+    for q in range(0, table.shape[1], WIDE):
+        x = splat_wide(_f32(0))
+        edge = 0
+        for j in range(low, high):
+            while edge < room.upto[j - low]:
+                sign = splat_wide(room.signs[edge])
+                x = multiply_add(sign, load_wide(room.gradients, room.edges[edge], q), x)
+                edge += 1
+            i = j - first if first <= j < first + n else CHUNK
+            own = multiply(splat_wide(room.shares[i]), load_wide(room.gradients, i, q))  # not in its own context
+            store(table, words[j], q, add(load_wide(table, words[j], q), subtract(x, own)))
 
 
 def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
     """Train on up to ``CHUNK`` positions; returns how many learned, and at how many the score was over -LIMIT."""
-    (words, lines), (first, n), (table, output) = buffer, span, tables
-    noise, settings, state = draws
-    dim = table.shape[1]
+    (words, lines), (first, n), (table, _), (noise, settings, state) = buffer, span, tables, draws
     low, high = draw_windows(room, lines, first, n, settings, state)
+    stride = (n + GROUP - 1) // GROUP
+    draw_negatives(room, stride, noise, state)
     read_rows(room, table, words, low, high)
     learned, likely = 0, 0
-    padded = (n + GROUP - 1) // GROUP * GROUP
-    for i in range(padded):
-        if i < n and room.ends[i] - room.begins[i] > 1:
-            place = (i, room.begins[i] - low, room.ends[i] - low)
-            score = positive_step(room, tables, words[first + i], place, rate, settings.mean)
-            learned, likely = learned + 1, likely + (score > -LIMIT)
-        else:  # nothing to learn from, and no part in the products
-            for q in range(dim):
-                room.means[i, q] = 0
-                room.gradients[i, q] = 0
-    stride, weight = padded // GROUP, rate * _f32(settings.weight)
     for i in range(stride):
-        draw_negatives(room, noise, state)
-        score_group(room, output, i, stride)
-        for j in range(GROUP):
-            at = i + j * stride
-            has_context = at < n and room.ends[at] - room.begins[at] > 1
-            for k in range(NEGATIVES):
-                score = room.scores[j, k]
-                counts = has_context and room.negatives[k] != words[first + at] and abs(score) < LIMIT
-                room.scores[j, k] = -weight / (_f32(1) + math.exp(-score)) if counts else _f32(0)
-        step_group(room, output, i, stride)
-    spread_gradients(room, n, low, settings.corrected)
+        ask_ahead(room, tables, words, span, i, stride)
+        here, likely_here = train_group(room, tables, words, span, draws, (i, stride, rate))
+        learned, likely = learned + here, likely + likely_here
+    sort_edges(room, n, high - low)
     write_rows(room, table, words, (first, n, low, high))
     return learned, likely
 
@@ -292,16 +416,21 @@ def _train(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: 
     """
     dim = tables[0].shape[1]
     state = np.full(1, seed, np.uint64)
-    around = CHUNK + 2 * settings.window + 1
+    rows = CHUNK + 2 * settings.window + 1
     room = _Room(
-        np.zeros((around, dim), np.float32),
-        np.zeros((around, dim), np.float32),
-        np.zeros((CHUNK, dim), np.float32),
-        np.zeros((CHUNK, dim), np.float32),
+        np.zeros((rows, dim), np.float32),
+        np.zeros((GROUP, dim), np.float32),
+        np.zeros((CHUNK + 1, dim), np.float32),
+        np.zeros(CHUNK + 1, np.float32),
+        np.zeros(CHUNK, np.int64),
+        np.zeros(CHUNK, np.int64),
+        np.zeros(2 * CHUNK, np.int64),
+        np.zeros(2 * CHUNK, np.float32),
+        np.zeros(rows + 2, np.int64),
+        np.zeros((CHUNK // GROUP, NEGATIVES), np.int64),
+        np.zeros(GROUP, np.int64),
+        np.zeros(GROUP, np.float32),
         np.zeros((GROUP, NEGATIVES), np.float32),
-        np.zeros(CHUNK, np.int64),
-        np.zeros(CHUNK, np.int64),
-        np.zeros(NEGATIVES, np.int64),
     )
     buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
     position, line, met, learned, likely = text.borders[0], 0, 0, 0, 0
@@ -347,12 +476,19 @@ def _compiled(function: Any, *, inline: bool = True) -> Any:
 next_bits = _compiled(_next)
 fill = _compiled(_fill)
 draw_windows = _compiled(_windows)
+draw_negatives = _compiled(_negatives)
 read_rows = _compiled(_read)
-positive_step = _compiled(_positive)
-draw_negatives = _compiled(_negative)
+ask_for_row = _compiled(_ask_for)
+ask_ahead = _compiled(_ask_ahead)
+context_mean = _compiled(_mean)
+sum_up = _compiled(_sum_up)
 score_group = _compiled(_score)
-step_group = _compiled(_step)
-spread_gradients = _compiled(_spread)
+find_means = _compiled(_means)
+find_slopes = _compiled(_slopes)
+find_gradients = _compiled(_gradients)
+step_outputs = _compiled(_outputs)
+train_group = _compiled(_group)
+sort_edges = _compiled(_edges)
 write_rows = _compiled(_write)
 train_chunk = _compiled(_chunk)
 train_part = _compiled(_train, inline=False)
