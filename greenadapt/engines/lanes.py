@@ -16,9 +16,11 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.np import arrayobj
 
+from greenadapt.engines.padding import PIECE
+
 LANES = 16
 """Numbers of a piece: 64 bytes, as a line of the cache."""
-WIDE = 64
+WIDE = PIECE
 """Numbers of a wide piece."""
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 _MAY_FUSE = ("contract",)  # a product and a sum to one operation
