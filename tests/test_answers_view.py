@@ -43,7 +43,7 @@ def told(text: str, score: float, context: str = CONTEXT, document: str = "paper
 
 def row(*answers: Json, gold: list[str] | None = None, **compared: Json) -> Json:
     def scored(answer: Json) -> Json:
-        return answer if gold is None else {**answer, **asdict(score_answer(answer["answer"], gold))}
+        return answer if gold is None else {**answer, **asdict(score_answer(answer["answer"], gold, is_second=True))}
 
     extra: Json = {} if gold is None else {"gold": gold}
     extra |= {"compared": {name: scored(one) for name, one in compared.items()}} if compared else {}

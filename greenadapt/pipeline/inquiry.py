@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, zip_longest
 
 from greenadapt.corpus.reading import Decoder, input_name, is_read_once
@@ -77,11 +78,15 @@ class Inquiry:
         """Each question on each of its contexts, those on one context together; read anew each time."""
         return self._stream()
 
+    @cached_property
+    def is_second(self) -> bool:
+        """Whether answers are scored as in SQuAD 2."""
+        return has_impossible(self.asked.values())
+
     def golds(self) -> dict[str, list[str]]:
         """The gold answers that count, by the id of the question, of those that are labelled."""
-        is_second = has_impossible(self.asked.values())
         labelled = (question for question in self.asked.values() if question.is_labelled)
-        return {question.id: gold_texts(question, is_second=is_second) for question in labelled}
+        return {question.id: gold_texts(question, is_second=self.is_second) for question in labelled}
 
 
 def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:

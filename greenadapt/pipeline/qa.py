@@ -164,7 +164,9 @@ class Answering:
 
     def _scored_answer(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
         golds = self._golds.get(id)
-        return answer if golds is None else {**answer, **asdict(score_answer(answer["answer"], golds))}
+        if golds is None:
+            return answer
+        return {**answer, **asdict(score_answer(answer["answer"], golds, is_second=self.inquiry.is_second))}
 
     def _warn_impossible(self) -> None:
         if found := self._impossible:

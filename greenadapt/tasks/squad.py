@@ -287,11 +287,14 @@ def gold_texts(question: Question, *, is_second: bool) -> list[str]:
 
 
 def has_impossible(questions: Iterable[Question]) -> bool:
-    """Whether questions are as in SQuAD 2: some have no answer."""
+    """Whether questions are as in SQuAD 2: some have no answer. The version that a file names does not matter."""
     return any(question.impossible for question in questions)
 
 
 def _scores(examples: Sequence[Question], predictions: Sequence[Json]) -> list[AnswerScores]:
     is_second = has_impossible(examples)
     golds = [gold_texts(question, is_second=is_second) for question in examples]
-    return [score_answer(str(one["answer"]), gold) for one, gold in zip(predictions, golds, strict=True)]
+    return [
+        score_answer(str(one["answer"]), gold, is_second=is_second)
+        for one, gold in zip(predictions, golds, strict=True)
+    ]

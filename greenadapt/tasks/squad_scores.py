@@ -37,28 +37,30 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def f1(prediction: str, gold: str) -> float:
-    """Harmonic mean of the precision and recall of the words of two normalised texts.
+def f1(prediction: str, gold: str, *, is_second: bool) -> float:
+    """Harmonic mean of the precision and recall of the words of two normalised texts; 0 where only one has words.
 
-    Where one has none it is 1 if neither has any, else 0.
+    Where neither has any it is 1 by the scorer of SQuAD 2 (``is_second``), whose empty answer says that there is none,
+    and 0 by that of version 1, which counts the words in common.
     """
     predicted, wanted = prediction.split(), gold.split()
     if not predicted or not wanted:
-        return float(predicted == wanted)
+        return float(is_second and predicted == wanted)
     common = sum((Counter(predicted) & Counter(wanted)).values())
     return 2 * common / (len(predicted) + len(wanted))
 
 
-def score_answer(prediction: str, golds: Sequence[str]) -> AnswerScores:
+def score_answer(prediction: str, golds: Sequence[str], *, is_second: bool) -> AnswerScores:
     """Scores of one answer against its gold answers; of a question without answer the one gold answer is empty.
 
-    The empty answer is a part only of the empty one.
+    The empty answer is a part only of the empty one. ``is_second`` is whether the questions are those of SQuAD 2, see
+    ``f1``.
     """
     predicted = normalise(prediction)
     wanted = [normalise(gold) for gold in golds] or [""]
     return AnswerScores(
         em=float(predicted in wanted),
-        f1=max(f1(predicted, gold) for gold in wanted),
+        f1=max(f1(predicted, gold, is_second=is_second) for gold in wanted),
         substr=float(any(predicted in gold and bool(predicted) == bool(gold) for gold in wanted)),
     )
 
