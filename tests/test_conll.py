@@ -43,8 +43,15 @@ def test_compressed(tmp_path: Path) -> None:
 
 
 def test_odd_words_stay(tmp_path: Path) -> None:
-    (sentence,) = read(tmp_path, "\tO\n\u200b\tO\nNew York\tB-X\n#\tO\n\u00a0\tO\n")
-    assert sentence.words == ("", "\u200b", "New York", "#", "\u00a0")
+    (sentence,) = read(tmp_path, "\u200b\tO\nNew York\tB-X\n#\tO\n\u00a0\tO\n")
+    assert sentence.words == ("\u200b", "New York", "#", "\u00a0")
+
+
+def test_white_space_of_other_kinds_ends_no_word_but_parts_sentences(tmp_path: Path) -> None:
+    assert read(tmp_path, "a\u00a0\tO\u00a0\r\n\u00a0\r\nb \tO \n") == [
+        Sentence(("a\u00a0",), ("O",)),
+        Sentence(("b ",), ("O",)),
+    ]
 
 
 def test_no_sentences(tmp_path: Path) -> None:
@@ -56,6 +63,7 @@ def test_no_sentences(tmp_path: Path) -> None:
     [
         ("rash\tB-X\nis\tFoo\n", "train.tsv, line 2, column 2: 'Foo' is no tag"),
         ("rash\tB-X\n\nis NN X-Y\n", "train.tsv, line 3, column 3: 'X-Y' is no tag"),
+        ("rash\tB-X\n\tO\n", "train.tsv, line 2: the word is empty"),
         ("rash\tB-X\nis\n", "train.tsv, line 2: one column, need a word and its tag"),
         ("The rash was mild.\n", "train.tsv, line 1, column 4: 'mild.' is no tag"),
     ],

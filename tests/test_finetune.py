@@ -374,6 +374,9 @@ def _broken(tmp_path: Path, name: str, content: str) -> str:
     return str(tmp_path / name)
 
 
+QUESTION = '{"id": "7", "question": "what", "answers": [{"text": "heart", "answer_start": 4}]}'
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -386,6 +389,11 @@ def _broken(tmp_path: Path, name: str, content: str) -> str:
         ("empty.jsonl", "", "empty.jsonl has no rows"),
         ("cut.jsonl", '{"text": "a", "label": 1}\n{"text"', r"cut\.jsonl, line 2, column 8 is not JSON"),
         ("none.json", '{"data": []}', r"none\.json has no questions"),
+        (
+            "twice.json",
+            '{"data": [{"paragraphs": [{"context": "the heart", "qas": [%s, %s]}]}]}' % ((QUESTION,) * 2),
+            r"twice\.json: data\[0\].*qas\[1\] has the id '7', as .*twice\.json: .*qas\[0\] has",
+        ),
     ],
 )
 def test_training_files_that_are_refused(
@@ -421,6 +429,8 @@ def test_requests_that_make_no_sense() -> None:
         FinetuneRequest("m", ("t",), training=replace(TRAIN, keep="best"))
     with pytest.raises(UsageError, match="--patience needs a development set"):
         FinetuneRequest("m", ("t",), training=replace(TRAIN, patience=1))
+    with pytest.raises(UsageError, match="--save-logits needs a test set: give --test FILE"):
+        FinetuneRequest("m", ("t",), save_logits=True)
     with pytest.raises(UsageError, match="nothing to train on"):
         FinetuneRequest("m", ())
     for seeds, message in (((), "at least one seed"), ((1, 1), "each once"), ((-1,), "--seed is -1, must be from 0")):

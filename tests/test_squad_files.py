@@ -4,6 +4,7 @@ import gzip
 import json
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from greenadapt.tasks.squad_files import (
     locate,
     read_questions,
     refuse_squad,
-    unique_ids,
     unlabelled_question,
 )
 from tests.conftest import Notes
@@ -64,8 +64,8 @@ LAYOUTS: list[Any] = [
 @pytest.mark.parametrize("answers", LAYOUTS)
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_json_lines_of_either_layout(name: str, answers: Any, tmp_path: Path) -> None:
-    line = json.dumps({**entry(answers=answers), "context": CONTEXT})
-    assert read(tmp_path / name, f"{line}\n{line}\n") == [ROW, ROW]
+    rows = [json.dumps({**entry(number, answers), "context": CONTEXT}) for number in (7, 8)]
+    assert read(tmp_path / name, "\n".join(rows)) == [ROW, replace(ROW, id="8")]
 
 
 @pytest.mark.parametrize("answers", ["2012", ["2012"], {"text": ["2012"]}, [{"text": "2012"}]])
@@ -120,8 +120,10 @@ def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) 
 
 
 def test_what_contexts_are_called(tmp_path: Path) -> None:
+    numbers = count()
+
     def paragraph(**more: Any) -> dict[str, Any]:
-        return {"context": CONTEXT, "qas": [entry()], **more}
+        return {"context": CONTEXT, "qas": [entry(next(numbers))], **more}
 
     articles = [
         {"paragraphs": [paragraph(document_id=630), paragraph(document_id="x"), paragraph(document_id=None)]},
@@ -139,7 +141,7 @@ def test_what_contexts_are_called(tmp_path: Path) -> None:
         {},
         {"document_id": "d", "document": 4},
     ]
-    rows = "".join(json.dumps({**entry(), "context": CONTEXT, **name}) + "\n" for name in names)
+    rows = "".join(json.dumps({**entry(next(numbers)), "context": CONTEXT, **name}) + "\n" for name in names)
     for labelled in (True, None, False):
         found = read(tmp_path / "a.jsonl", rows, labelled=labelled)
         assert [one.document for one in found] == ["t", "4", "", "", "d"]
@@ -151,15 +153,15 @@ def test_empty_contexts_and_questions_come_through(labelled: bool | None, tmp_pa
     assert (question.context, question.question) == ("", "")
 
 
-def test_repeated_ids_name_both_places(tmp_path: Path) -> None:
+@pytest.mark.parametrize("labelled", [True, None, False])
+def test_repeated_ids_name_both_places(labelled: bool | None, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    found = read(path, squad(entry(1), entry(7), entry("7")))
     with pytest.raises(InputError, match=r"qas\[2\] has the id '7', as .*a\.json: .*qas\[1\] has: give each") as caught:
-        unique_ids(found, str(path))
+        read(path, squad(entry(1), entry(7), entry("7")), labelled=labelled)
     assert str(path) in caught.value.message
     rows = "".join(json.dumps({**entry(3), "context": CONTEXT}) + "\n\n" for _ in range(2))
     with pytest.raises(InputError, match=r"a\.jsonl:3 has the id '3', as .*a\.jsonl:1 has"):
-        unique_ids(read(tmp_path / "a.jsonl", rows), "a.jsonl")
+        read(tmp_path / "a.jsonl", rows, labelled=labelled)
 
 
 JSON = st.recursive(
@@ -181,16 +183,17 @@ def test_whatever_is_in_a_file_the_error_is_ours(
         assert all(isinstance(one, Question) for one in read(path, json.dumps(content), labelled=labelled))
 
 
-@given(st.lists(st.integers(0, 9)))
-def test_ids_are_unique_or_refused(numbers: list[int]) -> None:
-    questions = [Question(str(number), "", "") for number in numbers]
+@given(st.lists(st.integers(0, 9), min_size=1))
+def test_ids_are_unique_or_refused(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
+    path = tmp_path_factory.mktemp("squad") / "a.json"
+    content = squad(*map(entry, numbers))
     if len(set(numbers)) == len(numbers):
-        unique_ids(questions, "a.json")
+        assert [question.id for question in read(path, content)] == list(map(str, numbers))
         return
     second = next(i for i, number in enumerate(numbers) if number in numbers[:i])
     first = numbers.index(numbers[second])
-    with pytest.raises(InputError, match=f"^a.json, question {second} has .* as a.json, question {first} has"):
-        unique_ids(questions, "a.json")
+    with pytest.raises(InputError, match=rf"qas\[{second}\] has the id .* as .*qas\[{first}\] has"):
+        read(path, content)
 
 
 @pytest.mark.parametrize("indent", [None, 1])

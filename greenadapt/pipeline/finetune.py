@@ -58,6 +58,8 @@ class FinetuneRequest:
             raise UsageError("--keep best needs a development set", "give --dev FILE")
         if self.dev is None and self.training.patience is not None:
             raise UsageError("--patience needs a development set", "give --dev FILE")
+        if self.test is None and self.save_logits:
+            raise UsageError("--save-logits needs a test set", "give --test FILE")
 
     def sources(self) -> dict[str, str]:
         """``train 1``, ``dev`` and so on → the file or data set id."""

@@ -11,7 +11,7 @@ from greenadapt.progress import Progress, Silent
 from greenadapt.tasks.asked import Asked, read_asked
 from greenadapt.tasks.documents import Names, Text, read_texts
 from greenadapt.tasks.squad import gold_texts, has_impossible
-from greenadapt.tasks.squad_files import Question, read_questions, unique_ids
+from greenadapt.tasks.squad_files import Question, read_questions
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,6 @@ def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
 
 def _own_contexts(data: str, progress: Progress) -> Inquiry:
     questions = read_questions(data, progress, labelled=None)
-    unique_ids(questions, data)
     by_context: dict[str, list[Question]] = {}
     for question in questions:
         by_context.setdefault(question.context, []).append(question)

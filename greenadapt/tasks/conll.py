@@ -1,7 +1,8 @@
 """Sentences with tags from CoNLL files and from records with ``tokens`` and ``tags``."""
 
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from greenadapt.corpus.reading import Decoder, open_binary
 from greenadapt.errors import InputError
@@ -10,6 +11,8 @@ from greenadapt.tasks.sentences import Sentence
 
 _SCHEMES = "O, or B-, I-, E-, S-, L- or U- and a type"
 _TAG_FIELDS = ("tags", "ner_tags")
+_BLANKS = " \t\r\n"
+"""What is left out at the end of a line; other white space may be the end of a word."""
 
 
 def read_conll(path: str, decoder: Decoder) -> Iterator[Sentence]:
@@ -19,31 +22,53 @@ def read_conll(path: str, decoder: Decoder) -> Iterator[Sentence]:
     Raises ``InputError`` naming line and column, ``MissingError`` where there is no such file.
     """
     with open_binary(path) as stream:
-        yield from _sentences(stream, path, decoder)
+        for rows in conll_sentences(decoder.lines(stream, path), path):
+            tags = [_tag(row, path) for row in rows]
+            yield Sentence(tuple(row.columns[0] for row in rows), tuple(iob2(tags)))
 
 
-def _sentences(stream: IO[bytes], path: str, decoder: Decoder) -> Iterator[Sentence]:
-    words: list[str] = []
-    tags: list[str] = []
-    for number, line in decoder.lines(stream, path):
-        line = line.rstrip()
-        # A tab parts the columns of a line that has one, so that a word there may hold a space, or be nothing at all.
+@dataclass(frozen=True)
+class ConllRow:
+    """A line with a word."""
+
+    line: int
+    """From 1."""
+    columns: list[str]
+    """At least one; the first is the word, which is not empty."""
+
+
+def conll_sentences(lines: Iterable[tuple[int, str]], path: str) -> Iterator[list[ConllRow]]:
+    """The lines of each sentence of CoNLL columns, see ``read_conll``, with or without a tag.
+
+    Raises ``InputError`` with the line where a word is empty.
+    """
+    rows: list[ConllRow] = []
+    for number, text in lines:
+        line = text.rstrip(_BLANKS) if text.strip() else ""
+        # A tab parts the columns of a line that has one, so that a word there may hold a space.
         columns = line.split("\t") if "\t" in line else [column for column in line.split(" ") if column]
         if line and columns[0] != "-DOCSTART-":
-            if len(columns) < 2:
-                raise InputError(
-                    f"{path}, line {number}: one column, need a word and its tag",
-                    "a line is a word, a tab or spaces, and a tag; sentences are parted by empty lines",
-                )
-            if not is_tag(columns[-1]):
-                raise InputError(f"{path}, line {number}, column {len(columns)}: {columns[-1]!r} is no tag", _need())
-            words.append(columns[0])
-            tags.append(columns[-1])
-        elif words:
-            yield Sentence(tuple(words), tuple(iob2(tags)))
-            words, tags = [], []
-    if words:
-        yield Sentence(tuple(words), tuple(iob2(tags)))
+            if not columns[0]:
+                raise InputError(f"{path}, line {number}: the word is empty", "write a word before the tab")
+            rows.append(ConllRow(number, columns))
+        elif rows:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _tag(row: ConllRow, path: str) -> str:
+    """The tag of a line; raises ``InputError`` where it has none."""
+    tag = row.columns[-1].rstrip()
+    if len(row.columns) < 2:
+        raise InputError(
+            f"{path}, line {row.line}: one column, need a word and its tag",
+            "a line is a word, a tab or spaces, and a tag; sentences are parted by empty lines",
+        )
+    if not is_tag(tag):
+        raise InputError(f"{path}, line {row.line}, column {len(row.columns)}: {tag!r} is no tag", _need())
+    return tag
 
 
 def tagged_record(record: dict[str, Any], where: str) -> Sentence:

@@ -1,7 +1,7 @@
 """Questions on contexts from files: SQuAD's JSON of both versions, JSON lines, CSV, and data sets of the hub."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,8 @@ def read_questions(source: str, progress: Progress, *, labelled: bool | None = T
     article's paragraphs share, else by its place, such as ``data[3].paragraphs[0]``; that of a row by the row's own
     ``document_id``, ``document`` or ``title``, if it has one.
 
-    Raises ``InputError`` with line and column, or with the path inside the JSON, where it is broken.
+    Raises ``InputError`` with line and column, or with the path inside the JSON, where it is broken, and with both
+    places where two questions have the same id.
     """
     maker = _Maker(labelled)
     document = _document(source, maker.decoder)
@@ -67,6 +68,7 @@ def read_questions(source: str, progress: Progress, *, labelled: bool | None = T
         questions = list(_squad_questions(document, source, maker))
     if not questions:
         raise InputError(f"{source} has no questions", "give a file with questions")
+    refuse_repeated((question.id, question.where) for question in questions)
     maker.report(source, progress)
     if any(question.answers for question in questions):
         return [replace(one, impossible=True) if one.where in maker.empty else one for one in questions]
@@ -77,12 +79,6 @@ def unlabelled_question(record: Json, where: str) -> Question:
     """The question of a JSON object with ``question``, ``context`` and perhaps ``id``, which else is ``where``."""
     maker = _Maker(labelled=False)
     return maker.question(record, record, where, _name(record, maker.decoder))
-
-
-def unique_ids(questions: Iterable[Question], source: str) -> None:
-    """Raise ``InputError``, with the places of both, where two questions have the same id."""
-    numbered = enumerate(questions)
-    refuse_repeated((one.id, one.where or f"{source}, question {number}") for number, one in numbered)
 
 
 def refuse_squad(source: str) -> None:
