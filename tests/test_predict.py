@@ -258,9 +258,6 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     assert [line.split("\t") for line in bio[0].split("\n")] == [
         list(pair) for pair in zip(tagged[0]["words"], tagged[0]["tags"], strict=True)
     ]
-    assert run("-m", folder, "--bio", "--format", "jsonl", stdin=b'{"tokens": ["a\\tb", "c"]}').stdout.startswith(
-        "a b\t"
-    )
 
 
 def test_entities_of_tokens_have_characters(make: Callable[..., Path], tmp_path: Path) -> None:
@@ -279,6 +276,52 @@ def test_bio_comes_back_as_it_went_out(make: Callable[..., Path], tmp_path: Path
     (tmp_path / "a.tsv").write_text(run("-m", make(NER), "-i", text, "--bio").stdout, "utf-8")
     again = NER.read(str(tmp_path / "a.tsv"), Silent())
     assert [" ".join(sentence.words) for sentence in again] == [*SENTENCES, "é x"]
+
+
+CONLL = (
+    "-DOCSTART- -X- O O\n\nthe\tO\nNew York\tB-X\n\u00a0\tO\n\n\ncoronavirus\ncell\r\nE\u0301t\u00e9\tDT\tO\nvirus NN O"
+)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, source = make(NER), tmp_path / "test.tsv"
+    words = [["the", "New York", "\u00a0"], ["coronavirus", "cell", "E\u0301t\u00e9", "virus"]]
+    source.write_bytes(CONLL.encode() if columns == 2 else b"\xef\xbb\xbfthe\n cell \n\nin\n")
+    words = words if columns == 2 else [["the", "cell"], ["in"]]
+    bio = run("-m", folder, "-i", source, "--format", "conll", "--bio").stdout
+    lines = [[line.split("\t") for line in part.split("\n")] for part in bio.removesuffix("\n\n").split("\n\n")]
+    assert [[word for word, _ in part] for part in lines] == words
+    told = run("-m", folder, "-i", source, "--format", "conll", "--tags").stdout
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert [row["line"] for row in rows] == ([3, 8] if columns == 2 else [1, 4])
+    assert [row["words"] for row in rows] == words
+    assert [row["tags"] for row in rows] == [[tag for _, tag in part] for part in lines]
+    tokens = b"".join(json.dumps({"tokens": each}).encode() + b"\n" for each in words)
+    assert run("-m", folder, "--format", "jsonl", "--bio", stdin=tokens).stdout == bio
+    assert run("-m", folder, "--format", "conll", "--bio", stdin=bio.encode()).stdout == bio
+    named = text_file(tmp_path / "again.conll", bio.removesuffix("\n").split("\n"))
+    assert run("-m", folder, "-i", named, "--bio").stdout == bio
+
+
+def test_columns_that_are_refused(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make(NER), tmp_path / "a.bio"
+    for token in ("a\tb", "a\nb", "a\rb", ""):
+        lines = "".join(json.dumps({"tokens": each}) + "\n" for each in (["the", "cell"], ["virus", token]))
+        failed = run("-m", folder, "--bio", "--format", "jsonl", stdin=lines.encode(), code=1)
+        assert [line.split("\t")[0] for line in failed.stdout.split("\n")] == ["the", "cell", "", ""]
+        assert (
+            f"standard input:2: token 2 is {token!r}, which two columns cannot hold: leave out --bio" in failed.stderr
+        )
+        run("-m", folder, "--bio", "--format", "jsonl", "-o", out, stdin=lines.encode(), code=1)
+        assert not out.exists()
+    failed = run("-m", folder, "--bio", "--format", "conll", stdin=b"the\n\n\tO\n", code=1)
+    assert "standard input, line 3: the word is empty" in failed.stderr
+    texts = make(TEXTS, "texts", is_expanded=False)
+    error = run("-m", texts, "--format", "conll", stdin=b"a\n", code=2).stderr
+    assert "--format conll is for NER, the model is for classification: leave out --format conll" in error
+    error = run("-m", folder, "-i", tmp_path / "a.tsv", code=2).stderr
+    assert "give --format conll to read words in its first column, or --format text" in error
 
 
 def test_a_broken_line_ends_it_after_the_rows_before(make: Callable[..., Path], tmp_path: Path) -> None:

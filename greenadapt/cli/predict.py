@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,12 +16,12 @@ from greenadapt.cli.memory_options import MovedMemory
 from greenadapt.config import EnsembleRule, Pool, Precision
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
-from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 
 if TYPE_CHECKING:
     from greenadapt.pipeline.predict import Prediction
 
-_BREAKS = str.maketrans("\t\r\n", "   ")
+_BREAKS = frozenset("\t\r\n")
 
 Models = Annotated[
     list[str],
@@ -42,15 +43,18 @@ TaskNames = Annotated[
 Input = Annotated[
     str,
     typer.Option(
-        "--input", "-i", help="Text, one entry a line, or JSON lines; compressed or not; - is standard input."
+        "--input",
+        "-i",
+        help="Text, one entry a line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
     ),
 ]
 Format = Annotated[
-    Literal["text", "jsonl", "squad"] | None,
+    Literal["text", "jsonl", "conll", "squad"] | None,
     typer.Option(
         "--format",
-        help="Format of the input; jsonl is JSON lines or one JSON array (default: jsonl where its name ends in "
-        ".jsonl, .json or .ndjson, squad for question answering on a .json, else text).",
+        help="Format of the input; jsonl is JSON lines or one JSON array; conll, for NER, takes the words as they "
+        "are in the first column, a sentence an entry (default: jsonl where its name ends in .jsonl, .json or .ndjson, "
+        "squad for question answering on a .json, conll for NER on a .conll, .bio, .iob or .iob2, else text).",
         show_default=False,
     ),
 ]
@@ -129,7 +133,8 @@ def predict(
     with open_output(out) as (stream, is_ascii):
         head = style.head
         for block in predictor.predict(make_progress(is_read=False)):
-            stream.writelines([*head, *style.lines(block, is_ascii=is_ascii)])
+            # One by one: those before an entry that cannot be written are out.
+            stream.writelines(chain(head, style.lines(block, is_ascii=is_ascii)))
             head = []
             stream.flush()
 
@@ -204,9 +209,18 @@ class _Style:
 
 
 def _bio_lines(prediction: "Prediction") -> Iterator[str]:
-    """A word and its tag a line, and an empty one; in a word, what would break a line becomes a space."""
+    """A word and its tag a line, and an empty one.
+
+    Raises ``InputError`` where a word is empty or has what would break a line.
+    """
     words, tags = prediction.entry.example.words, prediction.result["tags"]
-    yield from (f"{word.translate(_BREAKS)}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+    for number, word in enumerate(words, start=1):
+        if not word or not _BREAKS.isdisjoint(word):
+            raise InputError(
+                f"{prediction.entry.where}: token {number} is {word!r}, which two columns cannot hold",
+                "leave out --bio for JSON lines, or correct the token",
+            )
+    yield from (f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
     yield "\n"
 
 

@@ -1,6 +1,6 @@
-"""What is predicted on: text, JSON lines or SQuAD's JSON from a file or a pipe, one entry after the other."""
+"""What is predicted on: text, JSON lines, CoNLL columns or SQuAD's JSON, one entry after the other."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -8,10 +8,11 @@ from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, open_input
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.tasks import Json
-from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, json_rows
+from greenadapt.tasks.conll import ConllRow, conll_sentences
+from greenadapt.tasks.records import CONLL_SUFFIXES, JSON_SUFFIXES, TABLE_SUFFIXES, json_rows
 from greenadapt.tasks.squad_files import read_questions
 
-EntryFormat = Literal["text", "jsonl", "squad"]
+EntryFormat = Literal["text", "jsonl", "conll", "squad"]
 _BLOCK = 1024
 _BLOCK_CHARACTERS = 1 << 20
 _SQUAD_CHARACTERS = 1 << 14
@@ -30,24 +31,30 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the input, or one object of a JSON array or question of a SQuAD file, which have no line."""
+    """One line of the input, one sentence of CoNLL columns, or one object of a JSON array or question of a SQuAD file,
+    which have no line.
+    """
 
     line: int | None
-    """Counted from 1."""
+    """Counted from 1; of a sentence its first."""
     id: Any
     """That of the record, ``None`` where it has none."""
     example: Any
     size: int
     """About how many characters it has."""
+    where: str
+    """File and place in it, for messages."""
 
 
 def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
     """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), as they are asked for.
 
     ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
-    question answering on a .json), and else text. Every line of text is an entry, also an empty one; empty lines
-    between JSON objects are none. Raises ``InputError`` with line and column where a line is no JSON object or lacks
-    what ``reader`` needs, and ``UsageError`` for a table, and for SQuAD's JSON on standard input.
+    question answering on a .json), CoNLL columns for NER on a .conll, .bio, .iob or .iob2, and else text. Every line of
+    text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns the
+    first is the words, which are kept as they are, the others are not read. Raises ``InputError`` with line and column
+    where a line is no JSON object, has an empty word or lacks what ``reader`` needs, and ``UsageError`` for a table,
+    for CoNLL columns where the model is not for NER, and for SQuAD's JSON on standard input.
     """
     kind = kind or _kind_of(source, reader.name)
     if kind == "squad":
@@ -56,18 +63,30 @@ def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress
         if source == STDIN:
             raise UsageError("SQuAD's JSON is read from a file", "name it with --input, or give --format jsonl")
         for question in read_questions(source, progress, labelled=False):
-            yield Entry(None, question.id, question, _SQUAD_CHARACTERS)
+            yield Entry(None, question.id, question, _SQUAD_CHARACTERS, question.where)
         return
+    if kind == "conll" and reader.name != "ner":
+        raise UsageError(f"--format conll is for NER, the model is for {reader.name}", "leave out --format conll")
     decoder = Decoder()
     with open_input(source) as (stream, name):
         lines = decoder.lines(stream, name)
         if kind == "text":
             for number, line in lines:
-                yield Entry(number, None, reader.example(line.rstrip("\r\n"), f"{name}:{number}"), len(line))
+                where = f"{name}:{number}"
+                yield Entry(number, None, reader.example(line.rstrip("\r\n"), where), len(line), where)
+        elif kind == "conll":
+            yield from (_sentence(reader, rows, name) for rows in conll_sentences(lines, name))
         else:
             for row in json_rows(lines, name, decoder):
-                yield Entry(row.line, row.fields.get("id"), reader.example(row.fields, row.where), row.size)
+                example = reader.example(row.fields, row.where)
+                yield Entry(row.line, row.fields.get("id"), example, row.size, row.where)
     decoder.warn_replaced(name, progress)
+
+
+def _sentence(reader: Reader, rows: Sequence[ConllRow], name: str) -> Entry:
+    """A sentence of CoNLL columns."""
+    words, where = [row.columns[0] for row in rows], f"{name}:{rows[0].line}"
+    return Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
 
 
 def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -96,10 +115,13 @@ def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 def _kind_of(source: str, task: str) -> EntryFormat:
     suffix = data_suffix(source)
     if suffix in TABLE_SUFFIXES:
+        conll = "--format conll to read words in its first column, or " if task == "ner" else ""
         raise UsageError(
             f"{source} is a table by its name, and predict reads text or JSON lines",
-            "give --format text to read each of its lines as one text",
+            f"give {conll}--format text to read each of its lines as one text",
         )
     if suffix == ".json" and task == "qa":
         return "squad"
+    if suffix in CONLL_SUFFIXES and task == "ner":
+        return "conll"
     return "jsonl" if suffix in JSON_SUFFIXES else "text"

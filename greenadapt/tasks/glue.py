@@ -29,7 +29,7 @@ def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Itera
         raise UsageError("a table of GLUE is read from a file", "name it with --input")
     for index, (where, row) in enumerate(records(source, progress, _AS_PUBLISHED)):
         example = task.example(row, where)
-        yield Entry(None, index, example, len(example.text) + len(example.second or ""))
+        yield Entry(None, index, example, len(example.text) + len(example.second or ""), where)
 
 
 def glue_line(index: int, prediction: Json) -> str:

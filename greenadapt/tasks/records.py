@@ -19,8 +19,8 @@ Lines = Iterator[tuple[int, str]]
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 TABLE_SUFFIXES = frozenset(_SEPARATORS)
-_CONLL = frozenset({".conll", ".bio", ".iob", ".iob2"})
-_FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *_CONLL, ".txt", ".text"})
+CONLL_SUFFIXES = frozenset({".conll", ".bio", ".iob", ".iob2"})
+_FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFIXES, ".txt", ".text"})
 _PART = r"\w[\w.-]*"
 # Without its owner a name can be that of a format: the hub's library then reads whatever lies in the current folder.
 _HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
