@@ -1,6 +1,6 @@
 """How sure a score and the difference between two models are, and how much of a gap it closes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,19 +40,33 @@ class Difference:
 def interval(statistics: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0) -> Interval:
     """Percentile bootstrap of one model's score over examples (Efron & Tibshirani 1993, section 13.3).
 
-    ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. Examples
-    that are no independent draws, such as questions on one text, are to be summed up before.
+    ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. With those
+    of several seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are drawn, too, as in
+    ``paired``. Examples that are no independent draws, such as questions on one text, are to be ``summed`` before.
 
     Raises ``ValueError`` where there is nothing to draw from.
     """
-    if statistics.ndim != 2 or 0 in statistics.shape:
-        raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m)")
-    by_example = statistics.astype(np.float64, copy=False)
+    if statistics.ndim not in (2, 3) or 0 in statistics.shape:
+        raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m) or (seeds, examples, m)")
+    by_seed = statistics.astype(np.float64, copy=False).reshape(-1, *statistics.shape[-2:])
+    n_seeds, n_examples, m = by_seed.shape
+    by_example = by_seed.transpose(1, 0, 2).reshape(n_examples, -1)
+    random = np.random.default_rng(seed)
     scores = np.empty(samples)
-    for block, counts in _draws(np.random.default_rng(seed), len(by_example), samples):
-        scores[block] = main_score(counts @ by_example)
+    for block, counts in _draws(random, n_examples, samples):
+        of_seed = main_score((counts @ by_example).reshape(len(counts), n_seeds, m))
+        weights = _counts(random, len(counts), n_seeds) / n_seeds
+        scores[block] = (weights * of_seed).sum(axis=1)
     low, high = _ends(scores)
-    return Interval(float(main_score(by_example.sum(axis=0))), low, high)
+    return Interval(float(main_score(by_seed.sum(axis=1)).mean()), low, high)
+
+
+def summed(statistics: Array, groups: Sequence[str]) -> Array:
+    """(…, n_examples, m) → (…, n_groups, m): the sums over each group of examples, as they first occur."""
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    sums = np.zeros((len(numbers), *statistics.shape[:-2], statistics.shape[-1]))
+    np.add.at(sums, [numbers[group] for group in groups], np.moveaxis(statistics, -2, 0))
+    return np.moveaxis(sums, 0, -2)
 
 
 def paired(

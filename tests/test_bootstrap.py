@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from greenadapt.arrays import Array
-from greenadapt.bootstrap import gap_covered, interval, paired
+from greenadapt.bootstrap import gap_covered, interval, paired, summed
 from greenadapt.tasks.scores import class_counts, macro_f1
 
 
@@ -157,11 +157,26 @@ def test_shapes_that_do_not_fit() -> None:
         paired(np.ones((1, 0, 2)), np.ones((1, 0, 2)), mean)
 
 
+def test_an_interval_over_seeds_draws_them_as_a_difference_does(values: tuple[Array, Array]) -> None:
+    seeds = with_ones(values[0])
+    found, difference = interval(seeds, mean), paired(seeds, with_ones(np.zeros(values[0].shape)), mean)
+    assert (found.value, found.low, found.high) == pytest.approx((difference.ours, difference.low, difference.high))
+    assert interval(seeds[0], mean) == interval(seeds[:1], mean)
+
+
+def test_sums_over_groups() -> None:
+    statistics = np.arange(12.0).reshape(2, 3, 2)
+    assert summed(statistics, ["b", "a", "b"]).tolist() == [[[4, 6], [2, 3]], [[16, 18], [8, 9]]]
+    assert summed(statistics[0], ["b", "a", "b"]).tolist() == [[4, 6], [2, 3]]
+
+
 def test_an_interval_needs_examples() -> None:
     with pytest.raises(ValueError, match="need"):
         interval(np.ones((0, 2)), mean)
     with pytest.raises(ValueError, match="need"):
-        interval(np.ones((1, 5, 2)), mean)
+        interval(np.ones((1, 0, 2)), mean)
+    with pytest.raises(ValueError, match="need"):
+        interval(np.ones(5), mean)
 
 
 def test_the_share_of_the_gap() -> None:

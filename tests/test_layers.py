@@ -79,6 +79,7 @@ def test_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_the_cpu_half_never_loads_torch(tmp_path: Path) -> None:
     stages = "import greenadapt.pipeline, greenadapt.w2v, greenadapt.align, greenadapt.expand, greenadapt.tokenizer"
     stages += ", greenadapt.features, greenadapt.tasks, greenadapt.pipeline.finetune, greenadapt.pipeline.predict"
+    stages += ", greenadapt.pipeline.evaluate"
     assert not _loaded_by(stages, tmp_path) & {"torch", "transformers"}
 
 

@@ -161,11 +161,14 @@ def test_the_json_keys_are_those_of_the_table(
     assert costs[4:] == [_keys("`cost`, a line of the paper")] * 4
     assert keys("export", str(tmp_path / "v.bin"), *corpus) == [_keys("`export`")]
     labelled = ner_file(tmp_path / "train.tsv", 16)
+    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(labelled.read_bytes()))
     tuned = ["--task", "ner", "--model", str(tiny_model()), "--train", str(labelled), "--test", str(labelled)]
     out = str(tmp_path / "tuned")
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
+    scored = keys("evaluate", "--model", out, "--test", str(labelled), "--test", str(tmp_path / "train.tsv.gz"))
+    assert scored == [_keys("`evaluate`")] * 2
     tables = [f'[[task]]\nname = "{name}"\nkind = "ner"\ntrain = "{labelled}"\n' for name in ("a", "b")]
     (tmp_path / "tasks.toml").write_text("".join(tables))
     many = ["--tasks", str(tmp_path / "tasks.toml"), "--model", str(tiny_model()), "--max-steps", "2"]

@@ -25,6 +25,7 @@ _ORDER = [
     "params",
     "finetune",
     "tasks",
+    "evaluate",
     "predict",
     "qa",
     "cost",

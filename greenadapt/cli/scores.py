@@ -15,6 +15,23 @@ def print_scores(scores: Json) -> None:
     _print_tables(score_tables(scores), if_none="give --test or --dev")
 
 
+def print_evaluated(scores: Json) -> None:
+    """The same of one labelled file (see ``Evaluated``), and how sure the main score is."""
+    _print_tables(score_tables(scores, scores["file"]), if_none="")
+    intervals, n_seeds = scores["intervals"], len(scores["seeds"])
+    # A model without added words has one view, whatever the pool.
+    ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
+    if ends is None:
+        return
+    main, (low, high) = scores["main"], map(figure, ends)
+    drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else "whole contexts"
+    drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
+    of = "mean " if n_seeds > 1 else ""
+    print_lines(
+        [f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""]
+    )
+
+
 def print_task_scores(scores: Json) -> None:
     """The scores of a model of many tasks (its ``scores.json``): of every set, and their average."""
     _print_tables(task_score_tables(scores), if_none="give the tasks test or dev files")

@@ -194,13 +194,13 @@ def _summary(request: FinetuneRequest, task: Any, finished: list[Json]) -> Json:
     """``scores.json``: every seed's scores, and over the seeds the mean and the deviation (of a sample, n - 1)."""
     summary: Json = {"task": task.name, "main": task.main, "pool": request.training.pool, "seeds": finished}
     if request.test is not None:
-        summary |= _over_seeds([seed["test"] for seed in finished])
+        summary |= over_seeds([seed["test"] for seed in finished])
     if request.dev is not None:
-        summary["dev"] = _over_seeds([seed["dev"] for seed in finished])
+        summary["dev"] = over_seeds([seed["dev"] for seed in finished])
     return summary
 
 
-def _over_seeds(each: list[Json]) -> Json:
+def over_seeds(each: list[Json]) -> Json:
     """Mean and deviation of every score that is a number under each seed; others have none."""
     names = [name for name in each[0] if all(isinstance(scores[name], float) for scores in each)]
     values = {name: [scores[name] for scores in each] for name in names}

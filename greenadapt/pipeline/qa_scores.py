@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.arrays import Array
-from greenadapt.bootstrap import interval, paired
+from greenadapt.bootstrap import interval, paired, summed
 
 Json = dict[str, Any]
 MEASURES = ("em", "f1", "substr")
@@ -80,12 +80,11 @@ class _Scored:
     def of(cls, labelled: Sequence[tuple[Json, str]]) -> "_Scored":
         """The scores of answers, each with its context."""
         scores = np.array([[*(answer[name] for name in MEASURES), 1.0] for answer, _ in labelled])
-        numbers = {group: i for i, group in enumerate(dict.fromkeys(group for _, group in labelled))}
-        if len(numbers) < FEWEST:
-            return cls(scores, len(numbers), "questions")
-        sums = np.zeros((len(numbers), scores.shape[1]))
-        np.add.at(sums, [numbers[group] for _, group in labelled], scores)
-        return cls(sums, len(numbers), "contexts")
+        groups = [group for _, group in labelled]
+        n_contexts = len(set(groups))
+        if n_contexts < FEWEST:
+            return cls(scores, n_contexts, "questions")
+        return cls(summed(scores, groups), n_contexts, "contexts")
 
     def means(self) -> Json:
         """Each measure's mean, and their ``intervals``."""

@@ -10,7 +10,7 @@ from greenadapt.arrays import Array
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import Pool, Precision, RunConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.features import Encoder
+from greenadapt.features import Encoder, Views
 from greenadapt.pipeline.memory_choice import MemoryChoice
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.processes import launched_processes
@@ -93,9 +93,12 @@ class OpenedModel:
 
     def outputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> "Iterator[ViewOutputs]":
         """What the model says about each example, in order, by each view that is wanted."""
+        return self.run_on(self.task.inference(examples, self.encoder, counts))
+
+    def run_on(self, views: Iterable[Views]) -> "Iterator[ViewOutputs]":
+        """The same of examples as the encoder reads them."""
         from greenadapt.training.inference import outputs
 
-        views = self.task.inference(examples, self.encoder, counts)
         return outputs(self.opened.model, self.opened.rows, views, self.run)
 
     def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Array]:

@@ -25,16 +25,17 @@ class Table:
     rows: list[list[str]]
 
 
-def score_tables(scores: Json) -> list[Table]:
+def score_tables(scores: Json, test: str = "test set") -> list[Table]:
     """The tables of a ``scores.json``: on the test and the development set each seed, their mean and deviation; of each
-    set also by tokenization, and by type, class or kind of question. Shares are in percent.
+    set also by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is what the title
+    calls the test set; a seed that is ``None`` is the only model.
     """
     tables = []
-    for name in ("test", "dev"):
+    for name, called in (("test", test), ("dev", "dev set")):
         if not all(name in seed for seed in scores["seeds"]):
             continue
-        seeds = {f"seed {seed['seed']}": seed[name] for seed in scores["seeds"]}
-        title = f"{_NAMES.get(scores['task'], scores['task'])}, {name} set, in percent"
+        seeds = {_seed_name(seed["seed"]): seed[name] for seed in scores["seeds"]}
+        title = f"{_NAMES.get(scores['task'], scores['task'])}, {called}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEWS[scores['pool']]}"
         tables.append(_by_seed(title, scores["main"], seeds))
@@ -50,6 +51,10 @@ def figure(share: float | None) -> str:
 def signed(share: float | None) -> str:
     """A difference of shares in percent, with its sign."""
     return "" if share is None else f"{100 * share:+.2f}"
+
+
+def _seed_name(seed: int | None) -> str:
+    return "model" if seed is None else f"seed {seed}"
 
 
 def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:

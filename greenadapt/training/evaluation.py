@@ -1,5 +1,6 @@
 """How good a model is on labelled examples: by each tokenization alone, and by the mean of both."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ class Evaluation:
 
     predictions: list[Json]
     """Of the chosen pool, one an example."""
+    view_predictions: dict[str, list[Json]]
+    """Those of every pool that the model has."""
     scores: Json
     """Of the chosen pool."""
     views: dict[str, Json]
@@ -44,14 +47,22 @@ class Evaluator:
     pool: Pool
 
     def evaluate(
-        self, run: Callable[[Iterator[Any]], Iterator[ViewOutputs]], bar: Bar, *, keep_logits: bool = False
+        self,
+        run: Callable[[Iterator[Any]], Iterator[ViewOutputs]],
+        bar: Bar,
+        counts: Counter[str] | None = None,
+        *,
+        keep_logits: bool = False,
     ) -> Evaluation:
-        """Score the model that ``run`` puts inputs through: an iterator of ``Views`` in, of their outputs out."""
+        """Score the model that ``run`` puts inputs through: an iterator of ``Views`` in, of their outputs out.
+
+        ``counts`` is that of ``Task.inference``.
+        """
         pools: tuple[Pool, ...] = POOLS if self.encoder.has_words else ("base",)
         chosen: Pool = self.pool if self.encoder.has_words else "base"
-        predictions: dict[Pool, list[Json]] = {pool: [] for pool in pools}
+        predictions: dict[str, list[Json]] = {pool: [] for pool in pools}
         logits: dict[str, list[Array]] = {}
-        outputs = run(self.task.inference(self.examples, self.encoder))
+        outputs = run(self.task.inference(self.examples, self.encoder, counts))
         for example, output in zip(self.examples, outputs, strict=True):
             for pool in pools:
                 predictions[pool].append(self.task.decode(example, pooled(output, pool)))
@@ -61,7 +72,7 @@ class Evaluator:
                         logits.setdefault(view, []).append(pooled(output, view))
             bar.advance(1)
         views: dict[str, Json] = {pool: self.task.score(self.examples, predictions[pool]) for pool in pools}
-        return Evaluation(predictions[chosen], views[chosen], views, logits)
+        return Evaluation(predictions[chosen], predictions, views[chosen], views, logits)
 
 
 def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:
