@@ -1,7 +1,8 @@
 """What each task adds to a shared encoder: the settings, and which of them go with which kind of adapter."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from greenadapt.config import check
 
@@ -44,6 +45,8 @@ ADAPTERS: dict[AdapterName, AdapterKind] = {
     "bert-layer": AdapterKind(is_in_layers=False),
 }
 """Name → kind, of all that there are."""
+PALS_READ = "pals_read"
+"""What a description of ``houlsby-pals`` says its PALs read; one without it is of a model whose PALs read another."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,18 @@ class AdapterConfig:
             ("--adapter-init zero", self.init != "paper", can_be_zero),
         ):
             check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
+
+    def settings(self) -> dict[str, Any]:
+        """All that decides what the adapter computes, as JSON."""
+        own = asdict(self)
+        return own | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else own
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> "AdapterConfig":
+        """The configuration with these ``settings()``; raises ``TypeError`` or ``UsageError`` for others."""
+        own = {**settings}
+        own.pop(PALS_READ, None)
+        return cls(**own)
 
     @property
     def kind(self) -> AdapterKind:

@@ -100,7 +100,9 @@ def run_layer(layer: Any, name: str, adapter: Any, number: int, h: Tensor, seen:
         fed = fed + bottleneck(adapter.second, number, fed)
     elif name == "houlsby, reference":
         fed = fed + bottleneck(adapter.second, number, a)
-    elif kind in ("pals", "low-rank", "attention", "ffn", "houlsby-pals") and not name.endswith("serial"):
+    elif kind == "houlsby-pals":
+        fed = fed + task_function(name, adapter.second, number, a)
+    elif kind in ("pals", "low-rank", "attention", "ffn") and not name.endswith("serial"):
         fed = fed + task_function(name, adapter.function, number, h)
     out = norm(layer.output.LayerNorm, fed + a)
     if name.endswith("serial"):

@@ -45,7 +45,7 @@ class Adapter(nn.Module):
         """What is added before the last layer norm of a layer that reads ``states``."""
         return None
 
-    def beside_ffn(self, layer: int, states: Tensor) -> Tensor | None:
+    def beside_ffn(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
         """What is added before the last layer norm of a layer whose feed-forward part reads ``states``."""
         return None
 
@@ -111,8 +111,8 @@ class Lhuc(Adapter):
 
 class Houlsby(Adapter):
     """x + V^D GELU(V^E x) of what attention and the feed-forward part put out (arXiv 1902.00751), before it is added
-    to their input; the second of them ``beside``: V^D GELU(V^E a) of what the feed-forward part reads, added to what it
-    puts out, as the released code has it.
+    to their input; the second of them ``beside``: TS(a) of what the feed-forward part reads, added to what it puts out,
+    as the released code has it, whose TS is another bottleneck or PALs (``houlsby-pals``).
     """
 
     def __init__(self, first: Projected, second: Projected, *, beside: bool) -> None:
@@ -127,29 +127,13 @@ class Houlsby(Adapter):
     def after_ffn(self, layer: int, states: Tensor) -> Tensor:
         return states if self.beside else states + self.second(layer, states)
 
-    def beside_ffn(self, layer: int, states: Tensor) -> Tensor | None:
-        output: Tensor | None = self.second(layer, states) if self.beside else None
+    def beside_ffn(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
+        output: Tensor | None = self.second(layer, states, mask) if self.beside else None
         return output
 
     def zero(self) -> None:
         self.first.zero()
         self.second.zero()
-
-
-class HoulsbyPals(Parallel):
-    """A bottleneck as Houlsby's after attention, and PALs beside the layer (the released code alone has it)."""
-
-    def __init__(self, first: Projected, function: Projected) -> None:
-        super().__init__(function)
-        self.first = first
-
-    def after_attention(self, layer: int, states: Tensor) -> Tensor:
-        output: Tensor = states + self.first(layer, states)
-        return output
-
-    def zero(self) -> None:
-        super().zero()
-        self.first.zero()
 
 
 class OnTop(Adapter):
@@ -195,7 +179,7 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     if config.adapter == "houlsby":
         return Houlsby(make.bottleneck(shape.size), make.bottleneck(shape.size), beside=config.form == "reference")
     if config.adapter == "houlsby-pals":
-        return HoulsbyPals(make.bottleneck(shape.bottleneck), make.function())
+        return Houlsby(make.bottleneck(shape.bottleneck), make.function(), beside=True)
     if config.adapter in ("top-attention", "top-ffn"):
         return OnTop(model.hidden_size, shape.size, make.stack())
     if config.adapter == "bert-layer":

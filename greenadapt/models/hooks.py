@@ -79,7 +79,7 @@ class AdapterHooks:
 
     def _enter_output(self, number: int, layer: Any, args: tuple[Any, ...]) -> None:
         if (adapter := self._at(number)) is not None:
-            self._beside.append(adapter.beside_ffn(number, args[1]))
+            self._beside.append(adapter.beside_ffn(number, args[1], self.call.mask))
 
     def _after_ffn(self, number: int, dropout: Any, args: Any, output: Tensor) -> Tensor:
         adapter = self._at(number)

@@ -100,7 +100,7 @@ class Projected(nn.Module):
         return tuple(map(int, self.functions))
 
     def forward(self, layer: int, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """TS_l(h), (b, m, d), of the states that layer ``layer`` reads, which has a function, and its mask."""
+        """TS_l(h), (b, m, d), of the states of layer ``layer``, which has a function, and the mask of its attention."""
         name = _SHARED if self.shared else str(layer)
         output: Tensor = self.decode[name](self.functions[str(layer)](self.encode[name](states), mask))
         return gelu(output) if self.activated else output

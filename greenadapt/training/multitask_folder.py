@@ -79,7 +79,7 @@ def read_task(folder: Path, name: str) -> DescribedTask:
     file = folder / TASKS / name / TASK_FILE
     settings = read_object(file)
     with described_in(file):
-        return DescribedTask(load_task(settings), AdapterConfig(**settings["adapter"]), settings)
+        return DescribedTask(load_task(settings), AdapterConfig.of_settings(settings["adapter"]), settings)
 
 
 def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> WeightFolders:

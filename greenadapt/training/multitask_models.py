@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from greenadapt.adapter_config import AdapterConfig
+from greenadapt.adapter_config import PALS_READ, AdapterConfig
 from greenadapt.arrays import write_arrays
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, MissingError
@@ -99,6 +99,13 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> T
     trained = read_trained(found.encoder)
     encoder, rows = load_trained(trained, ENCODER)
     described = {name: read_task(folder, name) for name in names}
+    for name, one in described.items():
+        if one.adapter.settings().get(PALS_READ) != one.settings["adapter"].get(PALS_READ):
+            raise InputError(
+                f"the task {name} of {folder} was trained by an earlier version, whose {one.adapter.adapter} read the "
+                "input of the layer, not that of its feed-forward part",
+                "train it again",
+            )
     heads = {name: head_spec(one.task, one.adapter) for name, one in described.items()}
     model = MultitaskModel.of(encoder, heads, seed=0).eval()
     for name, part in found.parts.items():

@@ -51,7 +51,7 @@ class MultitaskRequest:
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order decides what is drawn
             **{f"task {entry.name}": {**asdict(entry.config), "metric": entry.metric} for entry in self.tasks},
-            **asdict(self.adapter),
+            **self.adapter.settings(),
             **asdict(self.sampling),
             **asdict(self.training),
             "seeds": list(self.seeds),

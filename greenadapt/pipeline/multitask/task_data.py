@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.adapter_config import AdapterConfig
@@ -53,7 +52,7 @@ def read_task_data(entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterCon
 
 def described(one: "TaskData") -> Json:
     """What ``task.json`` says of a task."""
-    own = {"adapter": asdict(one.adapter), "metric": one.metric, "max_length": one.encoder.max_length}
+    own = {"adapter": one.adapter.settings(), "metric": one.metric, "max_length": one.encoder.max_length}
     return {**one.task.settings(), **own}
 
 
