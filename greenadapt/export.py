@@ -68,35 +68,30 @@ def export_tokenizers(source: Path, folder: Path, entries: NewEntries, first_id:
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
     _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
-    return ExportReport(int((~entries.exported).sum()), changed)
+    return ExportReport(_n_hidden(entries), changed)
 
 
 def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
     """``base`` with every exported word as an ``AddedToken`` that is matched as a whole word, after normalization.
 
-    The library numbers added tokens as they come, whatever their ids say, so ids that only padding rows of the
-    embedding have are taken up by placeholders.
+    Placeholders hold the ids of hidden words, too, which come before those.
     """
-    placeholders = [_added_token(f"[unused_row_{i}]", i, word=False) for i in range(vocabulary.size, first_id)]
-    surfaces = entries.surfaces()[: int(entries.exported.sum())]
-    words = [_added_token(word, first_id + i, word=True) for i, word in enumerate(surfaces)]
-    return {**base, "added_tokens": [*base["added_tokens"], *placeholders, *words]}
+    n_hidden = _n_hidden(entries)
+    end = first_id + n_hidden
+    model = _with_placeholders(base, vocabulary, end) if end > vocabulary.size else base["model"]
+    surfaces = entries.surfaces()[n_hidden:]
+    words = [_added_token(word, first_id + i) for i, word in enumerate(surfaces, n_hidden)]
+    return {**base, "model": model, "added_tokens": [*base["added_tokens"], *words]}
 
 
 def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
     """``base`` with every new entry in the vocabulary of its model.
 
     Byte-level BPE takes it for a whole pre-token, with ``ignore_merges``; WordPiece for the start of longer words too,
-    as the paper's own code does. Ids that only padding rows of the embedding have are taken up by placeholders, so
-    that tokens a user adds do not get the id of a word. Added tokens of the base go into the vocabulary, since the
-    library would otherwise number them after it, anew.
+    as the paper's own code does.
     """
-    model = dict(base["model"])
-    added = {token["content"]: token["id"] for token in base["added_tokens"]}
-    # A string with a space in it is no pre-token, nor the start of one.
-    placeholders = {f"unused row {i}": i for i in range(vocabulary.size, first_id)}
-    new = {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
-    model["vocab"] = {**model["vocab"], **added, **placeholders, **new}
+    model = _with_placeholders(base, vocabulary, first_id)
+    model["vocab"] |= {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
     if vocabulary.kind == "bytelevel":
         model["ignore_merges"] = True
     return {**base, "model": model}
@@ -114,9 +109,26 @@ def unreachable_entries(tokenizer: Tokenizer) -> list[str]:
     return sorted(entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
 
 
-def _added_token(content: str, row: int, *, word: bool) -> Json:
+def _n_hidden(entries: NewEntries) -> int:
+    return int((~entries.exported).sum())
+
+
+def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
+    """The model of ``base``, whose vocabulary has all ids below ``end``.
+
+    Rows of the embedding that no text leads to (those of hidden words, and those that only pad it) so have an id of the
+    tokenizer, and a token that a user adds gets none of them. Added tokens of the base go into the vocabulary, since
+    the library would otherwise number them after it.
+    """
+    added = {token["content"]: token["id"] for token in base["added_tokens"]}
+    # A string with a space in it is no pre-token, nor the start of one, so no text leads to it, not even its own.
+    placeholders = {f"unused row {i}": i for i in range(vocabulary.size, end)}
+    return {**base["model"], "vocab": {**base["model"]["vocab"], **added, **placeholders}}
+
+
+def _added_token(word: str, row: int) -> Json:
     return {
-        "id": row, "content": content, "single_word": word, "lstrip": False, "rstrip": False, "normalized": word,
+        "id": row, "content": word, "single_word": True, "lstrip": False, "rstrip": False, "normalized": True,
         "special": False,
     }  # fmt: skip
 
@@ -153,7 +165,8 @@ def _settings(source: Path, tokenizer: Tokenizer, vocabulary: BaseVocabulary) ->
 
 def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> None:
     tokenizer = load_tokenizer(file)
-    for i, string in enumerate(entries.strings(vocabulary)[: int(entries.exported.sum())]):
+    n_hidden = _n_hidden(entries)
+    for i, string in enumerate(entries.strings(vocabulary)[n_hidden:], n_hidden):
         if tokenizer.token_to_id(string) != first_id + i:
             raise InputError(
                 f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {first_id + i}",

@@ -22,8 +22,8 @@ class NewEntries:
 
     ``words`` are the added words and ``word`` (n_entries,) says which of them a row belongs to. With byte-level BPE a
     word has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same
-    vector. ``exported`` (n_entries,) are those that the exported tokenizer can find: always the first ones, since an
-    ``AddedToken`` gets the next free id on loading, whatever id its file says.
+    vector. ``exported`` (n_entries,) are those that the exported tokenizer can find: always the last ones, since the
+    library gives an ``AddedToken`` the next free id on loading, behind the vocabulary, whatever id its file says.
     """
 
     words: list[str]
@@ -81,7 +81,7 @@ def new_entries(
     else:
         exportable = np.ones(len(words), bool)
     word_of, unmarked = np.nonzero(new)
-    order = np.argsort(~exportable[word_of], kind="stable")
+    order = np.argsort(exportable[word_of], kind="stable")
     word_of = word_of[order].astype(np.int32)
     return NewEntries(words, word_of, unmarked[order] == 0, exportable[word_of])
 

@@ -13,7 +13,7 @@ from greenadapt.added_words import WORDS_FILE, AddedWords
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.corpus.splitter import load_tokenizer
 from greenadapt.export import ExportReport, export_tokenizers, unreachable_entries
-from greenadapt.new_entries import new_entries
+from greenadapt.new_entries import NewEntries, new_entries
 from greenadapt.tokenizer import DualTokenizer
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
@@ -142,10 +142,72 @@ def test_where_the_export_differs_and_why(tmp_path: Path):
     for sign in "°±´−²":
         assert dual.encode(f"kinases{sign}").expanded.ids.tolist() == [dual.special.unk]
         found = exported.encode(f"kinases{sign}", add_special_tokens=False).ids
-        assert found == [dual.added.first_id, dual.special.unk]
+        assert found == [dual.added.first_id + 2, dual.special.unk]
     # Words of such characters, and ideographs, have a row but no added token.
-    assert dual.encode("37° 日").expanded.ids.tolist() == [dual.added.first_id + 1, dual.added.first_id + 2]
-    assert dual.added.first_id + 1 not in exported.encode("37° 日", add_special_tokens=False).ids
+    assert dual.encode("37° 日").expanded.ids.tolist() == [dual.added.first_id, dual.added.first_id + 1]
+    assert dual.added.first_id not in exported.encode("37° 日", add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("oov", ["base", "greedy"])
+@pytest.mark.parametrize("padding_rows", [0, 3])
+def test_a_token_that_a_user_adds_gets_a_row_of_its_own(kind: str, padding_rows: int, oov: Any, tmp_path: Path):
+    """``len(tokenizer)`` is the number of rows, hidden words included, so resizing takes none away."""
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    if (kind, oov) == ("bytelevel", "greedy"):
+        return
+    source, out = make_folder(kind, tmp_path / "source"), tmp_path / "out"
+    words = ["kinases", "naïvete" if kind == "bytelevel" else "37°", "日", "isolates"]
+    report = expand(source, out, words, padding_rows=padding_rows, oov=oov)
+    assert report.hidden_words == (2 if kind != "bytelevel" and oov == "base" else 0)
+    dual = DualTokenizer.load(out)
+    n_rows = dual.added.first_id + len(dual.added)
+    sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+    model = BertModel(BertConfig(vocab_size=n_rows, **sizes))
+    before = model.get_input_embeddings().weight.detach().clone()
+    exported = AutoTokenizer.from_pretrained(out)
+    assert len(exported) == n_rows
+    text = f"{TEXT} 37° unused row {n_rows - 5} [unused_row_{n_rows - 5}] <new>"
+    expected = ids(exported, text)
+    exported.add_tokens(["<new>"])
+    assert exported.convert_tokens_to_ids("<new>") == n_rows
+    model.resize_token_embeddings(len(exported))
+    assert model.get_input_embeddings().weight.shape[0] == n_rows + 1
+    assert model.get_input_embeddings().weight[:n_rows].equal(before)
+    exported.save_pretrained(tmp_path / "again")
+    again = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert len(again) == n_rows + 1
+    assert ids(again, text) == ids(exported, text) == [*ids(exported, text.removesuffix("<new>")), n_rows]
+    assert ids(AutoTokenizer.from_pretrained(out), text) == expected
+
+
+@pytest.mark.parametrize("kind", ["uncased", "cased"])
+def test_no_text_leads_to_a_placeholder(kind: str, tmp_path: Path):
+    from transformers import AutoTokenizer
+
+    source, out = make_folder(kind, tmp_path / "source"), tmp_path / "out"
+    expand(source, out, ["kinases", "37°", "日"], padding_rows=3)
+    exported, base = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(source)
+    hidden = DualTokenizer.load(out).added.first_id + 1
+    spelling = exported.convert_ids_to_tokens(hidden)
+    for text in (spelling, f"the {spelling}s", f"x{spelling}", f"[{spelling}]", f"{spelling}-{spelling}"):
+        assert ids(exported, text) == ids(base, text)
+
+
+def test_a_folder_whose_hidden_words_are_the_last_rows_still_loads(tmp_path: Path):
+    """As it was once: added tokens right behind the base vocabulary, no placeholders."""
+    source, out = make_folder("uncased", tmp_path / "source"), tmp_path / "out"
+    expand(source, out, ["kinases", "37°"])
+    tokenizer = load_tokenizer(source)
+    new, vocabulary = new_entries(["kinases", "37°"], tokenizer), BaseVocabulary(tokenizer)
+    order = [1, 0]
+    old = NewEntries(new.words, new.word[order], new.marked[order], new.exported[order])
+    AddedWords.build(old, vocabulary, vocabulary.size, "base").write(out / WORDS_FILE)
+    tokenizer.add_tokens([AddedToken("kinases", single_word=True, normalized=True)])
+    tokenizer.save(str(out / "tokenizer.json"))
+    dual, plain = DualTokenizer.load(out), load_tokenizer(out)
+    assert dual.encode("kinases 37°").expanded.ids.tolist() == [vocabulary.size, vocabulary.size + 1]
+    assert plain.encode("kinases", add_special_tokens=False).ids == [vocabulary.size]
 
 
 def test_json_is_what_the_library_would_write(tmp_path: Path):
