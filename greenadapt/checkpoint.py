@@ -50,6 +50,7 @@ MODEL_TYPES: dict[str, ModelType] = {
 class Checkpoint:
     """A model folder: ``config``, ``model_type``, and by name its weights in their own element type.
 
+    ``config`` has no ``auto_map``: that names code, which is never run nor copied; ``names_code`` says if it had one.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
     ``MODEL_TYPES`` and for broken files, ``MissingError`` where there are no weights.
@@ -63,6 +64,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = _read_json(folder / "config.json")
+        self.names_code = self.config.pop("auto_map", None) is not None
         self.model_type = str(self.config.get("model_type"))
         if self.model_type not in MODEL_TYPES:
             raise InputError(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from greenadapt.new_entries import NewEntries
 from greenadapt.special_tokens import read_settings, special_names
 from greenadapt.tokenizer import BASE_FOLDER
 
+_SETTINGS = "tokenizer_config.json"
 _BASE_FILES = (
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
+    _SETTINGS, "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
 )  # fmt: skip
 _TOKENIZER_FILES = ("tokenizer.json", *_BASE_FILES)
 Json = dict[str, Any]
@@ -36,9 +38,7 @@ class ExportReport:
 
 def copy_tokenizers(source: Path, folder: Path) -> None:
     """Copy the tokenizer of a model's folder, and of an expanded one the base tokenizer and the added words."""
-    for name in (*_TOKENIZER_FILES, WORDS_FILE):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    _copy_files(source, folder, (*_TOKENIZER_FILES, WORDS_FILE))
     if (source / BASE_FOLDER).is_dir():
         (folder / BASE_FOLDER).mkdir(exist_ok=True)
         copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
@@ -64,7 +64,7 @@ def export_tokenizers(source: Path, folder: Path, entries: NewEntries, first_id:
         changed = unreachable_entries(tokenizer) if vocabulary.kind == "bytelevel" else []
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", expanded)
-    _write_json(folder / "tokenizer_config.json", _settings(source, tokenizer, vocabulary))
+    _write_json(folder / _SETTINGS, _settings(source, tokenizer, vocabulary))
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
     _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
@@ -139,9 +139,7 @@ def _without_truncation(tokenizer: Json) -> Json:
 
 def _write_base(source: Path, folder: Path, base: Json) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _BASE_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    _copy_files(source, folder, _BASE_FILES)
     original = (source / "tokenizer.json").read_bytes()
     if json.loads(original) == base:
         (folder / "tokenizer.json").write_bytes(original)
@@ -149,10 +147,25 @@ def _write_base(source: Path, folder: Path, base: Json) -> None:
         _write_json(folder / "tokenizer.json", base)
 
 
+def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
+    """Copy those of the files that are there, byte for byte, but for settings that name code."""
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (folder / _SETTINGS).is_file():
+        settings = json.loads((folder / _SETTINGS).read_bytes())
+        if "auto_map" in settings:
+            _write_json(folder / _SETTINGS, _without_code(settings))
+
+
+def _without_code(settings: Json) -> Json:
+    """``settings`` but ``auto_map``, which names code of the model that no folder made from it has."""
+    return {name: value for name, value in settings.items() if name != "auto_map"}
+
+
 def _settings(source: Path, tokenizer: Tokenizer, vocabulary: BaseVocabulary) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
-    settings = read_settings(source)
-    settings.pop("auto_map", None)  # names code of the base model that the folder does not have
+    settings = _without_code(read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
     # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; what they know by themselves

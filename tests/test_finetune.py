@@ -488,8 +488,10 @@ def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) ->
         (folder / "evil.py").write_text(f"{code}class Evil: pass\n")
 
     poison(model)
-    result = finetune(session(tmp_path), ner_request(tmp_path, model))
+    own = session(tmp_path)
+    result = finetune(own, ner_request(tmp_path, model))
     assert "auto_map" not in read_json(result.folder / "config.json")
+    assert any("left out auto_map" in note for note in own.progress.notes)  # type: ignore[attr-defined]
     assert not (result.folder / "evil.py").exists()
     poison(result.folder)
     source = tmp_path / "text.txt"

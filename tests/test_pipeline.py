@@ -100,6 +100,21 @@ def test_the_result_is_a_plain_transformers_folder(
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
+def test_the_result_names_no_code_and_a_note_says_so(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = tiny_model()
+    for name in ("config.json", "tokenizer_config.json"):
+        settings = json.loads((model / name).read_text())
+        (model / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
+    folder = adapt(session, corpus, model)[-1].path
+    for name in ("config.json", "tokenizer_config.json", "base_tokenizer/tokenizer_config.json"):
+        assert "auto_map" not in (folder / name).read_text()
+    assert isinstance(session.progress, Notes)
+    (note,) = [note for note in session.progress.notes if "auto_map" in note]
+    assert "config.json and tokenizer_config.json: it names code" in note
+
+
 def test_a_second_run_does_nothing(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     model = tiny_model()
     first = adapt(session, corpus, model)

@@ -66,11 +66,16 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
 def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("RobertaForMaskedLM")
     asked = request(tmp_path, model)
+    config = read_json(model / "config.json")
+    (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Evil"}}))
     made = session(tmp_path)
     result = pretrain(made, asked)
     losses = read_losses(result)["losses"]
     assert set(losses["heldout"]["after"]) == {"base"}
-    assert "has no added words" in made.progress.notes[0]  # type: ignore[attr-defined]
+    notes = made.progress.notes  # type: ignore[attr-defined]
+    assert "left out auto_map of" in notes[0]
+    assert "has no added words" in notes[1]
+    assert "auto_map" not in read_json(result.folder / "config.json")
     assert not (result.folder / "base_tokenizer").exists()
     assert read_json(result.folder / "greenadapt.json")["model"]["source"] == str(model)
     assert not Encoder.of(Checkpoint.open(result.folder)).has_words

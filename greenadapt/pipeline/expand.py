@@ -23,7 +23,16 @@ from greenadapt.model import PretrainedModel
 from greenadapt.new_entries import NewEntries, addable, new_entries, new_forms
 from greenadapt.pipeline.adapted import FACTS_FILE, copy_task, task_input
 from greenadapt.pipeline.align import vectors_of
-from greenadapt.pipeline.session import ALIGN, EXPAND, W2V, Session, model_input, model_of, require_same_model
+from greenadapt.pipeline.session import (
+    ALIGN,
+    EXPAND,
+    W2V,
+    Session,
+    model_input,
+    model_of,
+    note_code,
+    require_same_model,
+)
 from greenadapt.report.card import Card, Made, options_of
 from greenadapt.store import (
     Job,
@@ -69,6 +78,7 @@ def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: R
 
     def build(work: Path) -> Outcome:
         require_same_model(aligned, inputs["model"])
+        note_code(model, session.progress)
         vectors = vectors_of(verified(aligned))
         expansion = Expansion(model.folder, vectors, Alignment.load(aligned.folder), config)
         report = expansion.write(work)

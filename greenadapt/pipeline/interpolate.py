@@ -11,7 +11,7 @@ from greenadapt.export import copy_tokenizers
 from greenadapt.interpolate import Interpolation, n_base_rows
 from greenadapt.model import find_model
 from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, copy_task, starting_model
-from greenadapt.pipeline.session import INTERPOLATE, Session, model_facts
+from greenadapt.pipeline.session import INTERPOLATE, Session, model_facts, note_code
 from greenadapt.report.interpolation_card import InterpolationCard
 from greenadapt.report.markdown import short
 from greenadapt.store import Job, Json, Outcome, Result, write_json
@@ -45,6 +45,7 @@ def interpolate(session: Session, request: InterpolateRequest) -> Result:
     inputs = {"model": adapted_input(domain), "general": adapted_input(general)}
 
     def build(work: Path) -> Outcome:
+        note_code(domain, session.progress)
         mixed = Interpolation(Checkpoint.open(domain.folder), Checkpoint.open(general.folder), request.weight)
         return _write(mixed, work, {"model": model_facts(domain), "general": model_facts(general)})
 
@@ -60,8 +61,7 @@ def _write(mixed: Interpolation, work: Path, facts: Json) -> Outcome:
     domain = mixed.domain
     tensors = mixed.tensors()
     write_weights(work, tensors)
-    config = {name: value for name, value in domain.config.items() if name != "auto_map"}  # names code, not copied
-    write_json(work / "config.json", config)
+    write_json(work / "config.json", domain.config)
     copy_tokenizers(domain.folder, work)
     copy_side_files(domain.folder, work)
     copy_task(domain.folder, work)

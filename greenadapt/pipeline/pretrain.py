@@ -20,7 +20,7 @@ from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, read_facts, starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
-from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, require_torch
+from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, note_code, require_torch
 from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
@@ -168,6 +168,7 @@ def _build(request: PretrainRequest, start: _Start, session: Session, machine: "
     progress = session.progress
     checkpoint = Checkpoint.open(start.model.folder)
     encoder = _encoder(checkpoint, request.config.max_length)
+    note_code(start.model, progress)
     if not encoder.has_words:
         progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
     setup = Pretraining(

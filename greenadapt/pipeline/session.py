@@ -13,6 +13,7 @@ from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model, model_name
 from greenadapt.progress import Progress
 from greenadapt.publish import beside
+from greenadapt.special_tokens import read_settings
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
 from greenadapt.workspace import Workspace
 
@@ -86,6 +87,16 @@ def model_input(model: PretrainedModel) -> Json:
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
     files = [*present, *Checkpoint.open(model.folder).files]
     return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
+
+
+def note_code(model: PretrainedModel, progress: Progress) -> None:
+    """Say which files of ``model`` name code (``auto_map``), which a folder that is made from it does not."""
+    named = {
+        "config.json": Checkpoint.open(model.folder).names_code,
+        "tokenizer_config.json": "auto_map" in read_settings(model.folder),
+    }
+    if files := [name for name, names_code in named.items() if names_code]:
+        progress.note(f"left out auto_map of {model.name}'s {' and '.join(files)}: it names code, which is never run")
 
 
 def source_input(source: str) -> Json:

@@ -7,6 +7,7 @@ from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice
+from greenadapt.pipeline.session import note_code
 from greenadapt.progress import Progress
 from greenadapt.training.layout import MEMORY_FILE
 
@@ -25,7 +26,8 @@ class Start:
         return cls(found, None if memory is None else MemoryChoice.find(memory, found, config))
 
     def tell(self, encoder: Encoder, progress: Progress) -> None:
-        """Say what the model, which reads by ``encoder``, does not have."""
+        """Say what the model, which reads by ``encoder``, does not have or will not have."""
+        note_code(self.model, progress)
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words: both tokenizations are the same")
         if self.memory is None and (self.model.folder / MEMORY_FILE).is_file():
