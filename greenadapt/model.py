@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,19 @@ def model_name(model: str) -> str:
     """The workspace name of ``model``, without looking whether it exists."""
     path = Path(model).expanduser()
     return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
+
+
+def hub_id(source: str) -> str | None:
+    """The model hub's id that ``source``, that of a ``PretrainedModel``, is; ``None`` for a path."""
+    if source == OFFLINE_MODEL:
+        return _OFFLINE_HUB_ID
+    return source if _HUB_ID.fullmatch(source) else None
+
+
+def id_of_folder(folder: Path) -> str | None:
+    """The id that a folder's ``config.json`` says it was saved from, with an owner; ``None`` for a path."""
+    name = str(json.loads((folder / "config.json").read_bytes()).get("_name_or_path"))
+    return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
 
 
 def _offline_folder() -> Path | None:

@@ -1,21 +1,25 @@
 """Folders of adapted models: what decides their content, and what of a task goes along."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from greenadapt.errors import UsageError
+from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import (
     adapted_input,
     adapted_model,
+    base_id,
     copy_task,
     encoder_input,
     read_facts,
     starting_model,
     task_input,
 )
+from greenadapt.store import write_json
 from tests.small_multitask import describe, fitted
-from tests.small_tasks import TinyModel, adapted, facts_file, session
+from tests.small_tasks import TinyModel, adapted, facts_file, read_json, session
 
 FILES = ("task.json", "memory.safetensors", "memory/model.safetensors")
 
@@ -28,6 +32,28 @@ def test_the_name_says_what_it_was_adapted_to(tiny_model: TinyModel) -> None:
     assert read_facts(folder) == facts
     found = starting_model(str(folder))
     assert (found.name, found.source) == ("tiny-medicine", str(folder))
+
+
+def test_the_base_is_a_hub_id_or_unknown(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert base_id(PretrainedModel("minilm", tmp_path, "minilm")) == "sentence-transformers/all-MiniLM-L6-v2"
+    assert base_id(PretrainedModel("org--name", tmp_path, "org/name")) == "org/name"
+    folder = adapted(tiny_model)
+    assert base_id(starting_model(str(folder))) is None
+    config = read_json(folder / "config.json")
+    names = {"org/name": "org/name", "/home/me/model": None, "m: x\nlicense: evil": None, "bert": None, "": None}
+    for name, base in names.items():
+        (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": name}))
+        assert base_id(starting_model(str(folder))) == base
+    (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": "runs/one"}))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    assert base_id(starting_model(str(folder))) is None  # a folder here, from which it was saved
+    facts = facts_file(folder)
+    for source, base in {"org/bert": "org/bert", "minilm": "sentence-transformers/all-MiniLM-L6-v2"}.items():
+        write_json(folder / "greenadapt.json", {**facts, "model": {"name": "tiny", "source": source}})
+        assert base_id(starting_model(str(folder))) == base
 
 
 def test_each_file_decides_the_content_and_goes_along(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_card_of_many_tasks() -> None:
         "tasks FOLDER --remove mnli",
         'from_pretrained(f"{FOLDER}/base_tokenizer")',
         "greenadapt finetune --tasks tasks.toml --model org/tiny --adapter-size 8 --adapter-heads 2 --freeze-encoder "
-        "--sampling square-root --steps-per-epoch 99 --epochs 2 --seeds 2 --seed 3\n",
+        "--sampling square-root --steps-per-epoch 99 --epochs 2 --seeds 2 --seed 3 --out FOLDER\n",
     ):
         assert part in text, part
     general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
@@ -88,6 +88,7 @@ def test_the_card_of_an_added_task(adapter: str) -> None:
     assert text.startswith("# cola, a task added to tiny-medicine\n")
     assert f"--tasks tasks.toml --add-to org/tiny --adapter {adapter} --steps-per-epoch 99 --epochs 2" in text
     assert "--freeze-encoder" not in text
+    assert "--out" not in text
     assert ("nothing beside the head," in text) == (adapter == "none")
 
 

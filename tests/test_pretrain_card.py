@@ -68,7 +68,7 @@ def test_the_command() -> None:
     text = card(config=config, memory=memory, general_text="wiki.txt").text()
     (command,) = [line for line in text.splitlines() if line.startswith("greenadapt pretrain")]
     words = shlex.split(command)
-    assert words[2:8] == ["--model", "/nowhere/private/adapted", "--text", "papers.jsonl.gz", "--text", "pydocs"]
+    assert words[2:8] == ["--model", "adapted", "--text", "papers.jsonl.gz", "--text", "pydocs"]
     for part in (
         "--format jsonl",
         "--field abstract",
@@ -79,4 +79,5 @@ def test_the_command() -> None:
     ):
         assert part in command
     assert "--seed" not in command
+    assert command.endswith(" --out FOLDER")
     assert "states of the general model tiny as memory, strategy `gated`" in text

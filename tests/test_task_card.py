@@ -34,7 +34,7 @@ def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) ->
     scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": [{"seed": seed, "test": TEST} for seed in seeds]}
     entries: Json = {
         "model": "minilm-biomedical",
-        "base": "minilm",
+        "base": "org/minilm",
         "given": "/home/me/minilm-adapted",
         "head": "TokenClassification",
         "task": changes.pop("task_settings", NER.settings()),
@@ -66,7 +66,7 @@ def command(text: str) -> list[str]:
 
 def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
     front = yaml.safe_load(card().text().split("---\n")[1])
-    assert front["base_model"] == "minilm"
+    assert front["base_model"] == "org/minilm"
     assert (front["library_name"], front["pipeline_tag"]) == ("transformers", "token-classification")
     assert "greenadapt" in front["tags"]
 
@@ -116,7 +116,7 @@ def test_the_command_makes_it_again(task: TaskConfig, train: TrainConfig, seeds:
     assert command(card(task, train, seeds=seeds, config=tuples).text()) == told
     files = ["--train", "train.tsv", "--train", "own/corpus:train", "--test", "test.tsv"]
     assert told[:4] == ["greenadapt", "finetune", "--task", task.task]
-    assert told[4:] == ["--model", "minilm-adapted", *files, *shlex.split(options)]
+    assert told[4:] == ["--model", "minilm-adapted", *files, *shlex.split(options), "--out", "FOLDER"]
     help_text = CliRunner().invoke(app, ["finetune", "--help"], env={"COLUMNS": "300"}).stdout
     assert [option for option in told if option.startswith("--") and option not in help_text] == []
 

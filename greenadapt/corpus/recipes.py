@@ -11,7 +11,7 @@ from typing import Any
 
 from greenadapt.corpus.reading import COMPRESSIONS, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
-from greenadapt.names import path_name
+from greenadapt.names import path_name, short
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``xml`` is PubMed or JATS, told by the elements; ``auto`` tells each file of a folder or an archive by its suffix."""
@@ -56,7 +56,7 @@ class Recipe:
     """pydocs: only these packages; none means all."""
     about: str = ""
     given: str = ""
-    """What ``--corpus`` said, without folders; for the command in a model card."""
+    """What ``--corpus`` said, as others may read it; for the command in a model card."""
 
     @property
     def is_local(self) -> bool:
@@ -78,8 +78,8 @@ def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -
     file, and InputError if the recipe is wrong or the format cannot be told from the suffix.
     """
     recipe = _find(name_or_path, dict(overrides or {}))
-    given = PurePosixPath(name_or_path).name
-    recipe = replace(recipe, given=given, **{key: _as_tuple(value) for key, value in (overrides or {}).items()})
+    own = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
+    recipe = replace(recipe, given=short(name_or_path), **own)
     _check(recipe, name_or_path)
     return recipe
 

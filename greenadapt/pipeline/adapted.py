@@ -8,7 +8,7 @@ from pathlib import Path
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.errors import UsageError
 from greenadapt.export import copy_tokenizers
-from greenadapt.model import PretrainedModel, find_model
+from greenadapt.model import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.pipeline.session import EXPAND, Session, model_input
 from greenadapt.store import Json, hash_file, hash_json
 from greenadapt.training.layout import (
@@ -29,6 +29,17 @@ def read_facts(folder: Path) -> Json | None:
     """What an adapted model's folder says of how it was made; ``None`` where it is none."""
     facts = folder / FACTS_FILE
     return dict(json.loads(facts.read_text("utf-8"))) if facts.is_file() else None
+
+
+def base_id(model: PretrainedModel) -> str | None:
+    """The model hub's id of the pretrained model that ``model`` is or was adapted from, where its folder says one."""
+    made = read_facts(model.folder)
+    return hub_id(made["model"]["source"] if made else model.source) or id_of_folder(model.folder)
+
+
+def reads_sentences(folder: Path) -> bool:
+    """Whether a model's folder has added words, and ``sentence-transformers`` loads it."""
+    return (folder / WORDS_FILE).is_file() and (folder / "modules.json").is_file()
 
 
 def starting_model(model: str) -> PretrainedModel:

@@ -15,7 +15,7 @@ from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
 from greenadapt.diagnostics import diagnose
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.model import PretrainedModel, find_model
-from greenadapt.names import path_name
+from greenadapt.names import path_name, short
 from greenadapt.pipeline.session import ALIGN, W2V, Session, model_facts, model_input, model_of
 from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_file, open_result, verified, write_json
@@ -67,7 +67,7 @@ def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> Vector
     if not path.is_file():
         raise MissingError(f"no vectors file {path}", "give a .bin, .vec or .txt file, or a w2v result's folder")
     facts = {"corpus": corpus or path_name(str(path.resolve())), "title": path.name, "licence": "unknown"}
-    facts["given"] = path.name
+    facts["given"] = short(str(path))
     entry = {"sha256": hash_file(path), "path": str(path.resolve())}
     return VectorSource(entry, facts, lambda: read_vectors(path, progress), imported=True)
 

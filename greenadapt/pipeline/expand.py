@@ -20,8 +20,9 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.expand import NewRows, replacements, select, wordpiece_norm
 from greenadapt.export import ExportReport, export_tokenizers
 from greenadapt.model import PretrainedModel
+from greenadapt.names import short
 from greenadapt.new_entries import NewEntries, addable, new_entries, new_forms
-from greenadapt.pipeline.adapted import FACTS_FILE, copy_task, task_input
+from greenadapt.pipeline.adapted import FACTS_FILE, base_id, copy_task, reads_sentences, task_input
 from greenadapt.pipeline.align import vectors_of
 from greenadapt.pipeline.session import (
     ALIGN,
@@ -91,7 +92,7 @@ def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: R
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
-        card = _card(aligned, config, counts, report)
+        card = _card(aligned, model, work, config, counts, report)
         (work / "README.md").write_text(card.text(), "utf-8")
         return Outcome(counts, facts)
 
@@ -187,14 +188,14 @@ def _reading_options(corpus: Manifest) -> list[str]:
     return said + options_of(corpus.config, CorpusConfig())
 
 
-def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportReport) -> Card:
+def _card(
+    aligned: Result, pretrained: PretrainedModel, work: Path, config: ExpandConfig, counts: Json, report: ExportReport
+) -> Card:
     facts = aligned.manifest.facts
-    source = facts["model"]["source"]
-    # A path says something about its owner and nothing to other readers of the card.
-    model = Path(source).name if Path(source).is_absolute() else source
+    model = short(facts["model"]["source"])
     steps = [
         Made(ALIGN, aligned.manifest.config, AlignConfig()),
-        Made(EXPAND, asdict(config) | {"restrict_to": list(config.restrict_to)}, ExpandConfig()),
+        Made(EXPAND, asdict(config) | {"restrict_to": list(map(short, config.restrict_to))}, ExpandConfig()),
     ]
     if (aligned.folder / VECTORS).is_file():
         inputs = [["--vectors", facts["given"], "--model", model, "--out", "map"], ["--alignment", "map"]]
@@ -202,9 +203,12 @@ def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportRep
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
         steps.insert(0, Made(W2V, trained.config, W2VConfig(dim=aligned.manifest.counts["target_dim"])))
         named = ["--corpus", facts["given"], "--model", model]
-        inputs = [named + _reading_options(read_manifest(Path(trained.inputs["corpus"]["path"]))), named, named]
+        reading = _reading_options(read_manifest(Path(trained.inputs["corpus"]["path"])))
+        inputs = [named + reading, named, [*named]]
+    inputs[-1] += ["--out", "FOLDER"]
     return Card(
-        model=model,
+        model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
+        base=base_id(pretrained),
         title=facts["title"],
         licence=facts["licence"],
         version=__version__,
@@ -216,4 +220,5 @@ def _card(aligned: Result, config: ExpandConfig, counts: Json, report: ExportRep
         hidden_words=report.hidden_words,
         changed_entries=len(report.changed_entries),
         imported=(aligned.folder / VECTORS).is_file(),
+        reads_sentences=reads_sentences(work),
     )

@@ -15,7 +15,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
-from greenadapt.pipeline.adapted import adapted_input, read_facts
+from greenadapt.pipeline.adapted import adapted_input, base_id
 from greenadapt.pipeline.memory_choice import check_memory
 from greenadapt.pipeline.seeds import check_seeds, train_seeds
 from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_torch, source_input
@@ -113,10 +113,9 @@ def _card(request: FinetuneRequest, start: Start, config: Json, work: Path, coun
     from greenadapt.report.task_card import TaskCard
 
     settings, scores = (json.loads((work / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
-    made = read_facts(start.model.folder)
     return TaskCard(
         model=start.model.name,
-        base=made["model"]["name"] if made else start.model.name,
+        base=base_id(start.model),
         given=request.model,
         head=make_task(request.task).head,
         task=settings,

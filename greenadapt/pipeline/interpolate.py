@@ -10,10 +10,10 @@ from greenadapt.errors import UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.interpolate import Interpolation, n_base_rows
 from greenadapt.model import find_model
-from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, copy_task, starting_model
+from greenadapt.names import short
+from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, base_id, copy_task, reads_sentences, starting_model
 from greenadapt.pipeline.session import INTERPOLATE, Session, model_facts, note_code
 from greenadapt.report.interpolation_card import InterpolationCard
-from greenadapt.report.markdown import short
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.surgery import copy_side_files, write_weights
 
@@ -50,7 +50,14 @@ def interpolate(session: Session, request: InterpolateRequest) -> Result:
         return _write(mixed, work, {"model": model_facts(domain), "general": model_facts(general)})
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
-        return InterpolationCard(short(request.model), short(request.general), request.weight, __version__).text()
+        return InterpolationCard(
+            model=short(request.model),
+            general=short(request.general),
+            weight=request.weight,
+            version=__version__,
+            base=base_id(domain),
+            reads_sentences=reads_sentences(work),
+        ).text()
 
     job = Job(INTERPOLATE, {"weight": request.weight}, inputs, build, card=card)
     with session.locked(None, domain.name):

@@ -18,7 +18,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
-from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, read_facts, starting_model
+from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, base_id, read_facts, reads_sentences, starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
 from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, note_code, require_torch
 from greenadapt.pipeline.together import Build, run_together, start_machine
@@ -142,10 +142,9 @@ def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         from greenadapt.report.pretrain_card import PretrainCard
 
-        made = read_facts(start.model.folder)
         return PretrainCard(
             model=start.model.name,
-            base=made["model"]["name"] if made else start.model.name,
+            base=base_id(start.model),
             given=request.model,
             texts=request.texts,
             general_text=request.general_text,
@@ -156,6 +155,7 @@ def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
             version=__version__,
             is_expanded=(work / WORDS_FILE).is_file(),
             cost=cost,
+            reads_sentences=reads_sentences(work),
         ).text()
 
     return Job(PRETRAIN, config, start.inputs(), build, resumes=True, card=card)

@@ -6,18 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from greenadapt.config import MemoryConfig
+from greenadapt.report.markdown import SENTENCES, escaped, fenced, front_matter
 from greenadapt.store import plain
 
 Json = dict[str, Any]
 
-_CARD = """---
-base_model: {model}
-library_name: transformers
-tags:
-- greenadapt
-- domain-adaptation
----
-
+_CARD = """{front}
 # {model}, adapted to {title}
 
 The model {model} with {rows:,} new embedding rows for {words:,} words of {what} *{title}*
@@ -38,12 +32,10 @@ from greenadapt.tokenizer import DualTokenizer
 
 both = DualTokenizer.load(FOLDER).encode(TEXT)
 ```
-
+{sentences}
 ## Made by
 
-```
 {command}
-```
 
 greenadapt {version}{heldout}{limits}
 """
@@ -57,9 +49,11 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What a model card tells."""
+    """What a model card says."""
 
     model: str
+    base: str | None
+    """The hub's id of the pretrained model, where that is known."""
     title: str
     licence: str
     version: str
@@ -72,16 +66,19 @@ class Card:
     changed_entries: int
     imported: bool = False
     """Whether the vectors were made elsewhere."""
+    reads_sentences: bool = False
+    """Whether ``sentence-transformers`` loads the model, and by the expanded tokenizer."""
 
     def text(self) -> str:
         """The card, in Markdown."""
         replaced = self.expand["replace_all"]
         return _CARD.format(
-            model=self.model,
-            title=self.title,
+            front=front_matter(self.base),
+            model=escaped(self.model),
+            title=escaped(self.title),
             what="the vectors" if self.imported else "the corpus",
             origin="were made elsewhere" if self.imported else "were trained by CBOW word2vec",
-            licence=self.licence,
+            licence=escaped(self.licence),
             rows=self.counts["rows"],
             words=self.counts["words"],
             method=self.align["method"],
@@ -90,7 +87,8 @@ class Card:
             old_rows="The rows of words that both know were replaced, too."
             if replaced
             else "The old rows and every other weight are unchanged.",
-            command=self.command,
+            sentences=SENTENCES if self.reads_sentences else "",
+            command=fenced(self.command),
             version=self.version,
             heldout=self._heldout(),
             limits=self._limits(),
@@ -116,7 +114,7 @@ class Card:
         if self.hidden_words:
             lines.append(
                 f"\n\n{self.hidden_words:,} of the words hold characters by which no added token of plain "
-                "transformers\ncan be matched; only DualTokenizer finds these."
+                "transformers\ncan be matched; only DualTokenizer finds these, and placeholders hold their ids."
             )
         if self.changed_entries:
             lines.append(

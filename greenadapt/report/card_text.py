@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from greenadapt.names import short
 from greenadapt.report.card import memory_options
-from greenadapt.report.markdown import short
+from greenadapt.report.markdown import escaped
 from greenadapt.report.score_tables import VIEWS
 
 Json = dict[str, Any]
@@ -23,7 +24,7 @@ _INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions
 def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
     """By which tokenizations ``model`` was trained, and whose logits decide; ``config`` has ``mix`` and ``pool``."""
     if not is_expanded:
-        return f"The model {model} has no added words: it was trained with its own tokenizer.\n"
+        return f"The model {escaped(model)} has no added words: it was trained with its own tokenizer.\n"
     return (
         f"It was trained on {_MIX[config['mix']]}, and its logits are those of "
         f"{VIEWS[config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
@@ -36,7 +37,7 @@ def memory_text(memory: Json | None) -> str:
     """What the model has as its memory, by the settings that ``task.json`` has of it."""
     if memory is None:
         return ""
-    general = f"{memory['general']['name']} (SHA-256 {memory['general']['sha256'][:12]}…)"
+    general = f"{escaped(memory['general']['name'])} (SHA-256 {memory['general']['sha256'][:12]}…)"
     if memory["strategy"] == "logits":
         does = f"The logits that its head gives for the states of the general model {general} are added to its own"
     else:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from greenadapt.adapter_config import AdapterConfig
 from greenadapt.config import SamplingConfig, TrainConfig
+from greenadapt.names import short
 from greenadapt.report.card import options_of
 from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
-from greenadapt.report.markdown import section, short, spent
+from greenadapt.report.markdown import escaped, fenced, front_matter, section, spent
 from greenadapt.report.multitask_tables import counted, set_name, task_score_tables
 from greenadapt.report.score_tables import Table
 from greenadapt.store import plain
@@ -17,15 +18,7 @@ from greenadapt.tasks.tasks_file import TaskEntry
 
 Json = dict[str, Any]
 
-_CARD = """---
-base_model: {base}
-library_name: transformers
-tags:
-- greenadapt
-- domain-adaptation
-- multi-task
----
-
+_CARD = """{front}
 # {model}, fine-tuned for {n_tasks}
 
 One encoder, which all tasks share, and for each task
@@ -53,9 +46,7 @@ tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 
 ## Made by
 
-```sh
 {command}
-```
 
 greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test sets.
 """
@@ -75,9 +66,7 @@ greenadapt predict --model FOLDER --task {name} --input {input} > predictions.js
 
 ## Made by
 
-```sh
 {command}
-```
 
 greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test sets.
 """
@@ -106,14 +95,14 @@ _OPTIONS = {f"--{name}": f"--adapter-{name}" for name in ("size", "heads", "form
 
 @dataclass(frozen=True)
 class MultitaskCard:
-    """What the card of many tasks tells."""
+    """What the card of many tasks says."""
 
     model: str
     """The model that was trained, by name or hub id."""
-    base: str
-    """The pretrained model that it was adapted from, or itself."""
+    base: str | None
+    """The hub's id of the pretrained model that it was adapted from, or itself, where that is known."""
     given: str
-    """What the user gave as ``--model``; of a path only the last part is told."""
+    """What the user gave as ``--model``."""
     tasks: Mapping[str, Json]
     """Each task's ``task.json``."""
     weights: Mapping[str, int]
@@ -121,7 +110,7 @@ class MultitaskCard:
     config: Json
     """The stage's configuration."""
     entries: Sequence[TaskEntry]
-    """The tasks with their files or data sets; of a path only the last part is told."""
+    """The tasks with their files or data sets."""
     scores: Json
     """``scores.json``."""
     examples: Json
@@ -140,8 +129,8 @@ class MultitaskCard:
         """The card, in Markdown."""
         first = next(iter(self.tasks))
         return self._text.format(
-            model=self.model,
-            base=self.base,
+            front=front_matter(self.base, tags=["multi-task"]),
+            model=escaped(self.model),
             name=first,
             first=first,
             n_tasks=counted(len(self.tasks)),
@@ -154,7 +143,7 @@ class MultitaskCard:
             scores="".join(section(table) for table in task_score_tables(self.scores)),
             input=input_name(self.tasks[first]),
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
-            command=self._command(),
+            command=fenced(self._command()),
             version=self.version,
             cost="" if self.cost is None else f"; {spent(self.cost)}",
         )
@@ -191,16 +180,20 @@ class MultitaskCard:
         return section(Table("Data", ["task", "set", "from", "examples"], rows), n_left=3)
 
     def _command(self) -> str:
-        """The command line that gives this configuration, with the files' names alone."""
+        """The command line that gives this configuration, with files as others may read them."""
         config = plain(self.config)
         others = [part for default in (AdapterConfig(), SamplingConfig(), TrainConfig())
                   for part in options_of(self._given(config), default)]  # fmt: skip
         options = ["--tasks", "tasks.toml", *self._start(config), *(_OPTIONS.get(option, option) for option in others)]
-        return shlex.join(["greenadapt", "finetune", *options, *seed_words(config["seeds"])])
+        return shlex.join(["greenadapt", "finetune", *options, *seed_words(config["seeds"]), *self._end()])
 
     def _start(self, config: Json) -> list[str]:
         """The options of what training begins with."""
         return ["--model", short(self.given), *memory_words(self.memory, config)]
+
+    def _end(self) -> list[str]:
+        """The options of where the result goes."""
+        return ["--out", "FOLDER"]
 
     def _given(self, config: Json) -> Json:
         """``config`` as far as it was asked for."""
@@ -209,12 +202,15 @@ class MultitaskCard:
 
 @dataclass(frozen=True)
 class AddedTaskCard(MultitaskCard):
-    """What the card of one task tells that was added to ``model``; ``given`` is what the user gave as ``--add-to``."""
+    """What the card of one task says that was added to ``model``; ``given`` is what the user gave as ``--add-to``."""
 
     _text: ClassVar[str] = _ADDED
 
     def _start(self, config: Json) -> list[str]:
         return ["--add-to", short(self.given)]
+
+    def _end(self) -> list[str]:
+        return []
 
     def _given(self, config: Json) -> Json:
         return {**config, "freeze_encoder": False}  # which goes without saying

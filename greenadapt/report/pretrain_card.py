@@ -5,27 +5,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from greenadapt.config import GMAP_PRETRAINING, PretrainConfig
+from greenadapt.names import short
 from greenadapt.report.card import memory_options, options_of
 from greenadapt.report.loss_tables import loss_tables
-from greenadapt.report.markdown import section, short, spent
+from greenadapt.report.markdown import SENTENCES, escaped, fenced, front_matter, section, spent
 from greenadapt.store import plain
 
 Json = dict[str, Any]
 
-_CARD = """---
-base_model: {base}
-library_name: transformers
-pipeline_tag: fill-mask
-tags:
-- greenadapt
-- domain-adaptation
----
-
+_CARD = """{front}
 # {model}, pre-trained on {texts}
 
 The model {model}, trained further as a masked language model ({share:.0%} of the {unit}, {trained}) on {documents:,}
 documents of {texts}, {pieces:,} pieces.{tokenizations}{head}{memory}
-{losses}
+{sentences}{losses}
 ## Use
 
 ```python
@@ -41,9 +34,7 @@ greenadapt finetune --model FOLDER --task ner --train train.tsv --test test.tsv
 
 ## Made by
 
-```sh
 {command}
-```
 
 greenadapt {version}; {cost}; `history.jsonl` has a line an epoch.
 """
@@ -51,14 +42,14 @@ greenadapt {version}; {cost}; `history.jsonl` has a line an epoch.
 
 @dataclass(frozen=True)
 class PretrainCard:
-    """What the card of a pre-trained model tells."""
+    """What the card of a pre-trained model says."""
 
     model: str
     """The model that was trained, by name or hub id."""
-    base: str
-    """The pretrained model that it was adapted from, or itself."""
+    base: str | None
+    """The hub's id of the pretrained model that it was adapted from, or itself, where that is known."""
     given: str
-    """What the user gave as ``--model``; of a path only the last part is told."""
+    """What the user gave as ``--model``."""
     texts: tuple[str, ...]
     """What was given as ``--text``."""
     general_text: str | None
@@ -73,13 +64,15 @@ class PretrainCard:
     is_expanded: bool
     """Whether the model has added words."""
     cost: Json
+    reads_sentences: bool = False
+    """Whether ``sentence-transformers`` loads the model, and by the expanded tokenizer."""
 
     def text(self) -> str:
         """The card, in Markdown."""
         return _CARD.format(
-            model=self.model,
-            base=self.base,
-            texts=", ".join(f"*{short(text)}*" for text in self.texts),
+            front=front_matter(self.base, pipeline="fill-mask"),
+            model=escaped(self.model),
+            texts=", ".join(f"*{escaped(short(text))}*" for text in self.texts),
             share=self.config["mask_share"],
             unit="pieces, whole words" if self.config["whole_words"] else "pieces",
             trained="only the rows of added words" if self.config["only_new_rows"] else "all weights",
@@ -88,9 +81,10 @@ class PretrainCard:
             tokenizations=self._tokenizations(),
             head=self._head(),
             memory=self._memory(),
+            sentences=SENTENCES if self.reads_sentences else "",
             losses="".join(section(table, n_left=2) for table in loss_tables(self.scores)),
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
-            command=self._command(),
+            command=fenced(self._command()),
             version=self.version,
             cost=spent(self.cost),
         )
@@ -116,14 +110,14 @@ class PretrainCard:
         if self.memory is None:
             return ""
         return (
-            f"\nIn training it saw the states of the general model {self.memory['name']} as memory, strategy "
+            f"\nIn training it saw the states of the general model {escaped(self.memory['name'])} as memory, strategy "
             f"`{self.config['memory']['strategy']}`, as in Wan et al.,\n*G-MAP: General Memory-Augmented Pre-trained "
             "Language Model for Domain Tasks* (arXiv 2212.03613). The losses below are with it;\nplain transformers "
             "loads this model without it."
         )
 
     def _command(self) -> str:
-        """The command line that gives this configuration, with the files' names alone."""
+        """The command line that gives this configuration, with files as others may read them."""
         config = plain(self.config)
         options = ["--model", short(self.given)]
         options += [part for text in self.texts for part in ("--text", short(text))]
@@ -134,4 +128,4 @@ class PretrainCard:
             options += ["--memory", short(self.memory["source"]), *memory_options(config["memory"])]
         options += options_of(config, PretrainConfig())
         options += options_of(asdict(GMAP_PRETRAINING) | config, GMAP_PRETRAINING)  # no settings of a task
-        return shlex.join(["greenadapt", "pretrain", *options])
+        return shlex.join(["greenadapt", "pretrain", *options, "--out", "FOLDER"])

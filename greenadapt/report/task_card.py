@@ -6,23 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from greenadapt.config import TaskConfig, TrainConfig
+from greenadapt.names import short
 from greenadapt.report.card import options_of
 from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
-from greenadapt.report.markdown import section, short, spent
+from greenadapt.report.markdown import code, escaped, fenced, front_matter, section, spent
 from greenadapt.report.score_tables import Table, score_tables
 from greenadapt.store import plain
 
 Json = dict[str, Any]
 
-_CARD = """---
-base_model: {base}
-library_name: transformers
-pipeline_tag: {pipeline}
-tags:
-- greenadapt
-- domain-adaptation
----
-
+_CARD = """{front}
 # {model}, fine-tuned for {what}
 
 {reads}{memory}{data}{labels}{scores}
@@ -43,9 +36,7 @@ tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 
 ## Made by
 
-```sh
 {command}
-```
 
 greenadapt {version}{cost}; `seeds/` holds each seed's history{predictions}.
 """
@@ -56,14 +47,14 @@ _OPTIONS = {"--text-fields": "--text-field", "--label-kind": "--labels"}
 
 @dataclass(frozen=True)
 class TaskCard:
-    """What the card of a fine-tuned model tells."""
+    """What the card of a fine-tuned model says."""
 
     model: str
     """The model that was trained, by name or hub id."""
-    base: str
-    """The pretrained model that it was adapted from, or itself."""
+    base: str | None
+    """The hub's id of the pretrained model that it was adapted from, or itself, where that is known."""
     given: str
-    """What the user gave as ``--model``; of a path only the last part is told."""
+    """What the user gave as ``--model``."""
     head: str
     """The transformers class is ``AutoModelFor`` and this."""
     task: Json
@@ -71,7 +62,7 @@ class TaskCard:
     config: Json
     """The stage's configuration: the fields of ``TaskConfig`` and ``TrainConfig``, and ``seeds``."""
     sources: Mapping[str, str]
-    """``train 1``, ``train 2`` …, ``dev``, ``test`` → the file or data set; of a path only the last part is told."""
+    """``train 1``, ``train 2`` …, ``dev``, ``test`` → the file or data set."""
     scores: Json
     """``scores.json``."""
     counts: Json
@@ -86,9 +77,8 @@ class TaskCard:
         """The card, in Markdown."""
         name = self.task["task"]
         return _CARD.format(
-            model=self.model,
-            base=self.base,
-            pipeline=_PIPELINES[name],
+            front=front_matter(self.base, pipeline=_PIPELINES[name]),
+            model=escaped(self.model),
             what=_WHAT[name],
             reads=reads_text(self.model, self.config, is_expanded=self.is_expanded),
             memory=memory_text(self.task.get("memory")),
@@ -99,7 +89,7 @@ class TaskCard:
             use=self._use(),
             head=self.head,
             tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
-            command=self._command(),
+            command=fenced(self._command()),
             version=self.version,
             cost="" if self.cost is None else f"; {spent(self.cost)}",
             predictions=" and its predictions on the test set" if "test" in self.sources else "",
@@ -120,10 +110,10 @@ class TaskCard:
 
     def _labels(self) -> str:
         labels = self.task.get("labels")
-        return f"\nLabels: {', '.join(f'`{label}`' for label in labels)}\n" if labels else ""
+        return f"\nLabels: {', '.join(code(str(label)) for label in labels)}\n" if labels else ""
 
     def _command(self) -> str:
-        """The command line that gives this configuration, with the files' names alone."""
+        """The command line that gives this configuration, with files as others may read them."""
         config = plain(self.config)
         options = ["--model", short(self.given), *memory_words(self.task.get("memory"), config)]
         for name, source in self.sources.items():
@@ -134,4 +124,5 @@ class TaskCard:
         examples = {**config, "task": TaskConfig.task}
         others = [*options_of(examples, TaskConfig()), *options_of(config, TrainConfig())]
         options += [_OPTIONS.get(option, option) for option in others]
-        return shlex.join(["greenadapt", "finetune", "--task", config["task"], *options, *seed_words(config["seeds"])])
+        options += [*seed_words(config["seeds"]), "--out", "FOLDER"]
+        return shlex.join(["greenadapt", "finetune", "--task", config["task"], *options])

@@ -11,7 +11,7 @@ from greenadapt import __version__
 from greenadapt.adapter_config import AdapterConfig
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.pipeline.adapted import read_facts
+from greenadapt.pipeline.adapted import base_id
 from greenadapt.pipeline.multitask.request import MultitaskRequest
 from greenadapt.pipeline.multitask.seed_scores import summary
 from greenadapt.pipeline.multitask.task_data import read_task_data
@@ -126,10 +126,9 @@ class TasksRun(ABC):
     def _card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         start = self.start
         folders = {entry.name: self.task_folder(work, entry.name) for entry in self.request.tasks}
-        made = read_facts(start.model.folder)
         return self.card_class()(
             model=self.model_name,
-            base=made["model"]["name"] if made else start.model.name,
+            base=base_id(start.model),
             given=self.request.model,
             tasks={name: json.loads((folder / TASK_FILE).read_text("utf-8")) for name, folder in folders.items()},
             weights={name: n_weights(folder) for name, folder in folders.items()},
