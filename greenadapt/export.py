@@ -152,10 +152,9 @@ def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    if (folder / _SETTINGS).is_file():
-        settings = json.loads((folder / _SETTINGS).read_bytes())
-        if "auto_map" in settings:
-            _write_json(folder / _SETTINGS, _without_code(settings))
+    settings = folder / _SETTINGS
+    if settings.is_file() and b'"auto_map"' in (written := settings.read_bytes()):
+        _write_json(settings, _without_code(json.loads(written)))
 
 
 def _without_code(settings: Json) -> Json:

@@ -167,6 +167,7 @@ def test_a_token_that_a_user_adds_gets_a_row_of_its_own(kind: str, padding_rows:
     before = model.get_input_embeddings().weight.detach().clone()
     exported = AutoTokenizer.from_pretrained(out)
     assert len(exported) == n_rows
+    assert (exported.vocab_size == n_rows) == (kind == "bytelevel" or oov == "greedy")
     text = f"{TEXT} 37° unused row {n_rows - 5} [unused_row_{n_rows - 5}] <new>"
     expected = ids(exported, text)
     exported.add_tokens(["<new>"])
