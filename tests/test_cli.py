@@ -359,7 +359,22 @@ def test_align_says_how_good_the_map_is(run: Run, tiny_model: Callable[..., Path
     known = list(dict.fromkeys([*WORDS, *map(chr, range(97, 123)), *map(chr, range(48, 58)), *"!?.,;:()"]))
     vectors = _vectors(tmp_path / "v.vec", known)
     shown = run("align", "--vectors", vectors, "-m", tiny_model(), "-o", tmp_path / "map").stdout
-    assert re.search(r"on \d+ held-out words: R² -?\d\.\d+, cosine -?\d\.\d+, own row first for \d+\.\d%", shown)
+    assert re.search(r"on \d+ held-out words: R² -?\d\.\d+[^,]*, cosine -?\d\.\d+, own row first for \d+\.\d%", shown)
+
+
+def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    """Of random vectors nothing can be learnt; the figure is remarked on wherever it is shown."""
+    known = list(dict.fromkeys([*WORDS, *map(chr, range(97, 123)), *map(chr, range(48, 58)), *"!?.,;:()"]))
+    vectors = _vectors(tmp_path / "v.vec", [*known, "tachycardia"])
+    align = ("align", "--vectors", vectors, "-m", tiny_model(), "-o")
+    done = run(*align, tmp_path / "map")
+    assert re.search(r"^warning: on \d+ held-out words R² is -.*, under 0: the map .* try more text", done.stderr, re.M)
+    assert "(under 0: it explains nothing), cosine" in done.stdout
+    run("expand", "--alignment", tmp_path / "map", "-o", tmp_path / "adapted")
+    card = (tmp_path / "adapted" / "README.md").read_text("utf-8")
+    assert "the map explains none of the variance" in card
+    assert "R² under 0 means" in card
+    assert "R² is" not in run(*align, tmp_path / "random", "--method", "random").stderr  # as was asked for
 
 
 def _start(*arguments: object, **how: Any) -> subprocess.Popen[str]:

@@ -9,6 +9,7 @@ from greenadapt.cli.options import parse_bytes
 from greenadapt.errors import UsageError
 from greenadapt.pipeline import Session, TextOptions
 from greenadapt.processes import usable_cores
+from greenadapt.report.map_quality import r2
 from greenadapt.store import Result
 from greenadapt.workspace import Workspace
 
@@ -89,7 +90,7 @@ def _quality(figures: dict[str, Any]) -> str:
     """How good a map is, in one line."""
     found = figures["base_rows"]["cosine"]
     return (
-        f"  on {figures['n_heldout']:,} held-out words: R² {figures['r2']:.3f}, cosine {figures['cosine']:.3f}, "
+        f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
         f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}\n"
     )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from greenadapt.cli.console import print_lines, print_table
 from greenadapt.neighbours import Neighbours
+from greenadapt.report.map_quality import r2
 
 Json = dict[str, Any]
 
@@ -51,9 +52,7 @@ def print_heldout(figures: Json) -> None:
         for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
         for measure, found in figures[key].items()
     ]
-    title = (
-        f"The map on {figures['n_heldout']:,} held-out words: R² {figures['r2']:.3f}, cosine {figures['cosine']:.3f}"
-    )
+    title = f"The map on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}"
     print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
 
 

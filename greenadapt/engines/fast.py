@@ -40,14 +40,10 @@ from greenadapt.arrays import Array
 from greenadapt.config import W2VConfig
 from greenadapt.engines import Stream, Weights, learning_rate
 from greenadapt.engines.chunks import NEGATIVES, Noise, Settings, Text, alias_table, train_part
+from greenadapt.engines.divergence import require_finite, require_learning
 from greenadapt.engines.noise import keep_thresholds, noise_weights
 from greenadapt.engines.padding import padded
 from greenadapt.engines.parts import Span, spans
-from greenadapt.errors import InputError
-
-_ROWS = 1 << 14  # of a table that are looked through at once
-_LOST_SHARE = 0.25  # of words with scores of -6 or less: at most 0.01 while biomedical text is learned, 0.5 after that
-_FEW = 100
 
 
 class FastEngine:
@@ -82,8 +78,7 @@ class FastEngine:
         for table, trained in zip((weights.input, weights.output), tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
-            if not all(np.isfinite(table[begin : begin + _ROWS]).all() for begin in range(0, len(table), _ROWS)):
-                raise _diverged(epoch, "the vectors are no finite numbers any more")
+            require_finite(epoch, table)
 
     def _train_span(self, span: Span, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
         """Train on one part; returns its number of words and the learning rate at its end."""
@@ -92,17 +87,8 @@ class FastEngine:
         text = Text(self._ids, span.borders, span.words)
         seed = np.random.SeedSequence([self._config.seed, epoch, span.number]).generate_state(1, np.uint64)[0] | 1
         learned, likely = train_part(text, tables, self._noise, self._settings, (rates[0], rates[1]), seed)
-        lost = learned - likely
-        if lost > max(_LOST_SHARE * learned, _FEW):
-            raise _diverged(epoch, f"{lost:,} of {learned:,} words are next to impossible in their own context")
+        require_learning(epoch, learned, learned - likely)
         return span.words, rates[1]
 
     def close(self) -> None:
         """There is nothing to remove."""
-
-
-def _diverged(epoch: int, why: str) -> InputError:
-    return InputError(
-        f"training diverged in epoch {epoch + 1}: {why}",
-        "use a lower --alpha; the checkpoint of the last epoch is kept",
-    )

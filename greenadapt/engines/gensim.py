@@ -24,6 +24,7 @@ import numpy as np
 from greenadapt.arrays import Array
 from greenadapt.config import W2VConfig
 from greenadapt.engines import Stream, Weights, learning_rate
+from greenadapt.engines.divergence import require_finite, require_learning, sample_lost
 from greenadapt.engines.noise import keep_thresholds
 from greenadapt.engines.parts import cuts
 
@@ -52,7 +53,7 @@ class GensimEngine:
     def __init__(self, stream: Stream, config: W2VConfig, folder: Path) -> None:
         from gensim.models.word2vec_corpusfile import CythonVocab
 
-        self._config = config
+        self._stream, self._config = stream, config
         self._folder = folder
         self._total = stream.total
         self._model = _model(stream.counts, config)
@@ -62,7 +63,10 @@ class GensimEngine:
         self._parts = list(write_parts(stream, folder))
 
     def train_epoch(self, weights: Weights, epoch: int, advance: Callable[[int, float], None]) -> None:
-        """Train every part once, ``workers`` at a time; the threads share the tables without locks (Hogwild)."""
+        """Train every part once, ``workers`` at a time; the threads share the tables without locks (Hogwild).
+
+        Raises ``InputError`` if training diverges.
+        """
         self._model.wv.vectors, self._model.syn1neg = weights.input, weights.output
         pool = ThreadPoolExecutor(self._config.workers)
         try:
@@ -70,6 +74,9 @@ class GensimEngine:
                 advance(*done.result())
         finally:
             pool.shutdown(cancel_futures=True)
+        require_learning(epoch, *sample_lost(self._stream, weights, self._config))
+        for table in (weights.input, weights.output):
+            require_finite(epoch, table)
 
     def _train_part(self, part: Part, epoch: int) -> tuple[int, float]:
         """Train on one part; returns its number of words and the learning rate at its end."""

@@ -18,6 +18,7 @@ from greenadapt.model import PretrainedModel, find_model
 from greenadapt.names import path_name, short
 from greenadapt.pipeline.session import ALIGN, W2V, Session, model_facts, model_input, model_of
 from greenadapt.progress import Progress
+from greenadapt.report import map_quality
 from greenadapt.store import Job, Json, Outcome, Result, hash_file, open_result, verified, write_json
 from greenadapt.vector_formats import read_vectors
 from greenadapt.vectors import VECTORS, WordVectors
@@ -86,10 +87,10 @@ def run_align(
         pairs = np.asarray(vectors.matrix[rows], np.float32)
         alignment = fit(pairs, np.asarray(base[ids], np.float32), config, words)
         diagnostics = diagnose(pairs, base[: vocabulary.size], ids, config, vocabulary.special_ids)
-        for warning in alignment.warnings:
-            session.progress.warn(warning)
-        if diagnostics.note:
-            session.progress.note(diagnostics.note)
+        of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
+        for warning in (*alignment.warnings, diagnostics.note, of_quality):
+            if warning:
+                session.progress.warn(warning)
         alignment.save(work)
         if source.imported:
             vectors.save(work)

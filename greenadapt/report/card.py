@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from greenadapt.config import MemoryConfig
+from greenadapt.report.map_quality import sentences
 from greenadapt.report.markdown import SENTENCES, escaped, fenced, front_matter
 from greenadapt.store import plain
 
@@ -98,16 +99,7 @@ class Card:
         figures = self.heldout.get("figures")
         if not figures:
             return ""
-        found = figures["base_rows"]["cosine"]
-        first, ten = found["precision_at_1"], found["precision_at_10"]
-        explained = f"{figures['r2']:.1%}" if figures["r2"] > 0 else "none"
-        quality = f"R² {figures['r2']:.3f}, mean cosine {figures['cosine']:.2f}"
-        return (
-            f"\n\nOn {figures['n_heldout']:,} words held out of the fit, the map explains {explained} of the "
-            f"variance\nof the model's rows ({quality}). Among all of "
-            f"the model's rows it finds\nthe word's own first for {first:.1%} of them, and among the ten nearest for "
-            f"{ten:.1%}."
-        )
+        return f"\n\n{sentences(figures)}"
 
     def _limits(self) -> str:
         lines = []

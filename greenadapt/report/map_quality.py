@@ -1,0 +1,42 @@
+"""How good a map is, in words; ``figures`` are those of ``diagnostics.HeldOut`` as a manifest has them."""
+
+from typing import Any
+
+Json = dict[str, Any]
+
+_TRY = "try more text, a smaller --dim or more --epochs of w2v"
+
+
+def explains_nothing(figures: Json) -> bool:
+    """Whether the mean of the held-out words' rows would be closer to these than the mapped vectors are."""
+    return bool(figures["r2"] < 0)
+
+
+def r2(figures: Json) -> str:
+    """The share of the variance that is explained, with a remark if it is none."""
+    return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if explains_nothing(figures) else ''}"
+
+
+def warning(figures: Json | None) -> str:
+    """What a map that explains nothing means and what to do; empty for any other, and where there are no figures."""
+    if not figures or not explains_nothing(figures):
+        return ""
+    return (
+        f"on {figures['n_heldout']:,} held-out words R² is {figures['r2']:.3f}, under 0: the map explains nothing, and "
+        f"the mean of their rows would be closer to these than the mapped vectors are; {_TRY}"
+    )
+
+
+def sentences(figures: Json) -> str:
+    """The figures in running text, lines broken as in a model card."""
+    found = figures["base_rows"]["cosine"]
+    first, ten = found["precision_at_1"], found["precision_at_10"]
+    explained = "none" if explains_nothing(figures) else f"{figures['r2']:.1%}"
+    text = (
+        f"On {figures['n_heldout']:,} words held out of the fit, the map explains {explained} of the variance\nof the "
+        f"model's rows (R² {figures['r2']:.3f}, mean cosine {figures['cosine']:.2f}). Among all of the model's rows it "
+        f"finds\nthe word's own first for {first:.1%} of them, and among the ten nearest for {ten:.1%}."
+    )
+    if explains_nothing(figures):
+        text += f"\n\nR² under 0 means that the mean row would be closer than the mapped vectors are:\n{_TRY}."
+    return text
