@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from greenadapt.errors import GreenadaptError
+from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
 
 _ORDER = [
     "adapt",
@@ -34,35 +34,29 @@ _ORDER = [
 
 
 class _Group(TyperGroup):
-    """Turns what a user can cause or meet into one line on stderr and an exit code; anything else is a bug."""
+    """The commands, behind the one boundary of errors."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run the command line; what it printed is written when this ends."""
+        try:
+            return super().main(*arguments, **options)
+        finally:
+            with in_words():
+                require_written()
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the command line, which may print help."""
+        with in_words():
+            return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        """Run the command."""
+        with in_words(ctx):
             return super().invoke(ctx)
-        except GreenadaptError as error:
-            _fail(str(error), error.exit_code)
-        except BrokenPipeError:
-            # The reader of a pipeline left (head, less): not an error of ours, and nothing more to say to it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(1) from None
-        except OSError as error:
-            where = f": {error.filename}" if error.filename else ""
-            _fail(f"{error.strerror or error}{where}", 1)
-        except MemoryError:
-            _fail("not enough memory: lower --max-memory, --workers or --max-vocab", 1)
-        except KeyboardInterrupt:
-            _fail("interrupted: the same command goes on from finished stages and from what is under --out", 130)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands in the order of the work."""
         return sorted(super().list_commands(ctx), key=_ORDER.index)
-
-
-def _fail(message: str, code: int) -> None:
-    from greenadapt.cli.console import harmless
-
-    sys.stderr.write(f"greenadapt: {harmless(' '.join(message.split()))}\n")
-    raise typer.Exit(code)
 
 
 app = typer.Typer(
@@ -93,6 +87,7 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
+    exit_on_sigterm()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started us

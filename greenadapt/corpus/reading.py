@@ -142,6 +142,8 @@ def input_name(source: str) -> str:
 def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
     """A file's bytes as ``open_binary`` has them, or those of standard input for ``-``, and what messages call it."""
     if source == STDIN:
+        if sys.stdin is None:  # closed by whoever started us
+            raise MissingError("standard input is closed", "name a file to read")
         yield sys.stdin.buffer, input_name(source)
         return
     with open_binary(source) as stream:

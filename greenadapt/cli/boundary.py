@@ -1,0 +1,95 @@
+"""Where errors, signals and broken output become one line on stderr and an exit code; anything else is a bug."""
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NoReturn, TextIO
+
+from greenadapt.errors import GreenadaptError
+
+TERMINATED = 128 + signal.SIGTERM
+_INTERRUPTED = 128 + signal.SIGINT
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+_STAGES = "the same command goes on from finished stages, and training from its last whole epoch"
+_STEPS = "the same command goes on from the last saved step"
+_GOES_ON = {
+    "adapt": _STAGES,
+    "demo": _STAGES,
+    "w2v": "the same command goes on from the last whole epoch",
+    "corpus": "the same command goes on with a download, and splits text from its beginning",
+    "finetune": _STEPS,
+    "pretrain": _STEPS,
+    "qa": "with --out, the same command goes on from the last question",
+    "predict": "lines that were written are whole, and the same command starts from the first one",
+}
+"""Command → what is left of it when it is stopped; any other starts over."""
+
+
+@contextmanager
+def in_words(ctx: Any = None) -> Iterator[None]:
+    """What a user can cause or meet within the block, as one line and ``SystemExit``; ``ctx`` knows the command."""
+    try:
+        yield
+    except GreenadaptError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipeline left (head, less): silent, and the code that a shell gives to what SIGPIPE ends.
+        flush(sys.stdout)
+        raise SystemExit(_BROKEN_PIPE) from None
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}", 1)
+    except MemoryError:
+        _fail("not enough memory: lower --max-memory, --workers or --max-vocab", 1)
+    except KeyboardInterrupt:
+        _fail(f"interrupted: {_what_is_left(ctx)}", _INTERRUPTED)
+    except SystemExit as stop:
+        if stop.code == TERMINATED:
+            _fail(f"terminated: {_what_is_left(ctx)}", TERMINATED)
+        raise
+
+
+def flush(stream: TextIO) -> int:
+    """Write what ``stream`` still holds; returns the error number where it cannot be, and then nobody gets it."""
+    try:
+        stream.flush()
+    except OSError as error:
+        # Python would try again when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return error.errno or errno.EIO
+    return 0
+
+
+def require_written() -> None:
+    """Raise ``OSError`` where stdout does not take what was printed."""
+    number = flush(sys.stdout)
+    if number:
+        raise OSError(number, os.strerror(number), "standard output")
+
+
+def exit_on_sigterm() -> None:
+    """Let SIGTERM end the program as Ctrl-C does, so that files in work are removed or kept to go on from."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(TERMINATED)
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, stop)
+
+
+def _what_is_left(ctx: Any) -> str:
+    return _GOES_ON.get(getattr(ctx, "invoked_subcommand", None) or "", "the same command starts over")
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    from greenadapt.cli.console import harmless
+
+    flush(sys.stdout)
+    with suppress(OSError):
+        sys.stderr.write(f"greenadapt: {harmless(' '.join(message.split()))}\n")
+    flush(sys.stderr)
+    raise SystemExit(code)
