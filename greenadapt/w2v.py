@@ -211,7 +211,7 @@ class _Checkpoints:
             try:
                 weights = self._read(path, shape)
             except InputError as error:
-                self.progress.note(f"checkpoint not used: {error}")
+                self.progress.warn(f"checkpoint not used: {error}")
                 continue
             self.progress.note(f"going on after epoch {epochs}")
             return weights, epochs

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
+from greenadapt.cli import app, boundary
 from greenadapt.cli.boundary import in_words
 from tests.test_cli import text
 
@@ -91,6 +93,15 @@ def test_a_stopped_command_says_what_is_left_of_it(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"greenadapt: {why}: ")
     assert left in line
+
+
+def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(boundary._GOES_ON) <= set(commands)
+    leaves = [leaf for one in commands.values() for leaf in getattr(one, "commands", {"": one}).values()]
+    assert all("--quiet" in [name for param in leaf.params for name in param.opts] for leaf in leaves)
+    short = {leaf.name for leaf in leaves if not any({"--quiet", "-q"} <= set(param.opts) for param in leaf.params)}
+    assert short == {"qa"}  # where it is --question
 
 
 def _plain_environment(workspace: Path) -> dict[str, str]:

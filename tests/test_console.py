@@ -1,8 +1,12 @@
 import io
 import json
+import re
+import warnings
 
 import pytest
+from rich.progress import Task, TaskID
 
+from greenadapt.cli import bar as bar_module
 from greenadapt.cli import console
 
 
@@ -34,20 +38,60 @@ def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], mo
     assert done == "training: 10 of 10 words in 350 s (0.0286 words/s)"
 
 
-def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    screen = Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
+    return shown
+
+
+@pytest.mark.parametrize(("width", "facts"), [("120", "words/s  epoch 1/2  lr 0.01"), ("45", "words/s")])
+def test_a_bar_fits_the_terminal_and_ends_finished(monkeypatch: pytest.MonkeyPatch, width: str, facts: str) -> None:
+    """Also where the total was an estimate, and more or less was done."""
+    screen = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", width)
+    for done in (7, 10, 13):
+        with console.make_progress().bar("training", 10, "words") as bar:
+            bar.advance(done, epoch="1/2", lr="0.01")
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+        last = [line for line in re.split(r"[\r\n]", plain) if line.strip()][-1]
+        assert re.fullmatch(rf"training [━ ]*100%  \S+ {facts}(  epoch 1/2)?  0:00", last), last
+        assert len(last) <= int(width)
+        assert "\x1b[31" not in screen.getvalue()  # red
+
+
+def test_a_bar_says_how_long_it_took() -> None:
+    now = 1000.0
+    task = Task(TaskID(0), "training", 100, 25, _get_time=lambda: now, fields={"facts": []})
+    task.start_time = 995.0
+    assert bar_module._time(task) == "0:05"
+    task.finished_time = 3725.0
+    assert bar_module._time(task) == "1:02:05"
+
+
+def test_quiet_leaves_warnings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "_is_quiet", False)
+    console.be_quiet(True)
     progress = console.make_progress()
+    progress.note("hello")
+    progress.warn("careful")
     with progress.bar("training", 10, "words") as bar:
-        bar.advance(10, lr="0.01")
-    assert "training" in screen.getvalue()
-    assert "words/s" in screen.getvalue()
-    assert "lr 0.01" in screen.getvalue()
+        bar.advance(10)
+    console.say_loading(["model"])
+    assert capsys.readouterr().err == "warning: careful\n"
+
+
+def test_warnings_of_libraries_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        console.warn_in_words()
+        warnings.warn("this is\nold", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: this is old\n"
 
 
 def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,4 +105,4 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     ("number", "shown"), [(0, "0"), (5, "5"), (999.94, "1k"), (1234, "1.23k"), (12_345_678, "12.3M"), (7e12, "7T")]
 )
 def test_short_numbers(number: float, shown: str) -> None:
-    assert console._short(number) == shown
+    assert console.short(number) == shown

@@ -35,7 +35,7 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     assert not verified(again).fresh
     notes = own.progress
     assert isinstance(notes, Notes)
-    assert notes.notes[-1].endswith("many had ner, too, until removed: train it anew with --force")
+    assert notes.warnings[-1].endswith("many had ner, too, until removed: train it anew with --force")
     assert files_of(folder) == after
     remove_task(folder, "number")
     assert {name: digest for name, digest in after.items() if "number" not in name} == files_of(folder)

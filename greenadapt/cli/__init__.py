@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
+from greenadapt.cli.quiet import with_quiet
 
 _ORDER = [
     "adapt",
@@ -87,6 +88,8 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
+    from greenadapt.cli.console import warn_in_words
+
     exit_on_sigterm()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -94,8 +97,12 @@ def main() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or a log without UTF-8 gets question marks
+    warn_in_words()
     app()
 
 
 for _command in _ORDER:  # each file adds its command to the app
     import_module(f"{__name__}.{_command}")
+for _group in (app, *(group.typer_instance for group in app.registered_groups)):
+    for _info in _group.registered_commands if _group else ():
+        _info.callback = with_quiet(_info.callback) if _info.callback else None

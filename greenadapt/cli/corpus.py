@@ -11,6 +11,15 @@ group = typer.Typer(no_args_is_help=True, help="Named corpora: what there is, an
 app.add_typer(group, name="corpus")
 
 Name = Annotated[str, typer.Argument(help="A named corpus, a recipe (.toml), or a text file.", show_default=False)]
+Splitter = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="The model whose tokenizer splits the text, a folder, a hub id, or minilm [default: only fetch it].",
+        show_default=False,
+    ),
+]
 
 
 @group.command("list")
@@ -50,7 +59,7 @@ def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = Fa
 @group.command()
 def prepare(
     name: Name,
-    model: o.Model = None,
+    model: Splitter = None,
     format: o.Format = None,  # noqa: A002
     field: o.Field = None,
     keep_duplicates: o.KeepDuplicates = None,
@@ -66,7 +75,7 @@ def prepare(
 ) -> None:
     """Fetch a corpus where need be (--download) and split it into words; without a model, only fetch it."""
     from greenadapt import pipeline
-    from greenadapt.cli.console import print_json, print_lines
+    from greenadapt.cli.console import print_json, print_text
     from greenadapt.cli.session import make_session, print_results, text_options
 
     session = make_session(
@@ -79,4 +88,4 @@ def prepare(
     elif as_json:
         print_json({"stage": "corpus", "status": "fetched", "corpus": name})
     else:
-        print_lines([f"{name} is here; to split it into words, name a model with --model"])
+        print_text([f"{name} is here; to split it into words, name a model with --model"])

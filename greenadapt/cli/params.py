@@ -57,7 +57,7 @@ def params(
 
 
 def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
-    from greenadapt.cli.console import print_lines, print_table
+    from greenadapt.cli.console import print_table, print_text
 
     of_all = f"of {n_tasks} task{'s' if n_tasks > 1 else ''}"
     columns = ["adapter", "width", "heads", "layers", "weights a task", of_all, "with biases", of_all, "ratio"]
@@ -73,7 +73,7 @@ def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
         for row in rows
     ]
     print_table(f"{model}: {rows[0]['base_parameters']:,} weights, shared by {n_tasks}", columns, table)
-    print_lines(
+    print_text(
         [
             "Weights are counted without biases and layer norms, as in the paper; the ratio is that of all weights, "
             "with biases, to the encoder's own. Heads are not counted.",

@@ -117,15 +117,18 @@ def predict(
     scores. With several tasks, each one's result is in "tasks" by its name. The input is read as it comes. A broken
     line ends it with exit code 1, after the rows before it.
     """
-    from greenadapt.cli.console import make_progress
-    from greenadapt.pipeline.predict import Predictor, PredictRequest
-    from greenadapt.pipeline.task_models import ReadingOptions
+    from greenadapt.cli.console import make_progress, say_loading
 
     for option, is_given, written in (("--bio", bio, "a word a line"), ("--glue", glue, "a table")):
         if is_given and as_json:
             raise UsageError(f"{option} writes {written}, no JSON", f"leave out {option} or --json")
     if out is not None:
         check_file(out)
+    say_loading(model)
+
+    from greenadapt.pipeline.predict import Predictor, PredictRequest
+    from greenadapt.pipeline.task_models import ReadingOptions
+
     reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble, names, glue))

@@ -162,6 +162,10 @@ def qa(
     if out is None and force:
         raise UsageError("--force replaces a result, and nothing is kept without --out", "leave it out")
 
+    from greenadapt.cli.console import say_loading
+
+    say_loading([model])
+
     from greenadapt.pipeline.inquiry import InquirySources
     from greenadapt.pipeline.qa import QaRequest, answer, read_rows
     from greenadapt.pipeline.task_models import ReadingOptions

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from greenadapt.cli.console import print_lines, print_table
+from greenadapt.cli.console import print_table, print_text
 from greenadapt.report.multitask_tables import task_score_tables
 from greenadapt.report.score_tables import Table, figure, score_tables, signed
 
@@ -50,12 +50,12 @@ def print_comparison(rows: Sequence[Json]) -> None:
     ]
     columns = ["model", "score", "std", f"{ours} less it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
-    print_lines([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+    print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
 
 
 def _print_tables(tables: Sequence[Table], if_none: str) -> None:
     if not tables:
-        print_lines([f"nothing was scored: {if_none}", ""])
+        print_text([f"nothing was scored: {if_none}", ""])
     for table in tables:
         print_table(table.title, table.columns, table.rows)
 

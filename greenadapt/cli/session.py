@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from greenadapt.cli.console import make_progress, print_json, print_lines
+from greenadapt.cli.console import is_quiet, make_progress, print_json, print_text
 from greenadapt.cli.options import parse_bytes
 from greenadapt.errors import UsageError
 from greenadapt.pipeline import Session, TextOptions
@@ -65,7 +65,9 @@ def describe(result: Result) -> dict[str, Any]:
 
 
 def print_results(results: Iterable[Result], as_json: bool) -> None:
-    """The last result as one JSON object (the earlier ones under ``stages``), or a line a result."""
+    """The last result as one JSON object (the earlier ones under ``stages``), or a few lines about each;
+    under ``--quiet`` none.
+    """
     results = list(results)
     if as_json:
         last = describe(results[-1])
@@ -73,17 +75,19 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
             last["stages"] = [describe(result) for result in results[:-1]]
         print_json(last)
         return
-    print_lines(_line(result) for result in results)
+    if not is_quiet():
+        print_text(line for result in results for line in _lines(result))
 
 
-def _line(result: Result) -> str:
+def _lines(result: Result) -> list[str]:
     manifest = result.manifest
     known = {name.replace("_", " "): value for name, value in manifest.counts.items() if value is not None}
     counts = ", ".join(f"{name} {_number(value)}" for name, value in known.items())
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
-    return f"{manifest.stage}: {status}; {counts}\n{_quality(heldout) if heldout else ''}  {result.path}"
+    quality = [_quality(heldout)] if heldout else []
+    return [f"{manifest.stage}: {status}; {counts}", *quality, f"  {result.path}"]
 
 
 def _quality(figures: dict[str, Any]) -> str:
@@ -91,7 +95,7 @@ def _quality(figures: dict[str, Any]) -> str:
     found = figures["base_rows"]["cosine"]
     return (
         f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
-        f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}\n"
+        f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}"
     )
 
 

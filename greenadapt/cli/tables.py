@@ -1,29 +1,32 @@
 """Tables that more than one command prints."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from greenadapt.cli.console import print_lines, print_table
+from greenadapt.cli.console import print_table, print_text
 from greenadapt.neighbours import Neighbours
 from greenadapt.report.map_quality import r2
 
 Json = dict[str, Any]
+_MOST_COLUMNS = 10
 
 
 def print_costs(rows: Sequence[Json]) -> None:
     """What stages cost, one table a corpus and model, each with its sum."""
     if not rows:
-        print_lines(["no results in this workspace yet", ""])
+        print_text(["no results in this workspace yet", ""])
         return
     groups = dict.fromkeys((row.get("corpus", ""), row.get("model", "")) for row in rows)
     for corpus, model in groups:
         title = f"Cost of {corpus}, {model}" if corpus else "Cost"
         _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
     sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
-    print_lines([f"Energy and CO2: {'; '.join(sources)}", ""])
+    print_text([f"Energy and CO2: {'; '.join(sources)}", ""])
 
 
 def _print_stages(title: str, rows: Sequence[Json]) -> None:
+    rows = [{**row, "stage": _named(row)} for row in rows]
     names = ("seconds", "cpu_seconds", "energy_kwh", "co2_kg", "usd_low", "usd_high")
     total: Json = {name: sum(row[name] for row in rows) for name in names}
     total |= {"peak_memory_bytes": max(row["peak_memory_bytes"] for row in rows), "stage": "all"}
@@ -35,11 +38,17 @@ def _print_stages(title: str, rows: Sequence[Json]) -> None:
             f"{row['peak_memory_bytes'] / 2**20:,.0f} MB",
             f"{_small(row['energy_kwh'] * 1000)} Wh",
             f"{_small(row['co2_kg'] * 1000)} g",
-            f"${row['usd_low']:.4f} to {row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
+            f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
         ]
         for row in [*rows, total]
     ]
-    print_table(title, ["stage", "time", "CPU time", "peak memory", "energy", "CO2", "cloud price"], table)
+    print_table(title, ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"], table)
+
+
+def _named(row: Json) -> str:
+    """A stage, and the last part of its folder where that is not the stage's own in a workspace."""
+    name = Path(row.get("folder") or row["stage"]).name
+    return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
 
 
 def print_heldout(figures: Json) -> None:
@@ -61,10 +70,16 @@ def _small(number: float) -> str:
 
 
 def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
-    """One table a word: a row a view, a column a neighbour with its cosine."""
+    """One table a word, a row a view and a column a neighbour with its cosine; of many neighbours a table a view."""
+    if top > _MOST_COLUMNS:
+        for row in rows:
+            nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
+            print_table(f"{row.word}, {row.view}", ["nearest", "cosine"], nearest)
+        return
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
-        table = [[row.view, *(f"{label} {cosine:.2f}" for label, cosine in row.neighbours)] for row in views]
+        cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
+        table = [[row.view, *near, *[""] * (top - len(near))] for row, near in zip(views, cells, strict=True)]
         print_table(word, ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
 
 

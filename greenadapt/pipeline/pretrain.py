@@ -208,7 +208,7 @@ def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: P
         progress.note(f"{start.model.name} has no head for masked language modelling, and gets one: {steps}")
     heads = [name for name in opened.left_out if "pooler" not in name and "position_ids" not in name]
     if heads:
-        progress.note(f"left out {len(heads)} weights of {start.model.name} that no such model has, as {heads[0]}")
+        progress.warn(f"left out {len(heads)} weights of {start.model.name} that no such model has, as {heads[0]}")
 
 
 def _facts(request: PretrainRequest, start: _Start) -> Json:

@@ -35,7 +35,7 @@ def train_tasks(session: Session, request: MultitaskRequest) -> Result:
     result = run.made(session, place)
     gone = [name for name in request.config()["tasks"] if name not in task_names(result.folder)]
     if gone and launched_processes()[0] == 0:
-        session.progress.note(f"{place.path} had {', '.join(gone)}, too, until removed: train it anew with --force")
+        session.progress.warn(f"{place.path} had {', '.join(gone)}, too, until removed: train it anew with --force")
     return result
 
 
