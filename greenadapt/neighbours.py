@@ -125,8 +125,8 @@ def _view(title: str, words: list[str], own: _Mapped, other: _Mapped, k: int) ->
     hidden = sorted(other_space.hidden)
     own_rows = [own_space.rows[word] if own_space is other_space else -1 for word in words]
     exclude = np.array([[row, *hidden] for row in own_rows], np.int64)
-    indices, cosines = nearest(queries, other_space.vectors, k, exclude, other_map)
     labels = other_space.labels
+    indices, cosines = nearest(queries, other_space.vectors, min(k, len(labels)), exclude, other_map)
     return [
         Neighbours(word, title, tuple((labels[i], float(c)) for i, c in zip(row, near, strict=True) if i >= 0))
         for word, row, near in zip(words, indices, cosines, strict=True)

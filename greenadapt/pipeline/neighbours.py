@@ -7,10 +7,11 @@ from greenadapt.align import Alignment
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.neighbours import Neighbours, Space, near_names, neighbour_table
 from greenadapt.pipeline.align import vectors_of
 from greenadapt.pipeline.session import ALIGN, Session, model_input, model_of, require_same_model
+from greenadapt.progress import Progress
 from greenadapt.store import open_result, verified
 
 
@@ -24,7 +25,8 @@ def neighbours(
 ) -> list[Neighbours]:
     """The ``top`` nearest wordpieces and domain words of ``words``, in every view.
 
-    Raises ``MissingError``, with the near names, for a word that neither side has, and ``UsageError`` for ``top`` < 1.
+    Warns of words that neither side has, with the near names, and of what is not one word. Raises what the first of
+    these met where no word is known: ``MissingError`` or ``UsageError``, which is also raised for ``top`` < 1.
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
@@ -41,15 +43,33 @@ def neighbours(
     base_rows = Checkpoint.open(chosen.folder).embedding()[: vocabulary.size]
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
     base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
-    asked = list(dict.fromkeys(_one_word(word, splitter) for word in words))
-    for word in asked:
-        if word not in domain.rows and word not in base.rows:
-            near = near_names(word, dict.fromkeys([*vectors.words, *base.rows]))
-            hint = f"near: {', '.join(near)}" if near else "it is not in the corpus, or too rare (--min-count of w2v)"
-            raise MissingError(
-                f"no vector for {word!r}, neither among {len(vectors.words):,} words nor the model's", hint
-            )
-    return neighbour_table(asked, domain, base, Alignment.load(aligned.folder).apply, top)
+    known = _known(words, splitter, domain, base, session.progress)
+    return neighbour_table(known, domain, base, Alignment.load(aligned.folder).apply, top)
+
+
+def _known(words: Sequence[str], splitter: WordSplitter, domain: Space, base: Space, progress: Progress) -> list[str]:
+    """Those of ``words`` that have a vector; warns of the others, or raises what the first one met where all are."""
+    known: dict[str, None] = {}
+    unknown: list[GreenadaptError] = []
+    for given in dict.fromkeys(words):
+        try:
+            word = _one_word(given, splitter)
+            _require_vector(word, domain, base)
+            known[word] = None
+        except GreenadaptError as error:
+            unknown.append(error)
+    if not known:
+        raise unknown[0]
+    for reason in unknown:
+        progress.warn(str(reason))
+    return list(known)
+
+
+def _require_vector(word: str, domain: Space, base: Space) -> None:
+    if word not in domain.rows and word not in base.rows:
+        near = near_names(word, dict.fromkeys([*domain.rows, *base.rows]))
+        hint = f"near: {', '.join(near)}" if near else "it is not in the corpus, or too rare (--min-count of w2v)"
+        raise MissingError(f"no vector for {word!r}, neither among {len(domain.rows):,} words nor the model's", hint)
 
 
 def _one_word(word: str, splitter: WordSplitter) -> str:
