@@ -1,26 +1,66 @@
 """``greenadapt cost``."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from greenadapt.cli import app
 from greenadapt.cli import options as o
+from greenadapt.errors import UsageError
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Results by folder, such as --out wrote them, with what they were made from, instead of the workspace's.",
+        show_default=False,
+    ),
+]
+Corpus = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus",
+        "-c",
+        help="Only what was made of this corpus, by its name or file [default: all].",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Only what was made for this base model [default: all].", show_default=False),
+]
 
 
 @app.command()
 def cost(
-    corpus: o.Corpus = None,
-    model: o.Model = None,
+    folders: Folders = None,
+    corpus: Corpus = None,
+    model: Model = None,
     workspace: o.WorkspaceFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show what each stage cost in time, energy, CO2 and money, beside the paper's table."""
+    """Show what each stage cost in time, energy, CO2 and money, beside the paper's table.
+
+    Of the results in the workspace or, where folders are named, of these and of all that they were made from.
+    """
+    if folders and (corpus is not None or model is not None):
+        raise UsageError(
+            "--corpus and --model choose from the workspace, and folders are named", "leave out one of both"
+        )
+
     from greenadapt import pipeline
-    from greenadapt.cli.console import print_json
+    from greenadapt.cli.console import print_json, print_text
     from greenadapt.cli.session import make_session
     from greenadapt.cli.tables import print_costs, print_paper_costs
 
-    rows = pipeline.stage_costs(make_session(workspace), corpus, model)
+    session = make_session(workspace)
+    rows = pipeline.result_costs(session, folders) if folders else pipeline.stage_costs(session, corpus, model)
     if as_json:
         for row in [*rows, *pipeline.paper_costs()]:
             print_json(row)
         return
     print_costs(rows)
+    if not folders:
+        root = session.workspace.root
+        print_text([f"Of the results in {root}; of one that --out wrote elsewhere: greenadapt cost FOLDER", ""])
     print_paper_costs(pipeline.paper_costs())

@@ -3,7 +3,7 @@
 from greenadapt.pipeline.adapt import Plan, adapt
 from greenadapt.pipeline.align import align
 from greenadapt.pipeline.corpora import list_corpora, show_corpus
-from greenadapt.pipeline.costs import paper_costs, stage_costs
+from greenadapt.pipeline.costs import paper_costs, result_costs, stage_costs
 from greenadapt.pipeline.expand import expand
 from greenadapt.pipeline.neighbours import neighbours
 from greenadapt.pipeline.prepare import TextOptions, prepare
@@ -23,6 +23,7 @@ __all__ = [
     "neighbours",
     "paper_costs",
     "prepare",
+    "result_costs",
     "show_corpus",
     "stage_costs",
     "w2v",

@@ -1,10 +1,13 @@
 """What the results in a workspace cost."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from greenadapt.cost import KG_PER_LB, paper_table
 from greenadapt.errors import MissingError
 from greenadapt.model import model_name
 from greenadapt.pipeline.session import Session
-from greenadapt.store import Json
+from greenadapt.store import MANIFEST, Json, Manifest, read_manifest
 
 
 def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
@@ -30,6 +33,33 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
         )
     order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
     return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"].split("@")[0], 9)))
+
+
+def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
+    """One row a result, those that it was made from first: ``folder``, ``stage`` and the fields of ``cost.Cost``.
+
+    Warns of inputs that were made again since, whose cost is not known any more. Raises ``MissingError`` for a folder
+    that holds no result.
+    """
+    rows: dict[Path, Json] = {}
+
+    def add(folder: Path, manifest: Manifest) -> None:
+        if folder.resolve() in rows:
+            return
+        for entry in manifest.inputs.values():
+            source = Path(entry.get("path") or entry.get("source") or "").expanduser()
+            if not (source / MANIFEST).is_file():
+                continue
+            before = read_manifest(source)
+            if "path" in entry and before.digest != entry["sha256"]:
+                session.progress.warn(f"{source} was made again since {folder} was made from it: left out")
+            else:
+                add(source, before)
+        rows[folder.resolve()] = {"folder": str(folder), "stage": manifest.stage, **manifest.cost}
+
+    for folder in folders:
+        add(folder, read_manifest(folder))
+    return list(rows.values())
 
 
 def paper_costs() -> list[Json]:
