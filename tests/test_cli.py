@@ -348,6 +348,71 @@ def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Ca
     assert "no results for nothing" in last_line(run("cost", "-c", "nothing", code=1))
 
 
+def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
+    ask = ("neighbours", "-c", corpus)
+    found = run(*ask, "tachycardia", "tachycardai", "heart-rate", "heart", "--json")
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    assert {row["word"] for row in rows} == {"tachycardia", "heart"}
+    first, second = found.stderr.splitlines()
+    assert first.startswith("warning: no vector for 'tachycardai'")
+    assert first.endswith("near: tachycardia")
+    assert second.startswith("warning: 'heart-rate' is 3 words")
+    assert "no vector for 'xyzzy'" in last_line(run(*ask, "xyzzy", "heart-rate", code=1))
+    everything = [json.loads(line) for line in run(*ask, "heart", "--top", 10**8, "--json").stdout.splitlines()]
+    assert max(len(row["neighbours"]) for row in everything) < 1000
+    shown = run(*ask, "heart", "--top", 50).stdout
+    assert f"heart, {everything[0]['view']}" in shown
+    near = everything[0]["neighbours"][1]
+    assert re.search(rf"^ {near['word']} +{near['cosine']:.2f}$", shown, re.M)
+
+
+def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    (corpus.parent / "twice.txt").write_bytes(b"the heart\nthe heart\nb\xffd the heart\n")
+    adapt = ("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "--quiet")
+    done = run(*adapt)
+    assert done.stdout == ""
+    assert all(line.startswith("warning: ") for line in done.stderr.splitlines())
+    again = run(*adapt)
+    assert (again.stdout, again.stderr) == ("", "")
+    assert json.loads(run(*adapt, "--json").stdout)["status"] == "up to date"
+    broken = run("corpus", "prepare", corpus.parent / "twice.txt", "-q", "-m", tiny_model())
+    assert broken.stdout == ""
+    assert broken.stderr.splitlines() == ["warning: replaced 1 broken UTF-8 sequences (--strict refuses such text)"]
+    assert "up to date" in run("adapt", *adapt[1:-1]).stdout
+
+
+def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
+    run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    adapt = ("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "-o")
+    run(*adapt, tmp_path / "one")
+    run(*adapt, tmp_path / "two", "--max-words", 1)
+    assert "greenadapt cost FOLDER" in run("cost").stdout
+    asked = run("cost", tmp_path / "one", tmp_path / "two", "--json").stdout.splitlines()
+    rows = [json.loads(line) for line in asked if "folder" in line]
+    assert [row["stage"] for row in rows] == ["corpus", "w2v", "align", "expand", "expand"]
+    assert [row["folder"] for row in rows[-2:]] == [str(tmp_path / "one"), str(tmp_path / "two")]
+    for row in rows:
+        assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["cost"].items() <= row.items()
+    shown = run("cost", tmp_path / "one").stdout
+    assert re.search(r"^ expand one .*s ", shown, re.M)
+    assert "FOLDER" not in shown
+    assert "holds no greenadapt result" in last_line(run("cost", tmp_path, code=1))
+    assert "leave out one of both" in run("cost", tmp_path, "-c", corpus, code=2).stderr
+    run("align", "-c", corpus, "--seed", 5, "--force")
+    changed = run("cost", tmp_path / "one", "--json")
+    assert "was made again since" in changed.stderr
+    assert [json.loads(line)["stage"] for line in changed.stdout.splitlines() if "folder" in line] == ["expand"]
+
+
+def test_help_says_what_corpus_is_where_it_is_no_text(run: Run) -> None:
+    for command in ("finetune", "pretrain"):
+        assert "was adapted to this corpus" in " ".join(run(command, "--help").stdout.replace("│", " ").split())
+    for command in ("align", "expand", "neighbours", "export"):
+        assert "results in the workspace" in " ".join(run(command, "--help").stdout.replace("│", " ").split())
+
+
 def test_a_failed_run_is_no_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     run("w2v", "-c", tmp_path / "empty.txt", "-m", tiny_model(), code=1)

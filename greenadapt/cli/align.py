@@ -19,7 +19,7 @@ Vectors = Annotated[
 
 @app.command()
 def align(
-    corpus: o.Corpus = None,
+    corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     vectors: Vectors = None,
     method: o.Method = Default.method,

@@ -16,7 +16,7 @@ Alignment = Annotated[
 
 @app.command()
 def expand(
-    corpus: o.Corpus = None,
+    corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     alignment: Alignment = None,
     rows: o.Rows = Default.rows,

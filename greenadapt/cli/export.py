@@ -19,11 +19,11 @@ Vectors = Annotated[
 @app.command()
 def export(
     file: File,
-    corpus: o.Corpus = None,
+    corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     vectors: Vectors = None,
     workspace: o.WorkspaceFolder = None,
-    variant: o.Variant = None,
+    variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Write word vectors in a format that word2vec, gensim and fastText read."""

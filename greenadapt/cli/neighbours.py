@@ -18,12 +18,12 @@ Top = Annotated[int, typer.Option("--top", help="How many neighbours of each wor
 @app.command()
 def neighbours(
     words: Words,
-    corpus: o.Corpus = None,
+    corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     alignment: Alignment = None,
     top: Top = 5,
     workspace: o.WorkspaceFolder = None,
-    variant: o.Variant = None,
+    variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Show the nearest wordpieces and domain words of a word, within and across the two spaces, before and after."""

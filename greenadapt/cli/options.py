@@ -26,6 +26,34 @@ Model = Annotated[
         show_default=False,
     ),
 ]
+CorpusOfResults = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus",
+        "-c",
+        help="The corpus whose results in the workspace are meant, by its name or its file.",
+        show_default=False,
+    ),
+]
+AdaptedTo = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus",
+        "-c",
+        help="Train the model in the workspace that was adapted to this corpus; no text is read from it.",
+        show_default=False,
+    ),
+]
+Trained = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="The model to train: a folder, adapted or not, a hub id, or minilm; with --corpus, the one that was "
+        "adapted, which may be left out where only one was.",
+        show_default=False,
+    ),
+]
 WorkspaceFolder = Annotated[
     Path | None,
     typer.Option(
@@ -41,6 +69,12 @@ Out = Annotated[
 Variant = Annotated[
     str | None,
     typer.Option("--variant", help="Keep the result under this name beside the plain one.", show_default=False),
+]
+VariantOfResults = Annotated[
+    str | None,
+    typer.Option(
+        "--variant", help="The results that were kept under this name, where there are such.", show_default=False
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Do it again, and replace a result of another configuration.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -85,8 +85,8 @@ OutFolder = Annotated[
 @app.command()
 def pretrain(
     text: Text,
-    corpus: o.Corpus = None,
-    model: o.Model = None,
+    corpus: o.AdaptedTo = None,
+    model: o.Trained = None,
     general_text: GeneralText = None,
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
