@@ -62,7 +62,7 @@ def test_reading_single_texts(tmp_path: Path) -> None:
     read = task_of().read(path, heard)
     assert read == [Text("a", None, "x"), Text("", None, "true"), Text(" ", None, 3), Text("b", None, 0.5)]
     assert [text.where for text in read] == [f"{path}:{i}" for i in range(1, 5)]
-    assert heard.notes == [f"{path}: 2 of 4 texts are empty"]
+    assert heard.warnings == [f"{path}: 2 of 4 texts are empty"]
 
 
 def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_training_has_targets_and_says_what_is_cut(encoder: Encoder) -> None:
     assert {(target.dtype, target.shape) for target in targets if target is not None} == {(np.dtype(np.int64), ())}
     assert [len(view.base[0]) for view in views] == [16, 3, 2]
     assert all(view.expanded is view.base for view in views)
-    assert heard.notes == ["1 of 3 training texts are cut to 16 pieces"]
+    assert heard.warnings == ["1 of 3 training texts are cut to 16 pieces"]
 
     (view, _) = fitted(0.1, 2).training(texts(0.1, "7"), encoder, 1, heard)
     target = view.base[0].target

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from greenadapt.corpus.reading import Decoder, data_suffix, open_input
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, kind_of
 from greenadapt.progress import Progress
 from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, Row, json_rows, records, refuse_repeated
 from greenadapt.tasks.squad_files import refuse_squad
@@ -74,8 +74,8 @@ def _asked_record(record: Row, where: str) -> Asked:
     if question is None:
         raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
     if not isinstance(question, str):
-        raise InputError(f"{where}: the question is a {type(question).__name__}, not a string")
+        raise InputError(f"{where}: the question is {kind_of(question)}, not a string")
     name = where if record.get("id") is None else record["id"]
     if type(name) not in (str, int):
-        raise InputError(f"{where}: 'id' is a {type(name).__name__}, not a string or an integer")
+        raise InputError(f"{where}: 'id' is {kind_of(name)}, not a string or an integer")
     return Asked(str(name), question)

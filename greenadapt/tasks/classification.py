@@ -10,7 +10,7 @@ import numpy as np
 
 from greenadapt.arrays import Array
 from greenadapt.config import LabelKind, TableFormat, TaskConfig
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, kind_of
 from greenadapt.features import Encoder, Views
 from greenadapt.progress import Progress
 from greenadapt.tasks import records, scores
@@ -99,7 +99,7 @@ class ClassificationTask:
         rows = records.records(source, progress, self.table)
         texts = [self._text(row, where, self._label(row, where)) for where, row in rows]
         if n_empty := sum(not (text.text.strip() or (text.second or "").strip()) for text in texts):
-            progress.note(f"{source}: {n_empty:,} of {len(texts):,} texts are empty")
+            progress.warn(f"{source}: {n_empty:,} of {len(texts):,} texts are empty")
         if self._is_regression:
             for text in texts:
                 self._number(text)
@@ -165,7 +165,7 @@ class ClassificationTask:
         all_views = text_views(examples, encoder, counts)
         views = [with_target(one, target) for one, target in zip(all_views, targets, strict=True)]
         if n_cut := counts["cut"]:
-            progress.note(f"{n_cut:,} of {len(views):,} training texts are cut to {encoder.max_length} pieces")
+            progress.warn(f"{n_cut:,} of {len(views):,} training texts are cut to {encoder.max_length} pieces")
         return views
 
     def inference(
@@ -223,7 +223,7 @@ class ClassificationTask:
             text = records.field(row, name, where, "choose one with --text-field")
             if not isinstance(text, str):
                 raise InputError(
-                    f"{where}: field {name} is {_kind_of(text)}, not text", "choose another by --text-field"
+                    f"{where}: field {name} is {kind_of(text)}, not text", "choose another by --text-field"
                 )
             texts.append(text)
         return Text(texts[0], texts[1] if len(texts) == 2 else None, label, where)
@@ -233,7 +233,7 @@ class ClassificationTask:
         if isinstance(label, bool):
             return str(label).lower()
         if not isinstance(label, str | int | float) or label == "" or label != label:  # NaN
-            what = "empty" if label == "" else "NaN" if label != label else _kind_of(label)
+            what = "empty" if label == "" else "NaN" if label != label else kind_of(label)
             raise InputError(f"{where}: label field {self.label_field} is {what}", "give each text one label")
         return label
 
@@ -290,10 +290,6 @@ def _class(text: Text) -> str:
     if text.label is None:
         raise InputError(f"{text.where or 'a text'} has no label", "give each text one label")
     return str(text.label)
-
-
-def _kind_of(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
 
 
 def _shown(labels: Iterable[str] | Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.reading import COMPRESSIONS, Decoder, data_suffix, input_errors, open_binary
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, kind_of
 from greenadapt.progress import Progress
 
 Row = dict[str, Any]
@@ -142,7 +142,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
 
 def _checked(row: Any, where: str, text: str, decoder: Decoder) -> Row:
     if not isinstance(row, dict):
-        raise InputError(f"{where} is a {type(row).__name__}, not an object", 'need one such as {"text": "…"}')
+        raise InputError(f"{where} is {kind_of(row)}, not an object", 'need one such as {"text": "…"}')
     if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer takes
         row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
     checked: Row = row

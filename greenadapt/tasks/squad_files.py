@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, input_errors, open_binary
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, kind_of
 from greenadapt.progress import Progress
 from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records, refuse_repeated
 
@@ -152,7 +152,7 @@ class _Maker:
         """A field that is a string, as a tokenizer takes it."""
         text = _get(record, name, where)
         if not isinstance(text, str):
-            raise InputError(f"{where}: '{name}' is a {type(text).__name__}, not a string")
+            raise InputError(f"{where}: '{name}' is {kind_of(text)}, not a string")
         return self.decoder.without_surrogates(text, where)
 
     def _located(self, text: str, start: int | None, context: str, where: str) -> Answer:
@@ -165,9 +165,9 @@ class _Maker:
     def report(self, source: str, progress: Progress) -> None:
         """Say how many answers stood elsewhere, or, where it does not matter where, how many are nowhere."""
         if self.labelled is None and self.n_missing:
-            progress.note(f"{source}: of {self.n_answers:,} answers {self.n_missing:,} are not in their context")
+            progress.warn(f"{source}: of {self.n_answers:,} answers {self.n_missing:,} are not in their context")
         if self.labelled and (self.n_moved or self.n_missing):
-            progress.note(
+            progress.warn(
                 f"{source}: of {self.n_answers:,} answers {self.n_moved:,} are not where answer_start says and were "
                 f"looked up nearby, {self.n_missing:,} are not in their context and are not trained on"
             )
@@ -225,11 +225,11 @@ def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
     """The objects of the list ``name``, each with its path."""
     items = _get(parent, name, prefix.rstrip(".: "))
     if not isinstance(items, list):
-        raise InputError(f"{prefix}{name} is a {type(items).__name__}, not a list")
+        raise InputError(f"{prefix}{name} is {kind_of(items)}, not a list")
     for i, item in enumerate(items):
         where = f"{prefix}{name}[{i}]"
         if not isinstance(item, dict):
-            raise InputError(f"{where} is a {type(item).__name__}, not an object")
+            raise InputError(f"{where} is {kind_of(item)}, not an object")
         yield item, where
 
 
@@ -242,7 +242,7 @@ def _get(record: Json, name: str, where: str) -> Any:
 def _id(record: Json, where: str, *, needs_id: bool) -> str:
     value = _get(record, "id", where) if needs_id else record.get("id", where)
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise InputError(f"{where}: 'id' is a {type(value).__name__}, not a string or an integer")
+        raise InputError(f"{where}: 'id' is {kind_of(value)}, not a string or an integer")
     return str(value)
 
 
