@@ -31,7 +31,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
     assert [line.split(": ")[:2] for line in error.splitlines()] == [["greenadapt", "No space left on device"]]
 
 
-@pytest.mark.parametrize("arguments", [["cost"], ["cost", "--json"], ["corpus", "list"]])
+@pytest.mark.parametrize("arguments", [["cost"], ["cost", "--json"], ["corpus", "list"], ["--help"]])
 def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, arguments: list[str]) -> None:
     process = start(*arguments, env=_plain_environment(tmp_path))
     assert process.stdout is not None

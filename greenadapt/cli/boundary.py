@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
 
-TERMINATED = 128 + signal.SIGTERM
+_TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 _STAGES = "the same command goes on from finished stages, and training from its last whole epoch"
@@ -48,8 +48,10 @@ def in_words(ctx: Any = None) -> Iterator[None]:
     except KeyboardInterrupt:
         _fail(f"interrupted: {_what_is_left(ctx)}", _INTERRUPTED)
     except SystemExit as stop:
-        if stop.code == TERMINATED:
-            _fail(f"terminated: {_what_is_left(ctx)}", TERMINATED)
+        if stop.code == _TERMINATED:
+            _fail(f"terminated: {_what_is_left(ctx)}", _TERMINATED)
+        if isinstance(stop.__context__, BrokenPipeError):  # rich, which writes help, ends with 1
+            raise SystemExit(_BROKEN_PIPE) from None
         raise
 
 
@@ -75,7 +77,7 @@ def exit_on_sigterm() -> None:
     """Let SIGTERM end the program as Ctrl-C does, so that files in work are removed or kept to go on from."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(TERMINATED)
+        raise SystemExit(_TERMINATED)
 
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, stop)
