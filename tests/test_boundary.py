@@ -77,7 +77,7 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
     [
         ("adapt", "goes on from finished stages"),
         ("finetune", "goes on from the last saved step"),
-        ("predict", "lines that were written are whole, and the same command starts from the first one"),
+        ("predict", "the same command starts from the first line; lines that were printed are whole"),
         ("align", "the same command starts over"),
     ],
 )

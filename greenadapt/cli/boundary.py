@@ -24,7 +24,7 @@ _GOES_ON = {
     "finetune": _STEPS,
     "pretrain": _STEPS,
     "qa": "with --out, the same command goes on from the last question",
-    "predict": "lines that were written are whole, and the same command starts from the first one",
+    "predict": "the same command starts from the first line; lines that were printed are whole",
 }
 """Command → what is left of it when it is stopped; any other starts over."""
 
