@@ -27,9 +27,7 @@ def print_evaluated(scores: Json) -> None:
     drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else "whole contexts"
     drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
     of = "mean " if n_seeds > 1 else ""
-    print_lines(
-        [f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""]
-    )
+    print_text([f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""])
 
 
 def print_task_scores(scores: Json) -> None:
