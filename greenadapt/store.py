@@ -19,6 +19,7 @@ from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, publish_folder, publish_version
+from greenadapt.wording import counted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -271,7 +272,7 @@ def _refuse_additions(current: Result) -> None:
     added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
     if added:
         raise ConflictError(
-            f"{current.path} holds {len(added)} files that greenadapt did not write, such as {added[0]}",
+            f"{current.path} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
             "move them away, or give another --out",
         )
 

@@ -59,7 +59,7 @@ def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("q.jsonl", rows(*RECORDS, {"id": "7", "text": "?"}), r"q\.jsonl:4 has the id '7', as .*q\.jsonl:1 has: give"),
         ("q.jsonl", {"id": 1, "context": "x"}, r"q\.jsonl:1: no 'question': it has: id, context"),
         ("q.jsonl", {"question": ["x"]}, r"q\.jsonl:1: the question is a list, not a string"),
-        ("q.jsonl", {"question": "x", "id": 1.5}, r"q\.jsonl:1: 'id' is a decimal number, not a string or an integer"),
+        ("q.jsonl", {"question": "x", "id": 1.5}, r"q\.jsonl:1: 'id' is a number with a fraction, not a string"),
         ("q.jsonl", rows({"question": "x"}) + "{", r"q\.jsonl, line 2, column 2 is not JSON"),
         ("q.jsonl", "When?", r"q\.jsonl, line 1, column 1 is 'W', which begins no JSON object"),
         ("q.json", ["When?"], r"q\.json, entry 1 is a string, not an object"),
@@ -87,4 +87,4 @@ def test_broken_characters_of_questions_are_said(tmp_path: Path) -> None:
     notes = Notes()
     source = write(tmp_path / "q.txt", b"Wh\xffn?\n")
     assert [one.question for one in read_asked(source, notes)] == ["Wh\ufffdn?"]
-    assert notes.warnings == [f"{source}: 1 byte sequences or characters are not UTF-8, replaced by U+FFFD"]
+    assert notes.warnings == [f"{source}: 1 byte sequence or character is not UTF-8, replaced by U+FFFD"]

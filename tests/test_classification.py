@@ -365,7 +365,7 @@ def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
     table = TableFormat(("source", "label", "text"), quotes=False, skip_broken=True)
     heard = Notes()
     assert task_of(table=table).read(str(path), heard) == [Text('"a" b', None, "1")]
-    assert heard.warnings == [f"{path}: left out 1 rows that do not have 3 columns, the first on line 2"]
+    assert heard.warnings == [f"{path}: left out 1 row that does not have 3 columns, the first on line 2"]
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers"])

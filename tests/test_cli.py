@@ -264,7 +264,7 @@ def test_broken_utf8_is_counted_and_replaced(run: Run, tiny_model: Callable[...,
     path = tmp_path / "u.txt"
     path.write_bytes(text().encode() + b"a \xff patient\n")
     result = run("adapt", "-c", path, "-m", tiny_model(), *QUICK)
-    assert "warning: replaced 1 broken UTF-8 sequences" in result.stderr
+    assert "warning: replaced 1 broken UTF-8 sequence " in result.stderr
 
 
 def test_fewer_overlapping_words_than_dimensions_is_a_warning_with_the_rank(

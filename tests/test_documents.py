@@ -125,7 +125,7 @@ def test_lone_surrogates_move_no_character(tmp_path: Path) -> None:
     notes = Notes()
     source = write(tmp_path / "a.jsonl", '{"text": "a\\ud800b \\ud83d\\ude00"}\n')
     assert [text.text for text in texts(source, notes)] == ["a\ufffdb \U0001f600"]
-    assert notes.warnings == [f"{source}: 1 byte sequences or characters are not UTF-8, replaced by U+FFFD"]
+    assert notes.warnings == [f"{source}: 1 byte sequence or character is not UTF-8, replaced by U+FFFD"]
 
 
 def test_what_the_corpus_readers_read(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         Text("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
-        "papers/: 2 files of unknown kinds were skipped; name theirs with --format",
-        "papers/: 1 documents have no text and are left out",
+        "papers/: skipped 2 files of unknown kinds; name theirs with --format",
+        "papers/: left out 1 document without text",
     ]
 
 
@@ -272,7 +272,7 @@ def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
         ("a.json", json.dumps(SQUAD, indent=1), r"a\.json is SQuAD's JSON"),
         ("a.jsonl", {"body": "x"}, r"a\.jsonl, line 1 has no field text, it has: body: choose one with --field"),
         ("a.jsonl", rows({"text": " "}, {"text": None}), r"a\.jsonl has no text in 2 documents"),
-        ("a.jsonl", {"text": 3}, r"line 1: field text is a int, not text"),
+        ("a.jsonl", {"text": 3}, r"line 1: field text is a number, not text"),
         ("a.jsonl", '{"text": ' + "1" * 5000 + "}", r"line 1 is not JSON"),
         ("a.csv", "body\nx\n", r"a\.csv has no column text, it has: body"),
         ("a.txt.gz", None, r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
@@ -291,7 +291,7 @@ def test_folders_without_documents(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none has no files"):
         texts(str(tmp_path / "none"))
     write(tmp_path / "pictures" / "a.png", b"\0")
-    with pytest.raises(InputError, match="pictures has no text: 1 files of unknown kinds were skipped: name theirs"):
+    with pytest.raises(InputError, match="pictures has no text: skipped 1 file of unknown kinds: name theirs with"):
         texts(str(tmp_path / "pictures"))
     with pytest.raises(InputError, match=r"a\.png is not text"):
         texts(str(tmp_path / "pictures"), format="text")

@@ -129,7 +129,7 @@ def test_a_download_says_its_size_first_and_is_done_once(server: Server, tmp_pat
     heard = Heard()
     fetch([source(server, sha256=SHA256, size=len(DATA))], tmp_path / "new", heard)
     assert (tmp_path / "new" / "data.bin").read_bytes() == DATA
-    assert heard.notes == [f"downloading 1 files, 1.0 MB, to {tmp_path / 'new'}"]
+    assert heard.notes == [f"downloading 1 file, 1.0 MB, to {tmp_path / 'new'}"]
     assert (heard.amount, heard.total) == (len(DATA), len(DATA))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["data.bin"]
     server.requests.clear()
@@ -225,7 +225,7 @@ def test_not_there(server: Server, tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(DATA) - 1))
     assert shutil.disk_usage is download.shutil.disk_usage
-    with pytest.raises(ResourceError, match=r"needs 0\.0 GB in .* which has 0\.0 GB free"):
+    with pytest.raises(ResourceError, match=r"needs 1\.0 MB in .* which has 1\.0 MB free"):
         fetch([source(server)], tmp_path)
     assert [command for command, _ in server.requests] == ["HEAD"]
 

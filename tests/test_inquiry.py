@@ -154,7 +154,7 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     found = read_inquiry(InquirySources(documents=(rows,), asked=("who",)), notes)
     assert found.n_contexts == 2
     assert len([*found.lookups()]) == 2
-    assert [line for line in notes.lines if "no text" in line] == [f"{rows}: 1 documents have no text and are left out"]
+    assert [line for line in notes.lines if "without text" in line] == [f"{rows}: left out 1 document without text"]
     assert len(notes.lines) == 1
 
 

@@ -103,7 +103,7 @@ def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
     assert told.notes == []
     for name in ("train.json", "train.JSONL"):
         assert task.read(write(tmp_path / name, lines), told) == expected
-        assert told.notes.pop() == f"{tmp_path / name}: left out 1 sentences without words"
+        assert told.notes.pop() == f"{tmp_path / name}: left out 1 sentence without words"
     for name in ("train.jsonl.gz", "packed.JSONL.GZ"):
         (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
         assert task.read(str(tmp_path / name), told) == expected
@@ -131,7 +131,7 @@ def test_broken_bytes_are_told(tmp_path: Path) -> None:
     told = Notes()
     (tmp_path / "train.tsv").write_bytes(b"ras\xff\tB-X\n")
     assert NerTask().read(str(tmp_path / "train.tsv"), told)[0].words == ("ras\ufffd",)
-    assert "replaced 1 byte sequences" in told.warnings[0]
+    assert "replaced 1 broken UTF-8 sequence" in told.warnings[0]
 
 
 def test_labels_and_split_are_those_of_the_training_set() -> None:

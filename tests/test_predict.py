@@ -447,7 +447,7 @@ def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> N
             close({"line": row["line"], "id": row["id"], **row["tasks"][name]}, one)
     with pytest.raises(InputError, match=r"task asked: .*text.txt:1 is text, not a JSON object"):
         results(several, source=text_file(tmp_path / "text.txt", SENTENCES), tasks=names)
-    with pytest.raises(InputError, match=r"task diseases: .* has no text"):
+    with pytest.raises(InputError, match=r"task diseases: .* field text is a number, not text"):
         results(several, source=text_file(tmp_path / "q.jsonl", [json.dumps({**rows[0], "text": 1})]), tasks=names)
 
 

@@ -137,7 +137,7 @@ def test_lone_surrogates_are_broken_text(tmp_path: Path) -> None:
         ('{"body": "x", "title": "y"}', r"line 2 has no field text, it has: body, title"),
         ('{"text": "x"', "line 2 is not JSON"),
         ("[1]", "line 2 is a list, not an object"),
-        ('{"text": 3}', "line 2: field text is a int, not text"),
+        ('{"text": 3}', "line 2: field text is a number, not text"),
         ("[" * 100_000, "line 2 is not JSON"),
     ],
 )
@@ -222,7 +222,7 @@ def test_other_formats_are_read_whole_as_for_a_corpus(tmp_path: Path) -> None:
 
 
 def test_only_unknown_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="1 files of unknown kinds were skipped"):
+    with pytest.raises(InputError, match="skipped 1 file of unknown kinds"):
         lines(write_tar(tmp_path / "x.tar.gz", {"a.bin": b"\0"}))
 
 

@@ -65,7 +65,7 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         (MINIMAL + 'fields = "a"\n' + SOURCE, "fields is not a list of strings"),
         (MINIMAL.replace("text", "docx") + SOURCE, "unknown format docx"),
         (MINIMAL, "format text with 0 sources"),
-        (MINIMAL.replace("text", "pydocs") + SOURCE, "format pydocs with 1 sources"),
+        (MINIMAL.replace("text", "pydocs") + SOURCE, "format pydocs with 1 source:"),
         (
             MINIMAL + '[[sources]]\nurl="https://a.org/x/f.gz"\n[[sources]]\nurl="https://a.org/y/f.gz"\n',
             "file name f.gz",

@@ -193,7 +193,7 @@ def test_a_question_that_is_too_long_is_cut_and_counted(encoder: Encoder) -> Non
     assert [len(feature) for feature in views.base] == [64] * (m - 1)  # two pieces of the context each
     notes = Notes()
     TASK.training([question], encoder, 0, notes)
-    assert notes.lines == ["1 questions, the first of them q, are too long and were cut"]
+    assert notes.lines == ["cut 1 question that the model cannot read at once, the first q"]
 
 
 def test_a_model_without_added_words_has_one_view(tiny_model: Callable[..., Path]) -> None:

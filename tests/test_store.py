@@ -169,7 +169,7 @@ def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path) -> Non
     run(place, Counter())
     (place.path / "notes.txt").write_text("mine")
     assert not run(place, Counter()).fresh
-    with pytest.raises(ConflictError, match=r"holds 1 files that greenadapt did not write, such as notes\.txt"):
+    with pytest.raises(ConflictError, match=r"holds 1 file that greenadapt did not write, such as notes\.txt"):
         run(place, Counter(), force=True)
     assert (place.path / "notes.txt").read_text() == "mine"
 

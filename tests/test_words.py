@@ -213,8 +213,8 @@ def test_disk_is_stated_and_refused(bert_file: Path, tmp_path: Path) -> None:
     progress = Notes()
     prepare(random_documents(5), bert_file, tmp_path, progress=progress, size_hint=3_000_000)
     assert len(progress.notes) == 1
-    assert "3 MB of text: needs about 6 MB of disk" in progress.notes[0]
-    with pytest.raises(ResourceError, match=r"needs about 2e\+12 MB of disk"):
+    assert "3.0 MB of text: needs about 6.0 MB of disk" in progress.notes[0]
+    with pytest.raises(ResourceError, match=r"needs about 2,000,000,000\.0 GB of disk"):
         prepare(random_documents(5), bert_file, tmp_path, size_hint=10**18)
 
 
@@ -226,7 +226,7 @@ def test_a_full_disk_says_so() -> None:
 
 
 def test_too_little_memory_is_refused(bert_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match=r"max-memory is 1 MB.* at least 67\.1 MB"):
+    with pytest.raises(ResourceError, match=r"max-memory is 1\.0 MB.* at least 67\.1 MB"):
         prepare(random_documents(5), bert_file, tmp_path, max_memory=10**6)
     prepare(random_documents(5), bert_file, tmp_path, max_memory=MIN_MEMORY)
 

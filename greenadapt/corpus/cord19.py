@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 
 from greenadapt.corpus.reading import Decoder, Document, input_errors, is_tar, open_binary, squeeze, tar_members
 from greenadapt.errors import InputError
+from greenadapt.wording import json_kind
 
 _COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
 _MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_embeddings.tar.gz")
@@ -138,10 +139,8 @@ def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: 
             f"{name} is not JSON ({error})", "give a CORD-19 parse; for JSON lines add --format jsonl"
         ) from None
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
-        keys = ", ".join(parse) if isinstance(parse, dict) else type(parse).__name__
-        raise InputError(
-            f"{name} is not a CORD-19 parse: no body_text, it has: {keys}", "for JSON lines add --format jsonl"
-        )
+        found = f"it has: {', '.join(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
+        raise InputError(f"{name} is not a CORD-19 parse: no body_text, {found}", "for JSON lines add --format jsonl")
     parts = ("abstract", "body_text") if with_abstract else ("body_text",)
     for part in parts:
         paragraphs = parse.get(part) or []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.corpus.recipes import Recipe, Source, file_name
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Bar, Progress, Silent
+from greenadapt.wording import byte_size, counted
 
 if TYPE_CHECKING:
     import requests
@@ -90,11 +91,12 @@ def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
     present = sum(path.stat().st_size for url in sizes if (path := folder / f"{file_name(url)}.part").exists())
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
-    more = f" and {unknown} files of unknown size" if unknown else ""
-    progress.note(f"downloading {len(sizes)} files, {needed / 1e6:,.1f} MB{more}, to {folder}")
+    more = f", {counted(unknown, 'file')} of unknown size" if unknown else ""
+    known = [byte_size(needed)] if unknown < len(sizes) else []
+    progress.note(f"downloading {', '.join([counted(len(sizes), 'file'), *known])}{more}, to {folder}")
     if needed > free:
         raise ResourceError(
-            f"the download needs {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free",
+            f"the download needs {byte_size(needed)} in {folder}, which has {byte_size(free)} free",
             "make room, or use a workspace on another disk",
         )
 

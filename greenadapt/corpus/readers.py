@@ -23,6 +23,7 @@ from greenadapt.corpus.reading import (
 )
 from greenadapt.corpus.recipes import Recipe, format_of, path_sha256
 from greenadapt.errors import InputError, MissingError
+from greenadapt.wording import counted, json_kind
 
 _FIELD_LIMIT = 2**31 - 1
 # An archive of PMC holds file lists beside the articles, and its .txt files are articles with marks.
@@ -63,7 +64,9 @@ class Reading:
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
             yield Document(tuple(lines), document.name, document.id)
         if not counts["documents"]:
-            raise InputError(f"corpus {self.recipe.name} has no text in {len(self._paths)} sources", self._what_to_do())
+            raise InputError(
+                f"corpus {self.recipe.name} has no text in {counted(len(self._paths), 'source')}", self._what_to_do()
+            )
 
     def fingerprint(self) -> dict[str, str]:
         """SHA-256 of each source by its address or path, a folder's as one; of each package's sources for pydocs."""
@@ -76,7 +79,7 @@ class Reading:
     def _what_to_do(self) -> str:
         skipped = self._decoder.counts["skipped_files"]
         return (
-            f"{skipped} files of unknown kinds were skipped: name theirs with --format"
+            f"skipped {counted(skipped, 'file')} of unknown kinds: name their format with --format"
             if skipped
             else "check the files"
         )
@@ -192,7 +195,7 @@ def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], d
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is not JSON ({error})", "one JSON object a line") from None
         if not isinstance(record, dict):
-            raise InputError(f"{where} is a {type(record).__name__}, not an object", 'such as {"text": "..."}')
+            raise InputError(f"{where} is {json_kind(record)}, not an object", 'such as {"text": "..."}')
         yield Document(tuple(_record_texts(record, fields, where)), f"{name}:{number}", _own_id(record))
 
 
@@ -204,9 +207,7 @@ def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -
         if value is None:
             continue
         if not isinstance(value, str):
-            raise InputError(
-                f"{where}: field {wanted} is a {type(value).__name__}, not text", "choose another with --field"
-            )
+            raise InputError(f"{where}: field {wanted} is {json_kind(value)}, not text", "choose another with --field")
         yield value
 
 

@@ -14,6 +14,7 @@ from typing import IO
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
+from greenadapt.wording import counted
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100
@@ -75,7 +76,8 @@ class Decoder:
     def warn_replaced(self, name: str, progress: Progress) -> None:
         """Say how much of ``name`` was replaced, if any."""
         if replaced := self.counts["replaced"]:
-            progress.warn(f"{name}: {replaced:,} byte sequences or characters are not UTF-8, replaced by U+FFFD")
+            one, many = "byte sequence or character is", "byte sequences or characters are"
+            progress.warn(f"{name}: {counted(replaced, one, many)} not UTF-8, replaced by U+FFFD")
 
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""

@@ -12,6 +12,7 @@ from typing import Any
 from greenadapt.corpus.reading import COMPRESSIONS, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.names import path_name, short
+from greenadapt.wording import counted
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``xml`` is PubMed or JATS, told by the elements; ``auto`` tells each file of a folder or an archive by its suffix."""
@@ -183,7 +184,7 @@ def _check(recipe: Recipe, where: str) -> None:
         raise InputError(f"{where}: unknown format {recipe.format}", f"the formats are {', '.join(FORMATS)}")
     if (recipe.format == "pydocs") == bool(recipe.sources):
         raise InputError(
-            f"{where}: format {recipe.format} with {len(recipe.sources)} sources",
+            f"{where}: format {recipe.format} with {counted(len(recipe.sources), 'source')}",
             "pydocs has none, every other format needs one",
         )
     remote = [file_name(source.url) for source in recipe.sources if source.is_remote]

@@ -18,6 +18,7 @@ from greenadapt.corpus.stream import Document, DocumentLog, Int32Array, Numberin
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
 from greenadapt.vocabulary import IntArray, read_vocabulary, write_vocabulary
+from greenadapt.wording import byte_size, counted
 
 VOCABULARY_FILE = "vocabulary.tsv"
 WORDS_FILE = "words.safetensors"
@@ -98,7 +99,9 @@ def prepare_corpus(  # noqa: PLR0913
         text = LineFile(temporary / "ids", temporary / "lengths")
         words, log = _write_text(documents, splitter_file, text, workers, progress, size_hint)
         if not words:
-            raise InputError(f"the corpus ({len(log.hashes)} documents with text) holds no words", "give one with text")
+            raise InputError(
+                f"the corpus ({counted(len(log.hashes), 'document')} with text) holds no words", "give one with text"
+            )
         kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else _first_of_each(log.hashes)
         kept_lines = np.repeat(kept, np.frombuffer(log.n_lines, np.int64))
         counts = _count(text, kept_lines, len(words))
@@ -124,16 +127,16 @@ def prepare_corpus(  # noqa: PLR0913
 def _check_resources(folder: Path, max_memory: int, size_hint: int | None, progress: Progress) -> None:
     if max_memory < MIN_MEMORY:
         raise ResourceError(
-            f"--max-memory is {max_memory / 1e6:.3g} MB, preparing a corpus needs at least {MIN_MEMORY / 1e6:.3g} MB"
+            f"--max-memory is {byte_size(max_memory)}, preparing a corpus needs at least {byte_size(MIN_MEMORY)}"
         )
     if size_hint is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     needed, free = DISK_PER_TEXT_BYTE * size_hint, shutil.disk_usage(folder).free
-    progress.note(f"{size_hint / 1e6:.3g} MB of text: needs about {needed / 1e6:.3g} MB of disk in {folder}")
+    progress.note(f"{byte_size(size_hint)} of text: needs about {byte_size(needed)} of disk in {folder}")
     if needed > free:
         raise ResourceError(
-            f"preparing the corpus needs about {needed / 1e6:.3g} MB of disk, {folder} has {free / 1e6:.3g} MB free",
+            f"preparing the corpus needs about {byte_size(needed)} of disk, {folder} has {byte_size(free)} free",
             "make room, or use another --workspace",
         )
 

@@ -16,6 +16,7 @@ from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.session import CORPUS, Session, model_facts, model_of
 from greenadapt.store import Job, Json, Outcome, Place, Result, hash_file, hash_json, plain
+from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream that are shuffled in memory at once; more is not faster."""
@@ -176,7 +177,9 @@ def _size_hint(session: Session, recipe: Recipe) -> int | None:
 
 def _tell(session: Session, reading: Reading, counts: Json) -> None:
     if counts["duplicates"]:
-        session.progress.note(f"dropped {counts['duplicates']:,} exact duplicates of {counts['documents']:,} documents")
+        session.progress.note(
+            f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
+        )
     replaced = reading.counts.get("replaced", 0)
     if replaced:
-        session.progress.warn(f"replaced {replaced:,} broken UTF-8 sequences (--strict refuses such text)")
+        session.progress.warn(f"replaced {counted(replaced, 'broken UTF-8 sequence')} (--strict refuses such text)")

@@ -27,6 +27,7 @@ from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
 from greenadapt.surgery import copy_side_files
 from greenadapt.training.layout import SCORES, TASK_FILE
 from greenadapt.training.multitask_folder import is_multitask
+from greenadapt.wording import counted
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
@@ -276,7 +277,7 @@ def _documents(readings: Sequence[Reading], label: str, progress: Progress) -> I
                 bar.advance(1)
                 yield document
             if replaced := reading.counts.get("replaced", 0):
-                progress.warn(f"{reading.recipe.given}: replaced {replaced:,} broken UTF-8 sequences")
+                progress.warn(f"{reading.recipe.given}: replaced {counted(replaced, 'broken UTF-8 sequence')}")
 
 
 def _open(session: Session, text: str, said: Json) -> Reading:

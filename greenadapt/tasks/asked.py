@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from greenadapt.corpus.reading import Decoder, data_suffix, open_input
-from greenadapt.errors import InputError, kind_of
+from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.tasks.records import JSON_SUFFIXES, TABLE_SUFFIXES, Row, json_rows, records, refuse_repeated
 from greenadapt.tasks.squad_files import refuse_squad
+from greenadapt.wording import json_kind
 
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 
@@ -74,8 +75,8 @@ def _asked_record(record: Row, where: str) -> Asked:
     if question is None:
         raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
     if not isinstance(question, str):
-        raise InputError(f"{where}: the question is {kind_of(question)}, not a string")
+        raise InputError(f"{where}: the question is {json_kind(question)}, not a string")
     name = where if record.get("id") is None else record["id"]
     if type(name) not in (str, int):
-        raise InputError(f"{where}: 'id' is {kind_of(name)}, not a string or an integer")
+        raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer")
     return Asked(str(name), question)

@@ -10,11 +10,12 @@ import numpy as np
 
 from greenadapt.arrays import Array
 from greenadapt.config import LabelKind, TableFormat, TaskConfig
-from greenadapt.errors import InputError, kind_of
+from greenadapt.errors import InputError
 from greenadapt.features import Encoder, Views
 from greenadapt.progress import Progress
 from greenadapt.tasks import records, scores
 from greenadapt.tasks.texts import Text, text_views, with_target
+from greenadapt.wording import json_kind
 
 Json = dict[str, Any]
 _SHOWN = 10
@@ -223,7 +224,7 @@ class ClassificationTask:
             text = records.field(row, name, where, "choose one with --text-field")
             if not isinstance(text, str):
                 raise InputError(
-                    f"{where}: field {name} is {kind_of(text)}, not text", "choose another by --text-field"
+                    f"{where}: field {name} is {json_kind(text)}, not text", "choose another by --text-field"
                 )
             texts.append(text)
         return Text(texts[0], texts[1] if len(texts) == 2 else None, label, where)
@@ -233,7 +234,7 @@ class ClassificationTask:
         if isinstance(label, bool):
             return str(label).lower()
         if not isinstance(label, str | int | float) or label == "" or label != label:  # NaN
-            what = "empty" if label == "" else "NaN" if label != label else kind_of(label)
+            what = "empty" if label == "" else "NaN" if label != label else json_kind(label)
             raise InputError(f"{where}: label field {self.label_field} is {what}", "give each text one label")
         return label
 

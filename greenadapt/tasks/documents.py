@@ -11,6 +11,7 @@ from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.tasks.squad_files import refuse_squad
+from greenadapt.wording import counted
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
 _SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .tar, compressed or not"
@@ -132,7 +133,8 @@ def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Text]:
 def _without_text(source: _Source, counts: Counter[str]) -> InputError:
     if skipped := counts["skipped_files"]:
         return InputError(
-            f"{source.name} has no text: {skipped:,} files of unknown kinds were skipped", "name theirs with --format"
+            f"{source.name} has no text: skipped {counted(skipped, 'file')} of unknown kinds",
+            "name theirs with --format",
         )
     if counts["empty"] > 1:
         return InputError(f"{source.name} has no text in {counts['empty']:,} documents", "give some that have text")
@@ -143,9 +145,9 @@ def _without_text(source: _Source, counts: Counter[str]) -> InputError:
 def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
     counts = decoder.counts
     if skipped := counts["skipped_files"]:
-        progress.warn(f"{source.name}: {skipped:,} files of unknown kinds were skipped; name theirs with --format")
+        progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
     if empty := counts["empty"]:
-        progress.warn(f"{source.name}: {empty:,} documents have no text and are left out")
+        progress.warn(f"{source.name}: left out {counted(empty, 'document')} without text")
     decoder.warn_replaced(source.name, progress)
 
 

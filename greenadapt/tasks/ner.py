@@ -21,6 +21,7 @@ from greenadapt.tasks.entities import entities, entity_counts, entity_f1, entity
 from greenadapt.tasks.records import JSON_SUFFIXES, is_hub_id, records
 from greenadapt.tasks.sentences import Sentence, Split, joined, split_text, usual_split
 from greenadapt.tokenizer import Pieces
+from greenadapt.wording import counted, json_kind
 
 X = "X"
 _BLOCK = 1024
@@ -74,9 +75,9 @@ class NerTask:
         sentences = _labelled(source, decoder, progress)
         kept = [sentence for sentence in sentences if sentence.words]
         if n_empty := len(sentences) - len(kept):
-            progress.note(f"{source}: left out {n_empty:,} sentences without words")
+            progress.note(f"{source}: left out {counted(n_empty, 'sentence')} without words")
         if n_replaced := decoder.counts["replaced"]:
-            progress.warn(f"{source}: replaced {n_replaced:,} byte sequences that are not UTF-8")
+            progress.warn(f"{source}: replaced {counted(n_replaced, 'broken UTF-8 sequence')}")
         if self.labels:
             self._check_types(kept, source, progress)
         return kept
@@ -112,7 +113,8 @@ class NerTask:
         if "tokens" in record:
             return joined(tokens_of(record, where))
         if not isinstance(text := record.get("text"), str):
-            raise InputError(f"{where} has no text", 'give {"text": "…"} or {"tokens": ["…"]}')
+            what = f"{where}: field text is {json_kind(text)}, not text" if "text" in record else f"{where} has no text"
+            raise InputError(what, 'give {"text": "…"} or {"tokens": ["…"]}')
         return split_text(Decoder().without_surrogates(text, where), self.split)
 
     def fit(self, examples: Sequence[Sentence], progress: Progress) -> "NerTask":

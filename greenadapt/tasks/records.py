@@ -11,8 +11,9 @@ from typing import Any
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.reading import COMPRESSIONS, Decoder, data_suffix, input_errors, open_binary
-from greenadapt.errors import InputError, MissingError, kind_of
+from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
+from greenadapt.wording import counted, json_kind
 
 Row = dict[str, Any]
 Lines = Iterator[tuple[int, str]]
@@ -142,7 +143,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
 
 def _checked(row: Any, where: str, text: str, decoder: Decoder) -> Row:
     if not isinstance(row, dict):
-        raise InputError(f"{where} is {kind_of(row)}, not an object", 'need one such as {"text": "…"}')
+        raise InputError(f"{where} is {json_kind(row)}, not an object", 'need one such as {"text": "…"}')
     if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer takes
         row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
     checked: Row = row
@@ -165,10 +166,11 @@ def _table_rows(
         elif row:
             wanted = f"need {len(names)}" if table.columns else f"the header {len(names)}"
             how = "quote fields that hold a separator" if table.quotes else "correct it, set skip-broken = true"
-            raise InputError(f"{path}:{line} has {len(row)} columns, {wanted}", f"{how}, or give JSON lines")
+            raise InputError(f"{path}:{line} has {counted(len(row), 'column')}, {wanted}", f"{how}, or give JSON lines")
     if broken:
         first = f"the first on line {broken[0]}"
-        progress.warn(f"{path}: left out {len(broken):,} rows that do not have {len(names)} columns, {first}")
+        rows = counted(len(broken), "row that does", "rows that do")
+        progress.warn(f"{path}: left out {rows} not have {counted(len(names), 'column')}, {first}")
 
 
 def _unquoted(lines: Lines, path: str, separator: str) -> Iterator[tuple[int, list[str]]]:

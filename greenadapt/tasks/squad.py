@@ -21,6 +21,7 @@ from greenadapt.tasks.squad_files import Question, read_questions, unlabelled_qu
 from greenadapt.tasks.squad_scores import AnswerScores, as_array, normalise, score_answer
 from greenadapt.tasks.windows import Window, longest_question, merged, windows
 from greenadapt.tokenizer import Pieces
+from greenadapt.wording import counted
 
 WORD_UNIT: WordUnit = "punct"
 MAX_ANSWER_CHARS = 500
@@ -117,7 +118,7 @@ class QuestionTask:
                     found.append(Views(drawn[0], drawn[-1], both[0].n_units))
                 bar.advance(1)
         if cut:
-            progress.warn(f"{len(cut):,} questions, the first of them {cut[0]}, are too long and were cut")
+            progress.warn(f"cut {counted(len(cut), 'question')} that the model cannot read at once, the first {cut[0]}")
         if len(found) < len(examples):
             skipped = len(examples) - len(found)
             progress.warn(f"{skipped:,} of {len(examples):,} questions are left out: no window holds an answer")

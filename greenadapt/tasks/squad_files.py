@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus.reading import STDIN, Decoder, data_suffix, input_errors, open_binary
-from greenadapt.errors import InputError, kind_of
+from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.tasks.records import TABLE_SUFFIXES, is_hub_id, parse_json, records, refuse_repeated
+from greenadapt.wording import json_kind
 
 Json = dict[str, Any]
 _NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
@@ -152,7 +153,7 @@ class _Maker:
         """A field that is a string, as a tokenizer takes it."""
         text = _get(record, name, where)
         if not isinstance(text, str):
-            raise InputError(f"{where}: '{name}' is {kind_of(text)}, not a string")
+            raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string")
         return self.decoder.without_surrogates(text, where)
 
     def _located(self, text: str, start: int | None, context: str, where: str) -> Answer:
@@ -225,11 +226,11 @@ def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
     """The objects of the list ``name``, each with its path."""
     items = _get(parent, name, prefix.rstrip(".: "))
     if not isinstance(items, list):
-        raise InputError(f"{prefix}{name} is {kind_of(items)}, not a list")
+        raise InputError(f"{prefix}{name} is {json_kind(items)}, not a list")
     for i, item in enumerate(items):
         where = f"{prefix}{name}[{i}]"
         if not isinstance(item, dict):
-            raise InputError(f"{where} is {kind_of(item)}, not an object")
+            raise InputError(f"{where} is {json_kind(item)}, not an object")
         yield item, where
 
 
@@ -242,7 +243,7 @@ def _get(record: Json, name: str, where: str) -> Any:
 def _id(record: Json, where: str, *, needs_id: bool) -> str:
     value = _get(record, "id", where) if needs_id else record.get("id", where)
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise InputError(f"{where}: 'id' is {kind_of(value)}, not a string or an integer")
+        raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer")
     return str(value)
 
 

@@ -24,6 +24,7 @@ from greenadapt.store import hash_file
 from greenadapt.training.inputs import Inputs
 from greenadapt.training.machine import too_large
 from greenadapt.training.memory_input import MemoryReader
+from greenadapt.wording import byte_size
 
 _FORMAT = "1"
 _VALUE = np.dtype("<i2")  # the bytes of a bfloat16, which numpy does not know
@@ -169,17 +170,17 @@ def open_cache(
     what = f"the general model's states of {len(texts):,} texts"
     if file.size > folder.limit:
         raise UsageError(
-            f"{what} need {_megabytes(file.size)}, --max-cache allows {_megabytes(folder.limit)}",
+            f"{what} need {byte_size(file.size)}, --max-cache allows {byte_size(folder.limit)}",
             f"raise --max-cache, or {_OTHERWISE}",
         )
     folder.path.mkdir(parents=True, exist_ok=True)
     if not file.is_whole():
-        progress.note(f"{what} need {_megabytes(file.size)} in {folder.path}")
+        progress.note(f"{what} need {byte_size(file.size)} in {folder.path}")
         with lock(file.path.with_suffix(".lock")):
             if not file.is_whole():  # another run may have made it since
                 _fill(file, general, reader, texts, progress)
     else:
-        progress.note(f"{what} are read from {file.path}, {_megabytes(file.size)}")
+        progress.note(f"{what} are read from {file.path}, {byte_size(file.size)}")
     return CachedMemory(reader, texts, general.shape, file)
 
 
@@ -283,8 +284,8 @@ def _check_room(file: _StatesFile, done: int) -> None:
     missing, free = file.size - done, shutil.disk_usage(file.path.parent).free
     if missing > free:
         raise ResourceError(
-            f"the general model's states need {_megabytes(missing)} in {file.path.parent}, "
-            f"which has {_megabytes(free)} free",
+            f"the general model's states need {byte_size(missing)} in {file.path.parent}, "
+            f"which has {byte_size(free)} free",
             f"make room, or {_OTHERWISE}",
         )
 
@@ -308,7 +309,3 @@ def _sequences(inputs: Inputs) -> Sequences:
     """Ids and types as one number a piece, little-endian int64."""
     values = inputs.ids.astype("<i8") << _TYPE_BITS | inputs.types.astype("<i8")
     return Sequences(values, offsets_of(inputs.lengths))
-
-
-def _megabytes(n: int) -> str:
-    return f"{n / 1e6:,.1f} MB" if n >= 100_000 else f"{n:,} bytes"
