@@ -73,7 +73,7 @@ class Workspace:
             raise UsageError(
                 f"{corpus} has results for {len(models)} models ({', '.join(models)})", "choose one with --model"
             )
-        near = difflib.get_close_matches(corpus, self.corpora(), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(corpus, filter(self.models, self.corpora()), n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "name the model with --model"
         raise MissingError(f"no result for corpus {corpus} in {self.root}", hint)
 

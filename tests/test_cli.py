@@ -318,6 +318,21 @@ def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
     assert json.loads(run("corpus", "show", name, "--json").stdout)["sources"] == [str(corpus)]
 
 
+def test_a_long_list_of_addresses_is_shown_by_its_ends(run: Run) -> None:
+    shown = run("corpus", "show", "pubmed").stdout.splitlines()[-1]
+    assert re.fullmatch(r"sources: \S+0001\.xml\.gz to \S+1334\.xml\.gz \(1,334 in all\)", shown)
+    assert len(json.loads(run("corpus", "show", "pubmed", "--json").stdout)["sources"]) == 1334
+
+
+def test_a_corpus_that_is_not_here_is_not_called_here(run: Run, tmp_path: Path) -> None:
+    recipe = tmp_path / "my own.toml"
+    recipe.write_text('title = "T"\nlicence = "L"\nformat = "text"\n[[sources]]\nurl = "gone.txt"\n')
+    assert "gone.txt does not exist" in run("corpus", "prepare", recipe, code=1).stderr
+    assert json.loads(run("corpus", "show", recipe, "--json").stdout)["network"] == "missing"
+    recipe.write_text(recipe.read_text().replace("gone.txt", "https://example.org/a.txt"))
+    assert f"greenadapt corpus prepare '{recipe}' --download" in run("corpus", "prepare", recipe, code=1).stderr
+
+
 def test_the_card_tells_how_the_text_was_read(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     path = tmp_path / "papers.txt"
     path.write_text("".join(json.dumps({"body": line}) + "\n" for line in text().splitlines()))

@@ -5,9 +5,11 @@
 import bz2
 import csv
 import gzip
+import hashlib
 import io
 import json
 import lzma
+import os
 import subprocess
 import sys
 import tarfile
@@ -515,6 +517,40 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(MissingError, match=r"a\.txt does not exist"):
         list(read.documents())
+
+
+def own_recipe(folder: Path, source: str, kind: str = "text") -> Path:
+    path = folder / "mine.toml"
+    path.write_text(f'title = "T"\nlicence = "L"\nformat = "{kind}"\n{source}', encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [(f'sha256 = "{"0" * 64}"', r"a\.txt: SHA-256 is [0-9a-f]{64}, the recipe has 0{64}: give the right file"),
+     ("size = 3", r"a\.txt: size in bytes is 4, the recipe has 3: give the right file")],
+)  # fmt: skip
+def test_a_local_file_is_checked_as_the_recipe_says(tmp_path: Path, check: str, message: str) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    right = f'sha256 = "{hashlib.sha256(b"text").hexdigest().upper()}"\nsize = 4'
+    source = '[[sources]]\nurl = "a.txt"\n'
+    right_one = reading(own_recipe(tmp_path, source + right))
+    right_one.check()
+    assert list(right_one.fingerprint().values()) == [hashlib.sha256(b"text").hexdigest()]
+    for wrong in (reading(own_recipe(tmp_path, source + check)).check,
+                  reading(own_recipe(tmp_path, source + check)).fingerprint):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            wrong()
+
+
+def test_sources_that_are_not_on_this_machine(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"gone\.txt does not exist"):
+        reading(own_recipe(tmp_path, '[[sources]]\nurl = "gone.txt"\n'))
+    with pytest.raises(MissingError, match="no package nosuch beside this Python"):
+        reading(own_recipe(tmp_path, 'packages = ["nosuch"]\n', "pydocs"))
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match=r"pipe\.txt is a pipe or a device, not a file or a folder"):
+        reading(tmp_path / "pipe.txt")
 
 
 def test_fingerprint_changes_with_the_content(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
             "file name f.gz",
         ),
         ("title = ", "is not TOML"),
+        (
+            MINIMAL + SOURCE + 'sha256 = "12ab"\n',
+            r"sha256 of .*a\.txt is '12ab', 4 characters: it must be 64 hexadecimal",
+        ),
+        (
+            MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\nlast = 1000000000\n',
+            "from first = 1 to last = 1000000000 is 1,000,000,000 sources: need from 1 to 100,000",
+        ),
+        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 2\nlast = 1\n', "is 0 sources: need from 1"),
     ],
 )
 def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message: str) -> None:

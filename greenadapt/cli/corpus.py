@@ -10,6 +10,8 @@ from greenadapt.cli import options as o
 group = typer.Typer(no_args_is_help=True, help="Named corpora: what there is, and fetching and preparing one.")
 app.add_typer(group, name="corpus")
 
+_SHOWN = 10  # entries of a list that are all printed
+
 Name = Annotated[str, typer.Argument(help="A named corpus, a recipe (.toml), or a text file.", show_default=False)]
 Splitter = Annotated[
     str | None,
@@ -53,7 +55,16 @@ def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = Fa
     if as_json:
         print_json(facts)
         return
-    print_lines(f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}".rstrip() for key, v in facts.items())
+    print_lines(f"{key}: {_shown(value)}".rstrip() for key, value in facts.items())
+
+
+def _shown(value: object) -> str:
+    """A list on one line; of a long one, such as numbered addresses, the first, the last and how many there are."""
+    if not isinstance(value, list):
+        return str(value)
+    if len(value) > _SHOWN:
+        return f"{value[0]} to {value[-1]} ({len(value):,} in all)"
+    return ", ".join(map(str, value))
 
 
 @group.command()

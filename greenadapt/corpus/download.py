@@ -196,6 +196,21 @@ def _verify(session: "requests.Session", source: Source, path: Path) -> None:
         _compare(source.url, path, "md5", found[0].lower())
 
 
+def check_local(source: Source, sha256: str) -> None:
+    """Raise ``InputError`` where a local file, whose SHA-256 is ``sha256``, is not the one that the recipe means."""
+    path = Path(source.url)
+    if source.is_remote or path.is_dir():  # a download was checked when it came
+        return
+    for what, actual, expected in (
+        ("SHA-256", sha256, source.sha256.lower()),
+        ("size in bytes", path.stat().st_size, source.size),
+    ):
+        if expected and actual != expected:
+            raise InputError(
+                f"{path}: {what} is {actual}, the recipe has {expected}", "give the right file, or correct the recipe"
+            )
+
+
 def _compare(url: str, path: Path, algorithm: str, expected: str) -> None:
     with open(path, "rb") as file:
         # MD5 is the publisher's choice and guards against damage only.

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from greenadapt.corpus import articles, cord19, pydocs
-from greenadapt.corpus.download import is_fetched, local_path
+from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.reading import (
     STDIN,
     Decoder,
@@ -21,7 +22,7 @@ from greenadapt.corpus.reading import (
     open_member,
     tar_members,
 )
-from greenadapt.corpus.recipes import Recipe, format_of, path_sha256
+from greenadapt.corpus.recipes import Recipe, format_of, path_sha256, require_file
 from greenadapt.errors import InputError, MissingError
 from greenadapt.wording import counted, json_kind
 
@@ -72,9 +73,17 @@ class Reading:
         """SHA-256 of each source by its address or path, a folder's as one; of each package's sources for pydocs."""
         if self.recipe.format == "pydocs":
             return pydocs.fingerprint_pydocs(self.recipe.packages)
-        return {
-            source.url: path_sha256(Path(path)) for source, path in zip(self.recipe.sources, self._paths, strict=True)
-        }
+        found = {}
+        for source, path in zip(self.recipe.sources, self._paths, strict=True):
+            found[source.url] = path_sha256(Path(path))
+            check_local(source, found[source.url])
+        return found
+
+    def check(self) -> None:
+        """Raise ``InputError`` where a local source has another checksum or size than the recipe says."""
+        for source, path in zip(self.recipe.sources, self._paths, strict=True):
+            if source.sha256 or source.size:
+                check_local(source, path_sha256(Path(path)))
 
     def _what_to_do(self) -> str:
         skipped = self._decoder.counts["skipped_files"]
@@ -93,14 +102,29 @@ class Reading:
 
 
 def open_corpus(recipe: Recipe, download_folder: Path, *, strict: bool = False, workers: int = 1) -> Reading:
-    """A reading of a corpus whose remote sources lie in ``download_folder``; MissingError if one does not yet."""
+    """A reading of a corpus whose remote sources lie in ``download_folder``.
+
+    Raises ``MissingError`` where one does not yet, or a local one or a package of its own is not there.
+    """
     if not is_fetched(recipe, download_folder):
         raise MissingError(
             f"corpus {recipe.name} is not downloaded to {download_folder}",
-            f"greenadapt corpus prepare {recipe.name} --download",
+            f"run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
         )
+    require_local(recipe)
     paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
     return Reading(recipe, paths, strict=strict, workers=workers)
+
+
+def require_local(recipe: Recipe) -> None:
+    """Raise ``MissingError`` where a file or folder of the recipe, or a package that it names, is not on this machine,
+    and ``InputError`` where a source is something else, such as a pipe, which cannot be read twice.
+    """
+    if recipe.format == "pydocs" and recipe.packages:
+        pydocs.find_packages(recipe.packages)
+    for source in recipe.sources:
+        if not source.is_remote:
+            require_file(Path(source.url))
 
 
 def read_whole(source: str, kind: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

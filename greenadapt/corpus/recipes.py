@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
     ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
 }  # fmt: skip
+_MOST_NUMBERED = 100_000
+"""Numbered sources of one entry; the largest published corpora have a few thousand files."""
 _PACKAGED = Path(__file__).parent.parent / "corpora"
 _IN_CHECKOUT = Path(__file__).parent.parent.parent / "corpora"
 
@@ -58,6 +61,8 @@ class Recipe:
     about: str = ""
     given: str = ""
     """What ``--corpus`` said, as others may read it; for the command in a model card."""
+    asked: str = ""
+    """What names it on this machine's command line."""
 
     @property
     def is_local(self) -> bool:
@@ -80,7 +85,7 @@ def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -
     """
     recipe = _find(name_or_path, dict(overrides or {}))
     own = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
-    recipe = replace(recipe, given=short(name_or_path), **own)
+    recipe = replace(recipe, given=short(name_or_path), asked=name_or_path, **own)
     _check(recipe, name_or_path)
     return recipe
 
@@ -146,7 +151,9 @@ def read_recipe(path: Path) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML ({error})", "see corpora/README.md for the format") from None
     where = str(path)
-    _check_keys(content, {f.name for f in fields(Recipe)} - {"name", "given"}, ("title", "licence", "format"), where)
+    _check_keys(
+        content, {f.name for f in fields(Recipe)} - {"name", "given", "asked"}, ("title", "licence", "format"), where
+    )
     sources = content.pop("sources", [])
     if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
         raise InputError(f"{where}: sources is not a list of tables", "write each as [[sources]] with a url")
@@ -207,13 +214,34 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
             raise InputError(f"{where}: {key} of a source is {value!r}", f"it must be of type {kinds[key].__name__}")
     rest = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
     url = str(table["url"])
+    if "sha256" in rest and not re.fullmatch(r"[0-9a-fA-F]{64}", rest["sha256"]):
+        raise InputError(
+            f"{where}: sha256 of {url} is {rest['sha256']!r}, {counted(len(rest['sha256']), 'character')}",
+            "it must be 64 hexadecimal digits, as sha256sum prints them",
+        )
     if "://" not in url:
         url = str((folder / url).resolve())
     if "first" not in table and "last" not in table:
         return [Source(url, **rest)]
     if not {"first", "last"} <= set(table) or not re.search(r"\{number(:0\dd)?\}", url):
         raise InputError(f"{where}: {url} is no numbered source", "give first, last and a url with {number:04d}")
+    n = table["last"] + 1 - table["first"]
+    if not 1 <= n <= _MOST_NUMBERED:
+        raise InputError(
+            f"{where}: {url} from first = {table['first']} to last = {table['last']} is {counted(max(n, 0), 'source')}",
+            f"need from 1 to {_MOST_NUMBERED:,}",
+        )
     return [Source(url.format(number=number), **rest) for number in range(table["first"], table["last"] + 1)]
+
+
+def require_file(path: Path) -> None:
+    """Raise ``MissingError`` where nothing is at ``path``, ``InputError`` where it is neither a file nor a folder."""
+    if not path.exists():
+        raise MissingError(f"{path} does not exist", "check the path")
+    if not path.is_file() and not path.is_dir() and not path.samefile(os.devnull):
+        raise InputError(
+            f"{path} is a pipe or a device, not a file or a folder", "write its text to a file, and give that"
+        )
 
 
 def path_sha256(path: Path) -> str:

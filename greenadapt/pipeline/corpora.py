@@ -1,7 +1,11 @@
 """What corpora there are."""
 
+from pathlib import Path
+
 from greenadapt.corpus.download import is_fetched
+from greenadapt.corpus.readers import require_local
 from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
+from greenadapt.errors import GreenadaptError
 from greenadapt.pipeline.session import CORPUS, Session
 from greenadapt.store import Json
 
@@ -18,7 +22,8 @@ def list_corpora(session: Session) -> list[Json]:
 def show_corpus(session: Session, name: str) -> Json:
     """``name``, ``title``, ``licence``, ``format``, ``fields``, ``sources``, ``network``, ``about``, ``models``.
 
-    ``network`` is ``no``, ``yes`` or ``fetched``; ``models`` lists the models that have results in the workspace.
+    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` where a local source is not there; ``models`` lists the
+    models that have results in the workspace.
     """
     if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
         return _known(session, name)
@@ -38,9 +43,17 @@ def _row(session: Session, recipe: Recipe) -> Json:
         "name": recipe.name,
         "title": recipe.title,
         "licence": recipe.licence,
-        "network": "no" if recipe.is_local else "fetched" if fetched else "yes",
+        "network": _network(recipe, fetched),
         "models": session.workspace.models(recipe.name),
     }
+
+
+def _network(recipe: Recipe, fetched: bool) -> str:
+    try:
+        require_local(recipe)
+    except GreenadaptError:
+        return "missing"
+    return "no" if recipe.is_local else "fetched" if fetched else "yes"
 
 
 def _known(session: Session, name: str) -> Json:
@@ -52,5 +65,7 @@ def _known(session: Session, name: str) -> Json:
             facts = result.manifest.facts  # of a fine-tuned model they do not tell the corpus
             row |= {key: facts[key] for key in ("title", "licence") if key in facts}
             if result.manifest.stage == CORPUS:
-                row["sources"] = list(result.manifest.inputs["text"]["sources"])
+                row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])
+                if any(Path(source).is_absolute() and not Path(source).exists() for source in sources):
+                    row["network"] = "missing"
     return row

@@ -1,5 +1,6 @@
 """The corpus stage: documents in, words out."""
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from greenadapt.config import CorpusConfig
 from greenadapt.corpus.download import fetch, is_fetched, local_path
 from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.readers import Reading, open_corpus, require_local
 from greenadapt.corpus.reading import COMPRESSIONS
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
 from greenadapt.corpus.words import prepare_corpus
@@ -52,6 +53,7 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
     recipe = choose_corpus(session, corpus, text)
     if model is None and not session.workspace.models(recipe.name):
         _require_fetched(session, recipe)
+        open_corpus(recipe, session.workspace.downloads(recipe.name)).check()
         return None
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
@@ -82,7 +84,7 @@ def _recipe_of(prepared: Result) -> Recipe:
     sources = tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
     fields = tuple(config["fields"])
     names = {"name": facts["corpus"], "title": facts["title"], "licence": facts["licence"], "given": facts["given"]}
-    return Recipe(**names, format=config["format"], sources=sources, fields=fields)
+    return Recipe(**names, format=config["format"], sources=sources, fields=fields, asked=facts["corpus"])
 
 
 def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:
@@ -153,11 +155,12 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
 def _require_fetched(session: Session, recipe: Recipe) -> None:
     folder = session.workspace.downloads(recipe.name)
     if is_fetched(recipe, folder):
+        require_local(recipe)
         return
     if not session.download:
         raise MissingError(
             f"corpus {recipe.name} is not here yet and comes from the network",
-            f"add --download, or for a named corpus: greenadapt corpus prepare {recipe.name} --download",
+            f"add --download, or run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
         )
     with lock(folder / ".lock"):  # the other one is of a corpus and a model, and models share what is fetched
         fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
