@@ -1,6 +1,6 @@
 """One frozen dataclass a stage, validated on construction; the defaults of the whole program live here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal, get_args
 
@@ -39,12 +39,45 @@ def _check_seed(seed: int) -> None:
 
 
 @dataclass(frozen=True)
+class TextLimits:
+    """The longest document and word that a corpus may have.
+
+    What is longer is no text, such as an archive of one endless line, and would take memory without bounds. It is
+    refused, so the limits decide nothing about a result.
+    """
+
+    max_document_bytes: int = 128 << 20
+    """Of a line of plain text, a record or an article, in its file's format."""
+    max_word_chars: int = 1_000_000
+    """Characters between two spaces."""
+    option: str = "--max-document-bytes"
+    """What raises the first of them; another one where ``within`` lowered it."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_document_bytes", "max_word_chars"):
+            check(getattr(self, name) >= 1, f"--{name.replace('_', '-')} is {getattr(self, name)}, must be at least 1")
+
+    def within(self, max_memory: int) -> "TextLimits":
+        """These, with documents that can be read in ``max_memory`` bytes."""
+        share = max_memory // _MEMORY_OF_A_DOCUMENT_BYTE
+        return (
+            replace(self, max_document_bytes=share, option="--max-memory") if share < self.max_document_bytes else self
+        )
+
+
+_MEMORY_OF_A_DOCUMENT_BYTE = 16
+"""Bytes of memory, at most, for a byte of a document that is being read and split."""
+
+
+@dataclass(frozen=True)
 class CorpusConfig:
     """How documents become words."""
 
     keep_duplicates: bool = False
     strict: bool = False
     """Refuse broken UTF-8 instead of counting and replacing it."""
+    lenient: bool = False
+    """Skip and count lines that are no JSON object instead of refusing the file."""
     heldout: float = 0.0
     """Share of the documents kept out of training, to measure on; chosen by their content."""
     seed: int = 1
@@ -52,6 +85,7 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         _check_seed(self.seed)
         check(0 <= self.heldout < 1, f"--heldout is {self.heldout}, must be at least 0 and under 1")
+        check(not (self.strict and self.lenient), "--strict and --lenient exclude each other: leave out one of them")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Standard input without end."""
 
 import io
-from collections.abc import Iterator
 
 
 class Endless(io.RawIOBase):
@@ -10,11 +9,15 @@ class Endless(io.RawIOBase):
     def __init__(self, line: str) -> None:
         self.taken = 0
         self._line = f"{line}\n".encode()
+        self._left = b""
 
-    def __iter__(self) -> Iterator[bytes]:  # type: ignore[override]
-        while True:
+    def readline(self, size: int | None = -1, /) -> bytes:
+        if not self._left:
             self.taken += 1
-            yield self._line
+            self._left = self._line
+        end = len(self._left) if size is None or size < 0 else size
+        read, self._left = self._left[:end], self._left[end:]
+        return read
 
     def as_stdin(self) -> object:
         """What stands for ``sys.stdin``."""

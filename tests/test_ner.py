@@ -340,6 +340,8 @@ def test_unlabelled_records() -> None:
     assert task.example({"text": "a\ud800"}, "line 1").text == "a\ufffd"
     with pytest.raises(InputError, match="line 7 has no text"):
         task.example({"sentence": "heart"}, "line 7")
+    with pytest.raises(InputError, match=r'line 7: field text is a number, not text: give \{"text": "…"\}'):
+        task.example({"text": 5}, "line 7")
     with pytest.raises(InputError, match="line 7 has tokens that are not a list"):
         task.example({"tokens": "heart rate"}, "line 7")
 

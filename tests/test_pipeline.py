@@ -258,6 +258,33 @@ def test_options_that_were_not_given_stay_as_they_were(
         pipeline.w2v(session, str(corpus), None, PLAN.w2v, TextOptions(heldout=0.1))
 
 
+def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    model = str(tiny_model())
+    with pytest.raises(
+        InputError, match=r"text\.txt, line 1: a document of over 20 bytes .*raise --max-document-bytes"
+    ):
+        pipeline.prepare(session, str(corpus), model, TextOptions(max_document_bytes=20))
+    made = pipeline.prepare(session, str(corpus), model, TextOptions(max_document_bytes=10**6))
+    assert made is not None
+    first = {
+        "keep_duplicates",
+        "strict",
+        "heldout",
+        "seed",
+        "format",
+        "fields",
+        "packages",
+    }  # all that 0.1.0 began with
+    assert set(made.manifest.config) == first
+    assert made.manifest.facts["said"]["--max-document-bytes"] == ["1000000"]
+    for text in (TextOptions(), TextOptions(max_word_chars=9), TextOptions(max_document_bytes=20)):
+        again = pipeline.prepare(session, str(corpus), model, text)
+        assert again is not None
+        assert not again.fresh
+    with pytest.raises(ConflictError, match="lenient: None → True"):
+        pipeline.prepare(session, str(corpus), model, TextOptions(strict=False))
+
+
 def test_missing_earlier_stages_name_their_command(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
+from greenadapt.config import TextLimits
 from greenadapt.corpus.readers import Reading, open_corpus, read_whole
 from greenadapt.corpus.reading import Decoder, Document
 from greenadapt.corpus.recipes import find_recipe
@@ -517,6 +518,76 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(MissingError, match=r"a\.txt does not exist"):
         list(read.documents())
+
+
+SMALL = TextLimits(max_document_bytes=200_000, max_word_chars=1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt.gz", gzip.compress(b"a b\n" + b"word " * 50_000), r"a\.txt\.gz, line 2: a document of over 0\.2 MB"),
+        ("a.txt", b"b\n" + b"a" * 1001, r"a\.txt:2: 1,001 characters without a space, the longest .* has 1,000: raise"),
+        ("a.txt", b"a" * 1001 + b" b", "1,001 characters without a space"),
+        ("a.txt.gz", gzip.compress(bytes(10**7)), "is not text: it has NUL bytes"),
+        (
+            "a.jsonl",
+            b'{"text": "' + b"word " * 50_000 + b'"}',
+            r"a\.jsonl, line 1: a document of over 0\.2 MB \(200,000 b",
+        ),
+        ("a.csv", b'text\n"' + b"word word\n" * 30_000, r"a\.csv, line \d+: a document of over 0\.2 MB"),
+        ("a.xml", b"<PubmedArticleSet><PubmedArticle>" + b"<a>b</a>" * 20_000, r"a\.xml: a document of over 0\.2 MB"),
+        ("a.json", b'{"abstract": [], "body_text": [{"text": "' + b"word " * 50_000 + b'"}]}', r"a\.json: a document"),
+    ],
+)
+def test_what_is_too_long_for_text_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    recipe = find_recipe(str(write(tmp_path / name, content)))
+    with pytest.raises(InputError, match=message):
+        list(open_corpus(recipe, tmp_path, limits=SMALL).documents())
+
+
+def test_what_is_just_short_enough_is_read(tmp_path: Path) -> None:
+    line = ("a" * 1000 + " ") * 199
+    assert len(line) == 199_199
+    recipe = find_recipe(str(write(tmp_path / "a.txt", f"{line}\n{line}{'b' * 800}\n".encode())))
+    found = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
+    assert found == [(line.strip(),), (line + "b" * 800,)]
+    article = b"<PubmedArticle><Abstract><AbstractText>A b.</AbstractText></Abstract></PubmedArticle>"
+    xml = write(tmp_path / "a.xml", b"<PubmedArticleSet>" + article * 20_000 + b"</PubmedArticleSet>")
+    assert sum(1 for _ in open_corpus(find_recipe(str(xml)), tmp_path, limits=SMALL).documents()) == 20_000
+
+
+def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", b"word " * 3)
+    keys = "max_document_bytes = 10\nmax_word_chars = 3\n"
+    recipe = find_recipe(str(own_recipe(tmp_path, keys + '[[sources]]\nurl = "a.txt"\n')))
+    assert recipe.limits == TextLimits(10, 3)
+    with pytest.raises(InputError, match="over 10 bytes"):
+        list(open_corpus(recipe, tmp_path).documents())
+    assert TextLimits().within(1 << 30) == TextLimits(64 << 20, option="--max-memory")
+    for wrong in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
+        with pytest.raises(InputError, match="it must be a whole number of at least 1"):
+            find_recipe(str(own_recipe(tmp_path, f'{wrong}\n[[sources]]\nurl = "a.txt"\n')))
+
+
+@pytest.mark.parametrize("read", [1, 2, 3, 5])
+def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = "aé中😀".encode() * 9 + b"\xe4\xb8a\xff\x80\xf0\x9f\nb\xe4" + b"\x80" * 7
+    monkeypatch.setattr("greenadapt.corpus.reading._BLOCK", read)
+    for begin in range(6):
+        decoder = Decoder()
+        blocks = list(decoder.blocks(io.BytesIO(data[begin:]), "a", data[:begin]))
+        assert b"".join(blocks).decode() == data.decode(errors="replace")
+        assert decoder.counts["replaced"] == data.decode(errors="replace").count("\ufffd")
+
+
+def test_broken_json_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text"\n[1]\n{"text": "b"}\n')
+    with pytest.raises(InputError, match=r"line 2 is not JSON .* or --lenient to skip such lines"):
+        lines(path)
+    lenient = open_corpus(find_recipe(str(path)), tmp_path, lenient=True)
+    assert [document.lines for document in lenient.documents()] == [("a",), ("b",)]
+    assert lenient.counts["broken_lines"] == 2
 
 
 def own_recipe(folder: Path, source: str, kind: str = "text") -> Path:

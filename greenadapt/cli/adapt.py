@@ -40,6 +40,8 @@ def adapt(
     keep_duplicates: o.KeepDuplicates = None,
     strict: o.Strict = None,
     heldout: o.Heldout = None,
+    max_document_bytes: o.MaxDocumentBytes = None,
+    max_word_chars: o.MaxWordChars = None,
     workspace: o.WorkspaceFolder = None,
     out: o.Out = None,
     variant: o.Variant = None,
@@ -86,6 +88,6 @@ def adapt(
             restrict_to=tuple(map(str, restrict_to or ())),
             dtype=dtype,
         ),
-        text_options(format, field, keep_duplicates, strict, heldout),
+        text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars),
     )
     print_results(pipeline.adapt(session, corpus, model, plan), as_json)

@@ -76,6 +76,8 @@ def prepare(
     keep_duplicates: o.KeepDuplicates = None,
     strict: o.Strict = None,
     heldout: o.Heldout = None,
+    max_document_bytes: o.MaxDocumentBytes = None,
+    max_word_chars: o.MaxWordChars = None,
     workspace: o.WorkspaceFolder = None,
     variant: o.Variant = None,
     force: o.Force = False,
@@ -92,7 +94,7 @@ def prepare(
     session = make_session(
         workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
-    text = text_options(format, field, keep_duplicates, strict, heldout)
+    text = text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars)
     result = pipeline.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)

@@ -110,7 +110,27 @@ KeepDuplicates = Annotated[
 ]
 Strict = Annotated[
     bool | None,
-    typer.Option("--strict/--lenient", help="Refuse broken UTF-8 [default: count and replace it].", show_default=False),
+    typer.Option(
+        "--strict/--lenient",
+        help="Refuse broken UTF-8, or skip broken JSON lines, too [default: replace the former, refuse the latter].",
+        show_default=False,
+    ),
+]
+MaxDocumentBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--max-document-bytes",
+        help="Refuse text with a longer document, such as 1G [default: 128M, a sixteenth of --max-memory at most].",
+        show_default=False,
+    ),
+]
+MaxWordChars = Annotated[
+    int | None,
+    typer.Option(
+        "--max-word-chars",
+        help="Refuse text with more characters between two spaces [default: 1000000].",
+        show_default=False,
+    ),
 ]
 Heldout = Annotated[
     float | None,

@@ -6,6 +6,7 @@ from typing import Any
 
 from greenadapt.cli.console import is_quiet, make_progress, print_json, print_text
 from greenadapt.cli.options import parse_bytes
+from greenadapt.config import TextLimits
 from greenadapt.errors import UsageError
 from greenadapt.pipeline import Session, TextOptions
 from greenadapt.processes import usable_cores
@@ -45,9 +46,22 @@ def text_options(
     keep_duplicates: bool | None,
     strict: bool | None,
     heldout: float | None,
+    max_document_bytes: str | None,
+    max_word_chars: int | None,
 ) -> TextOptions:
     """How the corpus is read, as far as the user said."""
-    return TextOptions(format, tuple(field or ()), keep_duplicates, strict, heldout)
+    longest = None if max_document_bytes is None else parse_bytes(max_document_bytes, "--max-document-bytes")
+    if max_word_chars is not None:
+        TextLimits(max_word_chars=max_word_chars)
+    return TextOptions(
+        format,
+        tuple(field or ()),
+        keep_duplicates,
+        strict,
+        heldout,
+        max_document_bytes=longest,
+        max_word_chars=max_word_chars,
+    )
 
 
 def describe(result: Result) -> dict[str, Any]:

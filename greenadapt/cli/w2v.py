@@ -29,6 +29,8 @@ def w2v(
     keep_duplicates: o.KeepDuplicates = None,
     strict: o.Strict = None,
     heldout: o.Heldout = None,
+    max_document_bytes: o.MaxDocumentBytes = None,
+    max_word_chars: o.MaxWordChars = None,
     workspace: o.WorkspaceFolder = None,
     out: o.Out = None,
     variant: o.Variant = None,
@@ -63,5 +65,5 @@ def w2v(
         seed=seed,
         workers=session.workers,
     )
-    text = text_options(format, field, keep_duplicates, strict, heldout)
+    text = text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars)
     print_results([pipeline.w2v(session, corpus, model, config, text)], as_json)

@@ -14,6 +14,7 @@ _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBo
 _ARTICLES = ("PubmedArticle", "PubmedBookArticle", "{*}article")
 _SAFE: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 _HEAD = 1 << 16
+_MARKUP = 8  # bytes of text that take as much memory as a tag does in a parsed article
 # Elements of a JATS article whose text is no sentence of it.
 _LEFT_OUT = {
     "tex-math", "disp-formula", "disp-formula-group", "table-wrap", "table-wrap-group", "fig", "fig-group", "media",
@@ -40,13 +41,17 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
     # Only articles make events: a visit of every element would take twice the time.
     parser = etree.XMLPullParser(("end",), tag=_ARTICLES, **_SAFE)
     try:
+        size = 0  # of what came since the last article
         for number, block in enumerate(_xml_blocks(stream, name, decoder)):
             if number == 0:
                 _check_root(block, name)
             parser.feed(block)
+            size += len(block) + _MARKUP * block.count(b"<")
             for _, element in parser.read_events():
                 yield _article(element, name)
                 _forget(element)
+                size = 0
+            decoder.check_size(size, name)
         parser.close()
     except etree.XMLSyntaxError as error:
         raise InputError(f"{name} is not sound XML ({squeeze(str(error))})", "fetch it again") from None
@@ -54,13 +59,16 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
 
 def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[bytes]:
     """The file as UTF-8; as it is where it declares another encoding, which is the parser's business then."""
-    head = stream.read(_HEAD) + stream.readline()
+    head = stream.read(_HEAD)
     declared = _ENCODING.search(head)
     is_utf8 = head[:2] not in (b"\xff\xfe", b"\xfe\xff") and (
         not declared or declared[1].upper() in (b"UTF-8", b"US-ASCII")
     )
-    yield decoder.decode(head, name).encode() if is_utf8 else head
-    yield from decoder.blocks(stream, name) if is_utf8 else iter(lambda: stream.read(_HEAD), b"")
+    if is_utf8 and head:
+        yield from decoder.blocks(stream, name, head)
+    else:
+        yield head
+        yield from iter(lambda: stream.read(_HEAD), b"")
 
 
 def _check_root(head: bytes, name: str) -> None:
@@ -164,8 +172,10 @@ def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder
     without one, the lines of 40 words or more that end as a sentence does and state no licence.
     """
     parts: dict[str, list[str]] = {}
-    part = ""
+    part, size = "", 0
     for _, line in decoder.lines(stream, name):
+        size += len(line)
+        decoder.check_size(size, name)
         if mark := _MARK.match(line):
             part = mark[1]
         elif text := squeeze(line):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from greenadapt.config import TextLimits
 from greenadapt.corpus import articles, cord19, pydocs
 from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.reading import (
@@ -38,13 +39,14 @@ class Reading:
 
     ``counts``: ``documents``, ``lines``, and where they are not 0 ``replaced`` (broken UTF-8 sequences),
     ``empty_documents``, ``skipped_files`` (of a kind that no reader knows, in a folder or an archive),
-    ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses`` (CORD-19).
+    ``broken_lines`` (no JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses``
+    (CORD-19).
     """
 
-    def __init__(self, recipe: Recipe, paths: tuple[str, ...], *, strict: bool, workers: int) -> None:
+    def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
         self.recipe = recipe
         self._paths = paths
-        self._decoder = Decoder(strict)
+        self._decoder = decoder
         self._workers = workers
 
     @property
@@ -62,6 +64,8 @@ class Reading:
                 continue
             counts["documents"] += 1
             counts["lines"] += len(document.lines)
+            for line in document.lines:
+                self._decoder.check_words(line, document.name)
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
             yield Document(tuple(lines), document.name, document.id)
         if not counts["documents"]:
@@ -101,8 +105,16 @@ class Reading:
             yield from _read_path(path, _Manner(self.recipe.format, self.recipe.fields, _READERS), self._decoder)
 
 
-def open_corpus(recipe: Recipe, download_folder: Path, *, strict: bool = False, workers: int = 1) -> Reading:
-    """A reading of a corpus whose remote sources lie in ``download_folder``.
+def open_corpus(
+    recipe: Recipe,
+    download_folder: Path,
+    *,
+    strict: bool = False,
+    lenient: bool = False,
+    limits: TextLimits | None = None,
+    workers: int = 1,
+) -> Reading:
+    """A reading of a corpus whose remote sources lie in ``download_folder``; ``limits`` are by default the recipe's.
 
     Raises ``MissingError`` where one does not yet, or a local one or a package of its own is not there.
     """
@@ -113,7 +125,7 @@ def open_corpus(recipe: Recipe, download_folder: Path, *, strict: bool = False, 
         )
     require_local(recipe)
     paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
-    return Reading(recipe, paths, strict=strict, workers=workers)
+    return Reading(recipe, paths, Decoder(strict, lenient, limits or recipe.limits), workers)
 
 
 def require_local(recipe: Recipe) -> None:
@@ -214,13 +226,25 @@ def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], d
         if not line.strip():
             continue
         where = f"{name}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not JSON ({error})", "one JSON object a line") from None
-        if not isinstance(record, dict):
-            raise InputError(f"{where} is {json_kind(record)}, not an object", 'such as {"text": "..."}')
-        yield Document(tuple(_record_texts(record, fields, where)), f"{name}:{number}", _own_id(record))
+        record = _record(line, where, decoder)
+        if record is not None:
+            yield Document(tuple(_record_texts(record, fields, where)), f"{name}:{number}", _own_id(record))
+
+
+def _record(line: str, where: str, decoder: Decoder) -> dict[str, Any] | None:
+    """The object of a line; ``None`` where it is none and the decoder is lenient."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        broken = InputError(f"{where} is not JSON ({error})", "one JSON object a line, or --lenient to skip such lines")
+    else:
+        if isinstance(record, dict):
+            return record
+        broken = InputError(f"{where} is {json_kind(record)}, not an object", 'such as {"text": "..."}')
+    if not decoder.lenient:
+        raise broken
+    decoder.counts["broken_lines"] += 1
+    return None
 
 
 def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
@@ -262,7 +286,8 @@ def read_tsv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
 def _read_table(
     stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder, dialect: str
 ) -> Iterator[Document]:
-    csv.field_size_limit(_FIELD_LIMIT)
+    limit = _FIELD_LIMIT if decoder.limits is None else min(decoder.limits.max_document_bytes, _FIELD_LIMIT)
+    csv.field_size_limit(limit)
     rows = csv.reader((line for _, line in decoder.lines(stream, name)), dialect)
     try:
         header = next(rows, None)
@@ -277,9 +302,11 @@ def _read_table(
             lines = tuple(line for cell in cells for line in _text_lines(cell))
             yield Document(lines, f"{name}:{rows.line_num}", _own_id(dict(zip(header, row, strict=False))))
     except csv.Error as error:
-        raise InputError(
-            f"{name}, line {rows.line_num} is not {dialect} ({error})", "quote it, or give JSON lines"
-        ) from None
+        where = f"{name}, line {rows.line_num}"
+        if "field larger" in str(error):  # an opening quotation mark without its closing one, perhaps
+            decoder.check_size(limit + 1, where)
+        kind = "CSV" if dialect == "excel" else "TSV"
+        raise InputError(f"{where} is not {kind} ({error})", "quote it, or give JSON lines") from None
 
 
 _READERS: dict[str, _Reader] = {

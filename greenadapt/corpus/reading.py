@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
-from greenadapt.wording import counted
+from greenadapt.wording import byte_size, counted
 
 _BLOCK = 1 << 16
 _LINES_CHECKED = 100
@@ -40,6 +41,10 @@ class Decoder:
     """UTF-8 bytes to text: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
 
     strict: bool = False
+    lenient: bool = False
+    """Whether JSON lines that are no JSON object are skipped and counted as ``broken_lines``."""
+    limits: TextLimits | None = None
+    """``None``: documents of any length."""
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
 
@@ -81,18 +86,68 @@ class Decoder:
 
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        for number, line in enumerate(stream, start=1):
+        number = 0
+        while line := stream.readline(_BLOCK):
+            number += 1
             if number <= _LINES_CHECKED:
-                _refuse_binary(line[:_BLOCK], name)
+                _refuse_binary(line, name)
+            if not line.endswith(b"\n"):
+                line += self._rest_of_line(stream, len(line), f"{name}, line {number}")
             text = line.removeprefix(_BOM) if number == 1 else line
             yield number, self.decode(text, f"{name}, line {number}")
 
-    def blocks(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
-        """The file in blocks of whole lines, as sound UTF-8."""
-        start = 1
-        while block := stream.read(_BLOCK) + stream.readline():
+    def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
+        """``begin`` and the rest of the file as sound UTF-8, in blocks of whole characters, and lines if these are not
+        very long.
+        """
+        start, rest = 1, begin
+        while read := stream.read(_BLOCK):
+            block, rest = _whole_characters(rest + read + stream.readline(_BLOCK))
             yield self.decode(block, f"{name}, from line {start}").encode()
             start += block.count(b"\n")
+        if rest:
+            yield self.decode(rest, f"{name}, from line {start}").encode()
+
+    def check_size(self, n_bytes: int, where: str) -> None:
+        """Raise ``InputError`` where a document of ``n_bytes`` or more is longer than the limit."""
+        if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
+            raise InputError(
+                f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the longest that is read",
+                f"raise {self.limits.option}, or check that it is text",
+            )
+
+    def check_words(self, line: str, where: str) -> None:
+        """Raise ``InputError`` where there are more characters between two spaces than the limit."""
+        if self.limits is None or len(line) <= self.limits.max_word_chars:
+            return
+        longest, begin = self.limits.max_word_chars, 0
+        while begin + longest < len(line):
+            space = line.rfind(" ", begin, begin + longest + 1)
+            if space < 0:
+                end = line.find(" ", begin)
+                n = (len(line) if end < 0 else end) - begin
+                raise InputError(
+                    f"{where}: {n:,} characters without a space, the longest word that is read has {longest:,}",
+                    "raise --max-word-chars, or check that it is text",
+                )
+            begin = space + 1
+
+    def _rest_of_line(self, stream: IO[bytes], n_read: int, where: str) -> bytes:
+        """What follows the first ``n_read`` bytes of a line, no more than the limit."""
+        room = -1 if self.limits is None else max(0, self.limits.max_document_bytes + 1 - n_read)
+        rest = stream.readline(room)
+        self.check_size(n_read + len(rest), where)
+        return rest
+
+
+def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
+    """``data`` up to the last character of UTF-8 that may go on, and the rest."""
+    for back in range(1, min(4, len(data)) + 1):
+        if data[-back] >= 0xC0:
+            return data[:-back], data[-back:]
+        if data[-back] < 0x80:
+            break
+    return data, b""
 
 
 def _refuse_binary(head: bytes, name: str) -> None:

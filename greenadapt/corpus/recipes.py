@@ -6,10 +6,11 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from greenadapt.config import TextLimits
 from greenadapt.corpus.reading import COMPRESSIONS, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.names import path_name, short
@@ -24,6 +25,7 @@ _SUFFIXES = {
 }  # fmt: skip
 _MOST_NUMBERED = 100_000
 """Numbered sources of one entry; the largest published corpora have a few thousand files."""
+_LIMITS = {"max_document_bytes", "max_word_chars"}
 _PACKAGED = Path(__file__).parent.parent / "corpora"
 _IN_CHECKOUT = Path(__file__).parent.parent.parent / "corpora"
 
@@ -59,6 +61,8 @@ class Recipe:
     packages: tuple[str, ...] = ()
     """pydocs: only these packages; none means all."""
     about: str = ""
+    limits: TextLimits = field(default_factory=TextLimits)
+    """Its keys ``max_document_bytes`` and ``max_word_chars``."""
     given: str = ""
     """What ``--corpus`` said, as others may read it; for the command in a model card."""
     asked: str = ""
@@ -152,17 +156,31 @@ def read_recipe(path: Path) -> Recipe:
         raise InputError(f"{path} is not TOML ({error})", "see corpora/README.md for the format") from None
     where = str(path)
     _check_keys(
-        content, {f.name for f in fields(Recipe)} - {"name", "given", "asked"}, ("title", "licence", "format"), where
+        content,
+        {f.name for f in fields(Recipe)} - {"name", "given", "asked", "limits"} | _LIMITS,
+        ("title", "licence", "format"),
+        where,
     )
+    limits = _limits({key: content.pop(key) for key in _LIMITS & set(content)}, where)
     sources = content.pop("sources", [])
     if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
         raise InputError(f"{where}: sources is not a list of tables", "write each as [[sources]] with a url")
     expanded = (each for source in sources for each in _expand(source, where, path.parent))
     recipe = Recipe(
-        name=path.stem, sources=tuple(expanded), **{key: _as_tuple(value) for key, value in content.items()}
+        name=path.stem,
+        sources=tuple(expanded),
+        limits=limits,
+        **{key: _as_tuple(value) for key, value in content.items()},
     )
     _check(recipe, where)
     return recipe
+
+
+def _limits(given: dict[str, Any], where: str) -> TextLimits:
+    for key, value in given.items():
+        if type(value) is not int or value < 1:
+            raise InputError(f"{where}: {key} is {value!r}", "it must be a whole number of at least 1")
+    return TextLimits(**given)
 
 
 def _as_tuple(value: Any) -> Any:

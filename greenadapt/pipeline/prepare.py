@@ -4,7 +4,7 @@ import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from greenadapt.config import CorpusConfig
+from greenadapt.config import CorpusConfig, TextLimits
 from greenadapt.corpus.download import fetch, is_fetched, local_path
 from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.pydocs import pydocs_versions
@@ -25,6 +25,11 @@ _TEXT_PER_COMPRESSED_BYTE = 4
 """Bytes of text in a byte of a compressed file, about; for the estimate of the disk that is needed."""
 
 
+_LIMITS = {"max_document_bytes": "--max-document-bytes", "max_word_chars": "--max-word-chars"}
+_DEFAULTS = asdict(CorpusConfig())
+_LATER = ("lenient",)
+
+
 @dataclass(frozen=True)
 class TextOptions:
     """How a corpus is read, as far as the user said; what is ``None`` stays as it was, or at its default."""
@@ -34,14 +39,31 @@ class TextOptions:
     keep_duplicates: bool | None = None
     strict: bool | None = None
     heldout: float | None = None
+    max_document_bytes: int | None = None
+    max_word_chars: int | None = None
 
     def of_recipe(self) -> Json:
         """What the user said about the recipe."""
         return {name: value for name, value in (("format", self.format), ("fields", self.fields)) if value}
 
+    def said(self) -> dict[str, list[str]]:
+        """The options that neither the recipe nor the configuration of a result has, as words of a command."""
+        limits = {option: getattr(self, name) for name, option in _LIMITS.items()}
+        return {
+            "--format": [self.format] if self.format else [],
+            "--field": list(self.fields),
+            **{option: [str(value)] for option, value in limits.items() if value is not None},
+        }
+
     def of_config(self) -> Json:
         """What the user said about the preparation."""
-        given = {"keep_duplicates": self.keep_duplicates, "strict": self.strict, "heldout": self.heldout}
+        lenient = None if self.strict is None else not self.strict
+        given = {
+            "keep_duplicates": self.keep_duplicates,
+            "strict": self.strict,
+            "lenient": lenient,
+            "heldout": self.heldout,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -106,22 +128,31 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
     own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
     known = common.current()
     asked = plain({**text.of_config(), **text.of_recipe()})
-    shared = known is None or all(known.manifest.config[name] == value for name, value in asked.items())
+    shared = known is None or all(
+        known.manifest.config.get(name, _DEFAULTS.get(name)) == value for name, value in asked.items()
+    )
     return _run(session, common if shared and own.current() is None else own, recipe, model, text)
 
 
 def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
     earlier = place.current()
-    said = {"--format": [text.format] if text.format else [], "--field": list(text.fields)}
+    said = text.said()
     config = CorpusConfig(**text.of_config())
     if earlier is not None:
         known = earlier.manifest.config
-        config = CorpusConfig(**{**{name: known[name] for name in asdict(config)}, **text.of_config()})
-        said = {name: values or earlier.manifest.facts.get("said", {}).get(name, []) for name, values in said.items()}
+        config = CorpusConfig(
+            **{**{name: known.get(name, _DEFAULTS[name]) for name in asdict(config)}, **text.of_config()}
+        )
+        said = {**earlier.manifest.facts.get("said", {}), **{name: values for name, values in said.items() if values}}
         recipe = replace(recipe, **{"fields": tuple(known["fields"]), "format": known["format"], **text.of_recipe()})
     _require_fetched(session, recipe)
     reading = open_corpus(
-        recipe, session.workspace.downloads(recipe.name), strict=config.strict, workers=session.workers
+        recipe,
+        session.workspace.downloads(recipe.name),
+        strict=config.strict,
+        lenient=config.lenient,
+        limits=_limits(recipe, said).within(session.max_memory),
+        workers=session.workers,
     )
     sources = reading.fingerprint()
     tokenizer = model.folder / "tokenizer.json"
@@ -129,7 +160,7 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
         "text": {"sha256": hash_json(sources), "sources": sources},
         "tokenizer": {"sha256": hash_file(tokenizer), "source": model.source},
     }
-    settings = {**asdict(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
+    settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
 
     def build(work: Path) -> Outcome:
         counts = prepare_corpus(
@@ -150,6 +181,16 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
         return Outcome(counts, facts)
 
     return session.run(place, Job(CORPUS, settings, inputs, build))
+
+
+def _settings(config: CorpusConfig) -> Json:
+    """The configuration in a manifest, as version 0.1 wrote it where what came later is at its default."""
+    return {name: value for name, value in asdict(config).items() if name not in _LATER or value != _DEFAULTS[name]}
+
+
+def _limits(recipe: Recipe, said: dict[str, list[str]]) -> TextLimits:
+    given: Json = {name: int(said[option][0]) for name, option in _LIMITS.items() if said.get(option)}
+    return replace(recipe.limits, **given)
 
 
 def _require_fetched(session: Session, recipe: Recipe) -> None:
@@ -183,6 +224,8 @@ def _tell(session: Session, reading: Reading, counts: Json) -> None:
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
+    if broken := reading.counts.get("broken_lines", 0):
+        session.progress.warn(f"skipped {counted(broken, 'line that is', 'lines that are')} no JSON object")
     replaced = reading.counts.get("replaced", 0)
     if replaced:
         session.progress.warn(f"replaced {counted(replaced, 'broken UTF-8 sequence')} (--strict refuses such text)")

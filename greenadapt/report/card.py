@@ -132,7 +132,8 @@ class Made:
 def options_of(config: Json, default: Any) -> list[str]:
     """Every setting of ``config`` that is not that of ``default``, a dataclass, as options."""
     defaults = plain(asdict(default))
-    changed = {name: config[name] for name in defaults if config[name] != defaults[name]}
+    values = {**defaults, **{name: config[name] for name in defaults if name in config}}  # an older one has fewer
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
     workers = changed.pop("workers", "several")
     options = [part for name, value in changed.items() for part in _option(name, value)]
     return options + (["--workers", "1"] if workers == "one" else [])

@@ -169,8 +169,8 @@ def _table_rows(
             raise InputError(f"{path}:{line} has {counted(len(row), 'column')}, {wanted}", f"{how}, or give JSON lines")
     if broken:
         first = f"the first on line {broken[0]}"
-        rows = counted(len(broken), "row that does", "rows that do")
-        progress.warn(f"{path}: left out {rows} not have {counted(len(names), 'column')}, {first}")
+        left = counted(len(broken), "row that does", "rows that do")
+        progress.warn(f"{path}: left out {left} not have {counted(len(names), 'column')}, {first}")
 
 
 def _unquoted(lines: Lines, path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
