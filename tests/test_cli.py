@@ -480,6 +480,24 @@ def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: P
     assert list(work.glob("*/*/corpus/manifest.json"))
 
 
+def test_a_terminated_command_is_one_line_and_143(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
+    options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]
+    process = _start("corpus", "prepare", tmp_path / "text.txt", *options, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(path.stat().st_size for path in (tmp_path / "ws").glob("*/*/.work/corpus/temporary/ids")):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 143, error
+    assert out == ""
+    assert [line for line in error.splitlines() if line.startswith("greenadapt: terminated: the same command goes on")]
+    assert "leaked" not in error  # the processes that split were stopped, with the semaphores they share
+    assert "Traceback" not in error
+
+
 def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
     ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ascii_only.pop("PYTHONIOENCODING", None)

@@ -77,9 +77,12 @@ def exit_on_sigterm() -> None:
     """Let SIGTERM end the program as Ctrl-C does, so that files in work are removed or kept to go on from."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
         raise SystemExit(_TERMINATED)
 
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+    # One of several processes may wait for the others where no handler of Python runs.
+    is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    if is_alone and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, stop)
 
 

@@ -86,8 +86,8 @@ class Decoder:
 
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        number = 0
-        while line := stream.readline(_BLOCK):
+        number, most = 0, _BLOCK if self.limits is None else min(_BLOCK, self.limits.max_document_bytes + 1)
+        while line := stream.readline(most):
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name)
