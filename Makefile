@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := true
 
-SOURCES := $(shell find greenadapt corpora -name '*.py' -o -name '*.toml') pyproject.toml README.md LICENSE
+SOURCES := $(shell find greenadapt corpora examples -name '*.py' -o -name '*.toml') pyproject.toml README.md LICENSE
 
 .PHONY: demo test lint bench clean
 

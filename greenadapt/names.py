@@ -1,9 +1,15 @@
-"""Names for what a user gives by path: in a workspace, and for others to read."""
+"""Names for what a user gives by path, in a workspace and for others to read, and where greenadapt's own files lie."""
 
 import os
 import re
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+
+
+def own_folder(name: str) -> Path:
+    """A folder that comes with greenadapt: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    return package / name if (package / name).is_dir() else package.parent / name
 
 
 def path_name(path: str) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -253,6 +254,12 @@ def test_other_stores_are_copied_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "here" / "a.txt.gz").read_bytes() == DATA
     with pytest.raises(InputError, match="cannot be downloaded"):
         fetch([Source(f"{address}.gone")], tmp_path / "here")
+
+
+def test_s3_without_boto3_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)  # as where it is not installed
+    with pytest.raises(MissingError, match=r's3://bucket/a\.txt needs boto3, .* pip install "greenadapt\[s3\]"'):
+        fetch([Source("s3://bucket/a.txt")], tmp_path)
 
 
 def test_a_half_downloaded_corpus_is_not_fetched(server: Server, tmp_path: Path) -> None:

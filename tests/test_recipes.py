@@ -8,6 +8,7 @@ import pytest
 
 from greenadapt.corpus.recipes import file_name, find_recipe, format_of, list_recipes, read_recipe
 from greenadapt.errors import InputError, MissingError
+from greenadapt.tasks.tasks_file import read_tasks_file
 
 MINIMAL = 'title = "T"\nlicence = "L"\nformat = "text"\n'
 SOURCE = '[[sources]]\nurl = "texts/a.txt"\n'
@@ -133,6 +134,21 @@ def test_two_files_of_one_name_are_two_corpora(tmp_path: Path) -> None:
 )
 def test_file_names_of_downloads(url: str, expected: str) -> None:
     assert file_name(url) == expected
+
+
+def test_what_messages_point_to_is_there(tmp_path: Path) -> None:
+    for read, name in ((find_recipe, "mine.toml"), (lambda path: read_tasks_file(Path(path)), "tasks.toml")):
+        with pytest.raises(InputError, match="is not TOML") as caught:
+            read(str(write(tmp_path / name, "title = ")))
+        assert Path(caught.value.hint.split()[1]).is_file()
+
+
+def test_a_distribution_has_what_its_tests_read() -> None:
+    root = Path(__file__).parent.parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
+    kept = {"Makefile", "constraints.txt", "docs", "corpora", "examples", "tests", "benchmarks", "README.md"}
+    assert kept <= set(settings["sdist"]["include"])
+    assert {"corpora", "examples"} <= set(settings["wheel"]["force-include"])
 
 
 def test_every_key_of_a_recipe_is_described() -> None:

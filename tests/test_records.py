@@ -201,7 +201,10 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 def test_an_id_without_the_hubs_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingError, match=r"nosuch/thing does not exist, .* not installed: check the path, or pip"):
+    with pytest.raises(
+        MissingError,
+        match=r'nosuch/thing does not exist, .*: check the path, or pip install "greenadapt\[hub\]"',
+    ):
         read("nosuch/thing")
 
 

@@ -4,11 +4,12 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.corpus.recipes import Recipe, Source, file_name
-from greenadapt.errors import InputError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.wording import byte_size, counted
 
@@ -118,12 +119,19 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
 def _copy(url: str, part: Path, bar: Bar) -> None:
     """Other stores, such as s3: from the beginning."""
     import smart_open
-    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-    refusals = (ValueError, ImportError, NotImplementedError, BotoCoreError, ClientError)
+    refusals: tuple[type[Exception], ...] = (ValueError, ImportError, NotImplementedError)
+    if url.startswith("s3://"):
+        if find_spec("boto3") is None:
+            raise MissingError(f"{url} needs boto3, which is not installed", 'pip install "greenadapt[s3]"')
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+        refusals = (*refusals, BotoCoreError, ClientError)
     try:
         stream = smart_open.open(url, "rb", compression="disable")
-    except (OSError, *refusals) as error:
+    except OSError as error:
+        raise _refused(url, str(error)) from error
+    except refusals as error:
         raise _refused(url, str(error)) from error
     with stream, open(part, "wb") as file:
         try:

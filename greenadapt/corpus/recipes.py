@@ -13,7 +13,7 @@ from typing import Any
 from greenadapt.config import TextLimits
 from greenadapt.corpus.reading import COMPRESSIONS, input_errors, open_binary
 from greenadapt.errors import InputError, MissingError
-from greenadapt.names import path_name, short
+from greenadapt.names import own_folder, path_name, short
 from greenadapt.wording import counted
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
@@ -26,8 +26,6 @@ _SUFFIXES = {
 _MOST_NUMBERED = 100_000
 """Numbered sources of one entry; the largest published corpora have a few thousand files."""
 _LIMITS = {"max_document_bytes", "max_word_chars"}
-_PACKAGED = Path(__file__).parent.parent / "corpora"
-_IN_CHECKOUT = Path(__file__).parent.parent.parent / "corpora"
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,7 @@ class Recipe:
 
 def list_recipes() -> list[Recipe]:
     """The recipes that come with greenadapt, by name."""
-    folder = _PACKAGED if _PACKAGED.is_dir() else _IN_CHECKOUT
-    return [read_recipe(path) for path in sorted(folder.glob("*.toml"))]
+    return [read_recipe(path) for path in sorted(own_folder("corpora").glob("*.toml"))]
 
 
 def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -153,7 +150,9 @@ def read_recipe(path: Path) -> Recipe:
         with open(path, "rb") as file:
             content = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML ({error})", "see corpora/README.md for the format") from None
+        raise InputError(
+            f"{path} is not TOML ({error})", f"see {own_folder('corpora') / 'README.md'} for the format"
+        ) from None
     where = str(path)
     _check_keys(
         content,

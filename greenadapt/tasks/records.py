@@ -211,12 +211,12 @@ def _load_hub(source: str) -> Any:
     except ImportError:
         raise MissingError(
             f"{source} does not exist, and to read it as a data set of the hub, datasets is not installed",
-            'check the path, or pip install "datasets>=4"',
+            'check the path, or pip install "greenadapt[hub]"',
         ) from None
     if int(datasets.__version__.split(".")[0]) < 4:
         raise MissingError(
             f"datasets {datasets.__version__} can run a data set's own code, which greenadapt never does",
-            'pip install "datasets>=4"',
+            'pip install "greenadapt[hub]"',
         )
     match = _HUB_ID.fullmatch(source)
     assert match is not None

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.reading import input_errors
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.names import own_folder
 from greenadapt.tasks import Json
 from greenadapt.tasks.records import is_hub_id
 from greenadapt.tasks.scores import as_number
@@ -16,7 +17,6 @@ from greenadapt.tasks.task_metrics import check_metric
 from greenadapt.tasks.task_names import TASK_NAME, TASK_NAME_RULE
 
 _DATA = ("train", "dev", "test")
-_SEE = "see examples/glue.toml for the format"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
         with input_errors(str(path)):
             content = tomllib.loads(path.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # also of what is not UTF-8, and of numbers without end
-        raise InputError(f"{path} is not TOML ({error})", _SEE) from None
+        raise InputError(
+            f"{path} is not TOML ({error})", f"see {own_folder('examples') / 'glue.toml'} for the format"
+        ) from None
     _check_keys(content, ("defaults", "task"), str(path))
     defaults, tables = content.get("defaults", {}), content.get("task", [])
     if not isinstance(defaults, dict):
