@@ -12,7 +12,10 @@ app.add_typer(group, name="corpus")
 
 _SHOWN = 10  # entries of a list that are all printed
 
-Name = Annotated[str, typer.Argument(help="A named corpus, a recipe (.toml), or a text file.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(help="A named corpus, a recipe (.toml), a text file, or - for standard input.", show_default=False),
+]
 Splitter = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +93,7 @@ def prepare(
     from greenadapt import pipeline
     from greenadapt.cli.console import print_json, print_text
     from greenadapt.cli.session import make_session, print_results, text_options
+    from greenadapt.corpus.reading import input_name
 
     session = make_session(
         workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
@@ -101,4 +105,4 @@ def prepare(
     elif as_json:
         print_json({"stage": "corpus", "status": "fetched", "corpus": name})
     else:
-        print_text([f"{name} is here; to split it into words, name a model with --model"])
+        print_text([f"{input_name(name)} is here; to split it into words, name a model with --model"])

@@ -13,7 +13,7 @@ Corpus = Annotated[
     typer.Option(
         "--corpus",
         "-c",
-        help="A named corpus (greenadapt corpus list), a recipe (.toml), or a text file.",
+        help="A named corpus (greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
         show_default=False,
     ),
 ]

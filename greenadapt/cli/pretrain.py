@@ -18,8 +18,8 @@ _TEXT, _MASKING = "Text", "Masking"
 
 Text = Annotated[
     list[str],
-    typer.Option("--text", help="A text file, a folder, or a named corpus; may be repeated.", show_default=False,
-                 rich_help_panel=_TEXT),
+    typer.Option("--text", help="A text file, a folder, a named corpus, or - for standard input; may be repeated.",
+                 show_default=False, rich_help_panel=_TEXT),
 ]  # fmt: skip
 GeneralText = Annotated[
     str | None,

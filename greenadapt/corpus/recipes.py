@@ -257,7 +257,7 @@ def require_file(path: Path) -> None:
         raise MissingError(f"{path} does not exist", "check the path")
     if not path.is_file() and not path.is_dir() and not path.samefile(os.devnull):
         raise InputError(
-            f"{path} is a pipe or a device, not a file or a folder", "write its text to a file, and give that"
+            f"{path} is a pipe or a device, not a file or a folder", "pipe its text to standard input, and give -"
         )
 
 

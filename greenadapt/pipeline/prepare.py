@@ -9,8 +9,9 @@ from greenadapt.corpus.download import fetch, is_fetched, local_path
 from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import Reading, open_corpus, require_local
-from greenadapt.corpus.reading import COMPRESSIONS
+from greenadapt.corpus.reading import COMPRESSIONS, STDIN
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
+from greenadapt.corpus.standard_input import kept_input
 from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.locks import lock
@@ -83,9 +84,13 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
 
 
 def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
-    """The recipe that ``--corpus`` means: a named one, a path, or the workspace's name of a path used before."""
+    """The recipe that ``--corpus`` means: a named one, a path, ``-`` for standard input, or the workspace's name of a
+    path or an input used before.
+    """
     if corpus is None:
         raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+    if corpus == STDIN:
+        return session.standard_input(text.of_recipe())
     name = session.corpus_name(corpus)
     prepared = [
         result
@@ -94,7 +99,8 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
         if result.manifest.stage == CORPUS
     ]
     if name in {recipe.name for recipe in list_recipes()} or not prepared:
-        return find_recipe(corpus, text.of_recipe())
+        kept = kept_input(session.workspace.root, corpus, text.of_recipe())
+        return kept or find_recipe(corpus, text.of_recipe())
     known = _recipe_of(prepared[0])
     if name == corpus:
         return known

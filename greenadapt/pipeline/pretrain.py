@@ -12,7 +12,7 @@ from greenadapt.added_words import WORDS_FILE
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TrainConfig
 from greenadapt.corpus.readers import Reading, open_corpus
-from greenadapt.corpus.reading import Document
+from greenadapt.corpus.reading import STDIN, Document
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
@@ -60,6 +60,8 @@ class PretrainRequest:
     def __post_init__(self) -> None:
         if not self.texts:
             raise UsageError("nothing to train on", "give --text FILE")
+        if [*self.texts, self.general_text].count(STDIN) > 1:
+            raise UsageError("standard input is given twice, and can be read once", "give a file in place of one -")
         check_memory(self.memory, self.memory_config, self.run)
         if self.run.cache_memory:
             raise UsageError("--cache-memory, but other pieces are masked in every epoch", "leave it out")
@@ -281,5 +283,6 @@ def _documents(readings: Sequence[Reading], label: str, progress: Progress) -> I
 
 
 def _open(session: Session, text: str, said: Json) -> Reading:
-    recipe = find_recipe(text, {name: value for name, value in said.items() if value})
+    said = {name: value for name, value in said.items() if value}
+    recipe = session.standard_input(said) if text == STDIN else find_recipe(text, said)
     return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)

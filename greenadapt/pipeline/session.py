@@ -1,16 +1,22 @@
 """What the stages of one command share, and how they find each other's results by name."""
 
 import importlib.util
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from greenadapt.checkpoint import Checkpoint
-from greenadapt.corpus.recipes import corpus_name, path_sha256
+from greenadapt.corpus.reading import STDIN
+from greenadapt.corpus.recipes import Recipe, corpus_name, path_sha256
+from greenadapt.corpus.standard_input import keep_input
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model, model_name
+from greenadapt.processes import launched_processes
 from greenadapt.progress import Progress
 from greenadapt.publish import beside
 from greenadapt.special_tokens import read_settings
@@ -60,10 +66,22 @@ class Session:
         """Bring ``place`` up to date with ``job``."""
         return run_job(place, job, force=self.force, progress=self.progress)
 
+    def standard_input(self, said: Json) -> Recipe:
+        """The corpus on standard input; raises ``UsageError`` where several processes would have to share it."""
+        if launched_processes()[1] > 1:
+            raise UsageError("several processes cannot share standard input", "write the text to a file")
+        stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+        return keep_input(stream, self.workspace.root, said, self.progress)
+
     def corpus_name(self, corpus: str | None) -> str:
         """The workspace name of ``--corpus``; raises ``UsageError`` where it was left out."""
         if corpus is None:
             raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+        if corpus == STDIN:
+            raise UsageError(
+                "standard input is read by corpus prepare, w2v and adapt",
+                "give the name that it got there (greenadapt corpus list shows it)",
+            )
         return corpus if corpus in self.workspace.corpora() else corpus_name(corpus)
 
     def model_name(self, corpus: str, model: str | None) -> str:
