@@ -51,7 +51,7 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
                 yield _article(element, name)
                 _forget(element)
                 size = 0
-            decoder.check_size(size, name)
+            decoder.check_size(size, f"{name}, a tag counted as {_MARKUP} bytes more")
         parser.close()
     except etree.XMLSyntaxError as error:
         raise InputError(f"{name} is not sound XML ({squeeze(str(error))})", "fetch it again") from None
