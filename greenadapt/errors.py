@@ -42,19 +42,3 @@ class ConflictError(GreenadaptError):
 
 class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
-
-
-_KINDS = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a decimal number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def kind_of(value: object) -> str:
-    """What a JSON value is, with its article, for a message."""
-    return _KINDS.get(type(value)) or f"of type {type(value).__name__}"
