@@ -393,7 +393,7 @@ def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Cal
     assert json.loads(run(*adapt, "--json").stdout)["status"] == "up to date"
     broken = run("corpus", "prepare", corpus.parent / "twice.txt", "-q", "-m", tiny_model())
     assert broken.stdout == ""
-    assert broken.stderr.splitlines() == ["warning: replaced 1 broken UTF-8 sequences (--strict refuses such text)"]
+    assert broken.stderr.splitlines() == ["warning: replaced 1 broken UTF-8 sequence (--strict refuses such text)"]
     assert "up to date" in run("adapt", *adapt[1:-1]).stdout
 
 
