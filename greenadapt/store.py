@@ -17,6 +17,7 @@ from typing import Any
 from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.input_paths import other_inputs, with_relative
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, publish_folder, publish_version
 from greenadapt.wording import counted
@@ -46,7 +47,8 @@ class Manifest:
     config: Json
     """The full configuration; another one is another result."""
     inputs: dict[str, Json]
-    """By name: ``sha256`` of the input's content, and where it lay (``path`` or ``source``)."""
+    """By name: ``sha256`` of the input's content, and where it lay: ``path`` or ``source``, and ``relative`` to the
+    result."""
     files: dict[str, Json] = field(default_factory=dict)
     """By path inside the folder: ``sha256`` and ``bytes``."""
     counts: Json = field(default_factory=dict)
@@ -103,6 +105,10 @@ class Job:
     """Whether ``build`` goes on from what a killed run left in its folder."""
     card: Callable[[Path, Outcome, Json], str] | None = None
     """The text of ``README.md``, from the folder, what ``build`` told and the cost, for a card that tells the cost."""
+    kept: bool = False
+    """Whether a finished result is only made again by force, even where just the content of an input changed."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do instead where only this input, by name, is another one."""
 
 
 @dataclass(frozen=True)
@@ -174,19 +180,20 @@ def verified(result: Result) -> Result:
 def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
     """Bring ``place`` up to date with ``job``: do nothing, go on from a killed run, or do it anew.
 
-    Raises ``ConflictError`` where a result of another configuration, or a foreign folder, stands there.
+    Raises ``ConflictError`` where a result of another configuration or from other inputs, a finished model, or a
+    foreign folder stands there.
     """
     if not place.linked:
         _refuse_foreign(place.path)
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
-    current = None if force else _existing(place, wanted)
-    if current is not None:
-        if current.manifest.key == wanted.key and _is_whole(current):
-            return current
-        reason = ", ".join(_changed(current.manifest, wanted)) or "a file"
-        progress.note(f"{job.stage}: {reason} changed since {place.path} was made, making it again")
-    standing = None if place.linked else place.current()
-    if standing is not None:
+    standing = place.current()
+    if standing is not None and not force:
+        _refuse_other(place, job, standing.manifest, wanted)
+        changed = _what_changed(job, standing, wanted)
+        if not changed:
+            return standing
+        progress.note(f"{job.stage}: {changed} changed since {place.path} was made, making it again")
+    if standing is not None and not place.linked:
         _refuse_additions(standing)
     work, before = _work_folder(place, wanted.key, job.resumes)
     try:
@@ -203,7 +210,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     manifest = Manifest(
         wanted.stage,
         wanted.config,
-        wanted.inputs,
+        with_relative(wanted.inputs, place.path),
         files=_checksums(work),
         counts=plain(outcome.counts),
         cost=cost,
@@ -215,25 +222,38 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     return Result(folder, manifest, place.path, fresh=True)
 
 
-def _changed(old: Manifest, new: Manifest) -> list[str]:
-    return [name for name, entry in new.inputs.items() if old.inputs.get(name, {}).get("sha256") != entry["sha256"]]
+def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
+    """Raise ``ConflictError`` with the difference where what is there is not an earlier state of what is wanted."""
+    if current.stage != wanted.stage:
+        raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
+    settings = describe_difference(current.config, wanted.config)
+    inputs = other_inputs(current.inputs, wanted.inputs, place.path, linked=place.linked)
+    if settings or inputs:
+        what = "exists with another configuration" if settings else "was made from other inputs"
+        each = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
+        both = f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
+        hint = both if settings else _advice(job, inputs) or both
+        raise ConflictError(f"{place.path} {what} ({', '.join(each)})", hint)
 
 
-def _existing(place: Place, wanted: Manifest) -> Result | None:
-    current = place.current()
-    if current is None:
-        return None
-    if current.manifest.stage != wanted.stage:
-        raise ConflictError(
-            f"{place.path} holds a result of {current.manifest.stage}, not of {wanted.stage}", "use --force"
-        )
-    difference = describe_difference(current.manifest.config, wanted.config)
-    if difference:
-        raise ConflictError(
-            f"{place.path} exists with another configuration ({difference})",
-            f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force",
-        )
-    return current
+def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
+    """What of ``current`` is not up to date, in words; raises where that is to be kept as it is."""
+    old = {name: entry["sha256"] for name, entry in current.manifest.inputs.items()}
+    names = [name for name, entry in wanted.inputs.items() if old.get(name) != entry["sha256"]]
+    if job.kept:  # training took hours, and the model may be in use
+        if names:
+            raise ConflictError(
+                f"{current.path} is finished, and {', '.join(names)} changed since",
+                _advice(job, names) or "train it again with --force, or keep both with another --out",
+            )
+        verified(current)
+    return ", ".join(names) or ("" if _is_whole(current) else "a file")
+
+
+def _advice(job: Job, names: Iterable[str]) -> str:
+    """What ``job`` advises if ``names`` alone are other inputs; "" where it knows nothing of one of them."""
+    known = [job.advice.get(name, "") for name in names]
+    return known[0] if all(known) else ""
 
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

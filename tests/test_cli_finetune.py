@@ -96,8 +96,10 @@ def test_by_the_corpus_it_was_adapted_to(
     )
     folder = Path(result["folder"])
     assert folder.parent == tmp_path / "runs"
-    assert re.fullmatch(r"ner-bertmodel-\w{8}-text-\w{8}", folder.name)
-    assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, f"ner-{folder.name[4:22]}"]
+    data = tmp_path.name  # the folder of train.tsv
+    assert re.fullmatch(rf"ner-bertmodel-\w{{8}}-text-\w{{8}}-{data}", folder.name)
+    plain = f"ner-{folder.name[4:22]}-{data}"
+    assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, plain]
     (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
     assert len(run_alone("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
     costs = [json.loads(line) for line in run_alone("cost", "--json").stdout.splitlines()]

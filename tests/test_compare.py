@@ -56,7 +56,7 @@ def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch:
         row = compare(here, request, [str(model)]).rows[1]
         assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
     assert [path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == [
-        f"ner-{find_model(str(model)).name}"
+        f"ner-{find_model(str(model)).name}-{tmp_path.name}"
     ]
 
 
@@ -72,9 +72,10 @@ def test_two_models_of_one_name_do_not_replace_each_other(
     compared = compare(replace(session(tmp_path), out=None), ner_request(tmp_path, one, training=QUICK), [str(other)])
     ours, theirs = compared.results
     assert [row["model"] for row in compared.rows] == ["bert-covid"] * 2
-    assert ours.path == Path.cwd() / "runs" / "ner-bert-covid"
+    data = tmp_path.name  # the folder of train.tsv
+    assert ours.path == Path.cwd() / "runs" / f"ner-bert-covid-{data}"
     assert theirs.path.parent == ours.path.parent
-    assert theirs.path.name.startswith("ner-bert-covid-adapted2-")
+    assert theirs.path.name.startswith(f"ner-bert-covid-{data}-adapted2-")
     assert ours.manifest.inputs["model"]["source"] == str(one)
     assert theirs.manifest.inputs["model"]["source"] == str(other)
 

@@ -229,10 +229,28 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
     forced = finetune(session(tmp_path, force=True), other)
     assert [seed["epochs"] for seed in read_scores(forced)["seeds"]] == [1, 1]
     ner_file(tmp_path / "train.tsv", 30, seed=5)
-    changed = session(tmp_path)
-    assert finetune(changed, other).manifest.counts["train"] == 30
-    assert isinstance(changed.progress, Notes)
-    assert any(note.startswith("finetune: train 1 changed since") for note in changed.progress.notes)
+    with pytest.raises(ConflictError, match="is finished, and train 1 changed since: train it again with --force"):
+        finetune(session(tmp_path), other)
+    assert finetune(session(tmp_path, force=True), other).manifest.counts["train"] == 30
+
+
+def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
+    request = ner_request(tmp_path, adapted(tiny_model), training=replace(TRAIN, epochs=1))
+    weights = finetune(session(tmp_path), request).folder / "model.safetensors"
+    before = weights.read_bytes()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    train, test = ner_file(other / "train.tsv", seed=7), ner_file(other / "test.tsv", seed=8)
+    with pytest.raises(ConflictError, match=rf"\(train 1: {request.train[0]} → {train}\): keep both with"):
+        finetune(session(tmp_path), replace(request, train=(str(train),)))
+    evaluate = f"greenadapt evaluate --model {tmp_path / 'run'} --test {test}"
+    with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): score the model on it with {evaluate}, or"):
+        finetune(session(tmp_path), replace(request, test=str(test)))
+    with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
+        finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
+    with pytest.raises(MissingError, match=r"nowhere\.tsv does not exist"):
+        finetune(session(tmp_path), replace(request, train=(str(tmp_path / "nowhere.tsv"),)))
+    assert weights.read_bytes() == before
 
 
 def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ OutFolder = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="Folder of the fine-tuned model [default: runs/TASK-MODEL, with --tasks runs/tasks-MODEL, and "
-        "with a memory -STRATEGY behind it].",
+        help="Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA, with --tasks runs/tasks-MODEL-NAMES, "
+        "and with a memory -STRATEGY behind it].",
         show_default=False,
     ),
 ]

@@ -78,7 +78,9 @@ LearningRate = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.", rich_help_panel=t.TRAINING)]
 OutFolder = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Folder of the trained model [default: runs/pretrain-MODEL].", show_default=False),
+    typer.Option(
+        "--out", "-o", help="Folder of the trained model [default: runs/pretrain-MODEL-TEXT].", show_default=False
+    ),
 ]
 
 

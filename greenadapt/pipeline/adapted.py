@@ -48,7 +48,8 @@ def starting_model(model: str) -> PretrainedModel:
     made = read_facts(found.folder)
     if made is None:
         return found
-    return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=str(Path(model).absolute()))
+    source = str(Path(model).expanduser().absolute())
+    return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=source)
 
 
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:

@@ -72,7 +72,7 @@ def demo_task(session: Session, adapted: Result, packages: Sequence[str], plan: 
         save_logits=True,
     )
     out = session.workspace.place(corpus, OFFLINE_MODEL, FINETUNE).path
-    compared = compare(replace(session, out=out), request, [OFFLINE_MODEL])
+    compared = compare(replace(session, out=out, updates=True), request, [OFFLINE_MODEL])
     rows = [*compared.rows, _control(request, *compared.results)]
     named = [{**row, "model": name} for row, name in zip(rows, MODELS, strict=True)]
     return DemoTask([sentences, *compared.results], named)

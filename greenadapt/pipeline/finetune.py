@@ -1,6 +1,7 @@
 """The finetune stage: a model and labelled files in, a task's model folder with its scores out."""
 
 import json
+import shlex
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import adapted_input, base_id
 from greenadapt.pipeline.memory_choice import check_memory
+from greenadapt.pipeline.run_names import data_name
 from greenadapt.pipeline.seeds import check_seeds, train_seeds
 from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_torch, source_input
 from greenadapt.pipeline.start import Start
@@ -78,14 +80,14 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
         session.place("", start.model.name, FINETUNE),
         partial(start_machine, session, request.training, request.run, settings),
         partial(_build, request, start),
-        partial(_job, request, start),
+        partial(_job, request, start, session.out),
     )
 
 
 def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     """Where a model is written whose folder the user did not name."""
     strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
-    return Path("runs") / f"{request.task.task}-{chosen.name}{strategy}"
+    return Path("runs") / f"{request.task.task}-{chosen.name}-{data_name(request.train)}{strategy}"
 
 
 def read_scores(result: Result) -> Json:
@@ -94,7 +96,7 @@ def read_scores(result: Result) -> Json:
     return scores
 
 
-def _job(request: FinetuneRequest, start: Start, build: Build) -> Job:
+def _job(request: FinetuneRequest, start: Start, out: Path | None, build: Build) -> Job:
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
     inputs = {"model": adapted_input(start.model)}
@@ -106,7 +108,13 @@ def _job(request: FinetuneRequest, start: Start, build: Build) -> Job:
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         return _card(request, start, config, work, outcome.counts, cost)
 
-    return Job(FINETUNE, config, inputs, build, resumes=True, card=card)
+    advice = {} if request.test is None else {"test": _scored_alone(out, request.test)}
+    return Job(FINETUNE, config, inputs, build, resumes=True, card=card, kept=True, advice=advice)
+
+
+def _scored_alone(out: Path | None, test: str) -> str:
+    command = shlex.join(["greenadapt", "evaluate", "--model", str(out), "--test", test])
+    return f"score the model on it with {command}, or train it again with --force"
 
 
 def _card(request: FinetuneRequest, start: Start, config: Json, work: Path, counts: Json, cost: Json) -> str:

@@ -20,6 +20,7 @@ from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, base_id, read_facts, reads_sentences, starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
+from greenadapt.pipeline.run_names import data_name
 from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, note_code, require_torch
 from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.progress import Progress
@@ -102,25 +103,34 @@ class _Start:
         given = request.general_text
         return cls(model, memory, texts, None if given is None else _open(session, given, said))
 
-    def inputs(self) -> dict[str, Json]:
+    def inputs(self, request: PretrainRequest) -> dict[str, Json]:
         """What a manifest says of all that is read."""
         inputs = {"model": adapted_input(self.model)}
         if self.memory is not None:
             inputs["memory"] = self.memory.as_input()
-        named = {f"text {number + 1}": reading for number, reading in enumerate(self.texts)}
-        if self.general_text is not None:
-            named["general text"] = self.general_text
-        for name, reading in named.items():
+        texts = zip(request.texts, self.texts, strict=True)
+        named = {f"text {number}": pair for number, pair in enumerate(texts, start=1)}
+        if request.general_text is not None and self.general_text is not None:
+            named["general text"] = request.general_text, self.general_text
+        for name, (given, reading) in named.items():
             sources = reading.fingerprint()
             inputs[name] = {"sha256": hash_json([reading.recipe.fields, sources]), "sources": sources}
+            inputs[name] |= _lies_at(given, reading)
         return inputs
+
+
+def _lies_at(given: str, reading: Reading) -> Json:
+    """How a manifest says which text this is: a path, or a corpus by name or address."""
+    is_path = given != reading.recipe.name and "://" not in given
+    return {"path": str(Path(given).absolute())} if is_path else {"source": given}
 
 
 def pretrain(session: Session, request: PretrainRequest) -> Result:
     """Train and write the model; does nothing where that is done, goes on where it was killed."""
     require_torch("pre-training")
     start = _Start.of(session, request)
-    session = replace(session, out=session.out or Path("runs") / f"pretrain-{start.model.name}")
+    name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
+    session = replace(session, out=session.out or Path("runs") / name)
     settings = {**asdict(request.config), **asdict(request.training)}
     return run_together(
         session,
@@ -161,7 +171,7 @@ def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
             reads_sentences=reads_sentences(work),
         ).text()
 
-    return Job(PRETRAIN, config, start.inputs(), build, resumes=True, card=card)
+    return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
 
 
 def _build(request: PretrainRequest, start: _Start, session: Session, machine: "Machine", work: Path) -> Outcome:

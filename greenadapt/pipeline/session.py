@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +21,7 @@ from greenadapt.progress import Progress
 from greenadapt.publish import beside
 from greenadapt.special_tokens import read_settings
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
+from greenadapt.tasks.records import is_hub_id
 from greenadapt.workspace import Workspace
 
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
@@ -37,6 +38,8 @@ class Session:
     """Where the command's last stage writes instead of the workspace."""
     variant: str | None = None
     force: bool = False
+    updates: bool = False
+    """Whether a finished model is trained again where the content of an input changed, without ``force``."""
     download: bool = False
     workers: int = 1
     max_memory: int = 4 << 30
@@ -64,6 +67,7 @@ class Session:
 
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
+        job = replace(job, kept=job.kept and not self.updates)
         return run_job(place, job, force=self.force, progress=self.progress)
 
     def standard_input(self, said: Json) -> Recipe:
@@ -118,10 +122,15 @@ def note_code(model: PretrainedModel, progress: Progress) -> None:
 
 
 def source_input(source: str) -> Json:
-    """A file, folder or data set as an input in a manifest: its content, but of a data set its id."""
+    """A file, folder or data set as an input in a manifest: its content, but of a data set its id.
+
+    Raises ``MissingError`` for a file that does not exist.
+    """
     path = Path(source).expanduser()
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}
+    if "://" not in source and not is_hub_id(source):
+        raise MissingError(f"{source} does not exist", "check the path")
     return {"sha256": hash_json(source), "source": source}
 
 

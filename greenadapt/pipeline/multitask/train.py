@@ -11,6 +11,7 @@ from greenadapt.pipeline.multitask.request import MultitaskRequest
 from greenadapt.pipeline.multitask.run import TasksRun, is_other
 from greenadapt.pipeline.multitask.task_data import described
 from greenadapt.pipeline.multitask.task_list import end_removals
+from greenadapt.pipeline.run_names import joined
 from greenadapt.pipeline.session import FINETUNE, Session, require_torch
 from greenadapt.pipeline.start import Start
 from greenadapt.processes import launched_processes
@@ -41,7 +42,8 @@ def train_tasks(session: Session, request: MultitaskRequest) -> Result:
 
 def _default_out(request: MultitaskRequest, start: Start) -> Path:
     strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
-    return Path("runs") / f"tasks-{start.model.name}{strategy}"
+    tasks = joined(entry.name for entry in request.tasks)
+    return Path("runs") / f"tasks-{start.model.name}-{tasks}{strategy}"
 
 
 class _Together(TasksRun):

@@ -1,0 +1,63 @@
+"""Where the inputs of a result lie, and which one is another than before."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Inputs = Mapping[str, Mapping[str, Any]]
+"""As a manifest has them: by name ``sha256`` and ``path`` or ``source``."""
+
+
+def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
+    """``inputs``, each also with its way from ``place``, which stays the same when both are moved together."""
+    return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
+
+
+def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict[str, str]:
+    """``old → new`` by name for every input that is another file, folder or data set than before, or is new or gone.
+
+    The same content is the same input wherever it lies, and so is other content behind the same path. Stages of a
+    workspace, where ``place`` is ``linked``, find the results beside them by name: these are no other inputs.
+    """
+    pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
+    return {
+        name: f"{_shown(before)} → {_shown(now)}"
+        for name, (before, now) in pairs.items()
+        if before is None or now is None or not _is_same(before, now, place, linked=linked)
+    }
+
+
+def _given(entry: Mapping[str, Any]) -> str | None:
+    """The path or the name of an input; ``None`` where a manifest has only what it consists of."""
+    given: str | None = entry.get("path") or entry.get("source")
+    return given
+
+
+def _path(entry: Mapping[str, Any]) -> Path | None:
+    """Where an input lies; ``None`` for one that is known by a name, such as a data set of the hub."""
+    given = _given(entry)
+    return Path(given) if given is not None and Path(given).is_absolute() else None
+
+
+def _shown(entry: Mapping[str, Any] | None) -> str:
+    return "none" if entry is None else _given(entry) or "other text"
+
+
+def _is_same(before: Mapping[str, Any], now: Mapping[str, Any], place: Path, *, linked: bool) -> bool:
+    if before["sha256"] == now["sha256"]:
+        return True
+    old, new = _path(before), _path(now)
+    if old is None or new is None:
+        names = _given(before), _given(now)
+        return None in names or names[0] == names[1]
+    if os.path.realpath(old) == os.path.realpath(new):
+        return True
+    if linked and old.parent == new.parent == place.parent:
+        return True
+    return before.get("relative") == _relative(now, place)["relative"]
+
+
+def _relative(entry: Mapping[str, Any], place: Path) -> dict[str, str]:
+    given = _path(entry)
+    return {} if given is None else {"relative": os.path.relpath(given, place)}
