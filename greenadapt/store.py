@@ -24,6 +24,10 @@ from greenadapt.wording import counted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+CARD = "README.md"
+"""People may edit it: it is no part of what a result holds."""
+NEW_CARD = "README.new.md"
+"""Where the card of a new result lies whose ``CARD`` somebody edited."""
 Json = dict[str, Any]
 _REMAKE = "make the stage again with --force"
 
@@ -66,8 +70,8 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Hash of the result's content; what the next stage records as its input."""
-        return hash_json({name: entry["sha256"] for name, entry in self.files.items()})
+        """Hash of the result's content without its card; what the next stage records as its input."""
+        return hash_json({name: entry["sha256"] for name, entry in self.files.items() if name != CARD})
 
 
 @dataclass(frozen=True)
@@ -167,8 +171,13 @@ def open_result(path: Path, stage: str) -> Result:
 
 
 def verified(result: Result) -> Result:
-    """``result``, once every byte is found as it was written; raises ``InputError`` that names the damaged file."""
+    """``result``, once every byte but the card's is found as it was written.
+
+    Raises ``InputError`` that names the damaged file.
+    """
     for name, entry in result.manifest.files.items():
+        if name == CARD:
+            continue
         file = result.folder / name
         if not file.is_file():
             raise InputError(f"{result.path} lacks its file {name}", _REMAKE)
@@ -206,7 +215,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         raise
     cost = before.plus(meter.cost).as_dict()
     if job.card is not None:
-        (work / "README.md").write_text(job.card(work, outcome, cost), "utf-8")
+        (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
     manifest = Manifest(
         wanted.stage,
         wanted.config,
@@ -217,6 +226,8 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         facts=plain(outcome.facts),
     )
     write_json(work / MANIFEST, asdict(manifest))
+    if standing is not None and _keep_card(standing, work):
+        progress.note(f"{place.path / CARD} was edited and stays; the new card is {NEW_CARD} beside it")
     _mark(work).unlink(missing_ok=True)
     folder = (publish_version if place.linked else publish_folder)(work, place.path)
     return Result(folder, manifest, place.path, fresh=True)
@@ -287,7 +298,7 @@ def _is_ours(folder: Path) -> bool:
 
 def _refuse_additions(current: Result) -> None:
     """A folder that the user named is exchanged as a whole, so what they put into it would go."""
-    known = {MANIFEST, *current.manifest.files}
+    known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
     files = (path for path in current.folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
     if added:
@@ -295,6 +306,18 @@ def _refuse_additions(current: Result) -> None:
             f"{current.path} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
             "move them away, or give another --out",
         )
+
+
+def _keep_card(standing: Result, work: Path) -> bool:
+    """Put the card of ``standing`` into ``work`` if somebody wrote or edited it; the new one goes beside it."""
+    theirs, ours = standing.folder / CARD, work / CARD
+    written = standing.manifest.files.get(CARD, {}).get("sha256")
+    if not theirs.is_file() or hash_file(theirs) == written:
+        return False
+    if ours.is_file():
+        ours.rename(work / NEW_CARD)
+    shutil.copyfile(theirs, ours)
+    return True
 
 
 @dataclass(frozen=True)
@@ -341,7 +364,8 @@ def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     replace(before, attempts=before.attempts + 1).write(_mark(work))
-    (work / MANIFEST).unlink(missing_ok=True)
+    for name in (MANIFEST, CARD, NEW_CARD):
+        (work / name).unlink(missing_ok=True)
     return work, before
 
 
