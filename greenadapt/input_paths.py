@@ -1,9 +1,11 @@
-"""Where the inputs of a result lie, and which one is another than before."""
+"""Where the inputs of a result lie: which one is another than before, and which one a result would overwrite."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from greenadapt.errors import UsageError
 
 Inputs = Mapping[str, Mapping[str, Any]]
 """As a manifest has them: by name ``sha256`` and ``path`` or ``source``."""
@@ -26,6 +28,25 @@ def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict
         for name, (before, now) in pairs.items()
         if before is None or now is None or not _is_same(before, now, place, linked=linked)
     }
+
+
+def refuse_overlap(out: Path, inputs: Inputs) -> None:
+    """Raise ``UsageError`` where a result in the folder ``out`` would replace one of ``inputs``, or lie in it."""
+    target = Path(os.path.realpath(out))
+    for name, entry in inputs.items():
+        given = _path(entry)
+        if given is None:
+            continue
+        source = Path(os.path.realpath(given))
+        if target == source:
+            how = "is"
+        elif target.is_relative_to(source):
+            how = "lies in"
+        elif source.is_relative_to(target):
+            how = "holds"
+        else:
+            continue
+        raise UsageError(f"--out {out} {how} {given}, which is read ({name})", "write elsewhere")
 
 
 def _given(entry: Mapping[str, Any]) -> str | None:

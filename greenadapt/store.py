@@ -17,7 +17,7 @@ from typing import Any
 from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
-from greenadapt.input_paths import other_inputs, with_relative
+from greenadapt.input_paths import other_inputs, refuse_overlap, with_relative
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, publish_folder, publish_version
 from greenadapt.wording import counted
@@ -113,6 +113,8 @@ class Job:
     """Whether a finished result is only made again by force, even where just the content of an input changed."""
     advice: Mapping[str, str] = field(default_factory=dict)
     """What to do instead where only this input, by name, is another one."""
+    joins: bool = False
+    """Whether the result belongs into the folder of an input."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     foreign folder stands there.
     """
     if not place.linked:
-        _refuse_foreign(place.path)
+        _refuse_taken(place.path, job)
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
     standing = place.current()
     if standing is not None and not force:
@@ -281,7 +283,10 @@ def _is_whole(result: Result) -> bool:
     return True
 
 
-def _refuse_foreign(path: Path) -> None:
+def _refuse_taken(path: Path, job: Job) -> None:
+    """Raise where a folder that the user named holds, or is, what is read, or something foreign."""
+    if not job.joins:
+        refuse_overlap(path, job.inputs)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
     if path.is_dir() and any(path.iterdir()) and not _is_ours(path):

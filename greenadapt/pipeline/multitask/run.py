@@ -84,7 +84,7 @@ class TasksRun(ABC):
         if self.start.memory is not None:
             inputs["memory"] = self.start.memory.as_input()
         inputs |= {name: source_input(source) for name, source in self.request.sources().items()}
-        job = Job(FINETUNE, self.config(), inputs, build, resumes=True, card=self._card, kept=True)
+        job = Job(FINETUNE, self.config(), inputs, build, resumes=True, card=self._card, kept=True, joins=self.adds)
         self.check(session, place, job)
         return job
 
