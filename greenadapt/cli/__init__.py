@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
 from greenadapt.cli.quiet import with_quiet
+from greenadapt.errors import UsageError
 
 _ORDER = [
     "adapt",
@@ -60,6 +61,20 @@ class _Group(TyperGroup):
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
 
+class _Command(TyperCommand):
+    """Refuses an empty value, such as a variable that a script has not set: as a path it is the current folder."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in self.params:
+            value = given.get(parameter.name)
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                name = parameter.opts[0]
+                shown = name if name.startswith("-") else name.upper()
+                raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
@@ -105,4 +120,5 @@ for _command in _ORDER:  # each file adds its command to the app
     import_module(f"{__name__}.{_command}")
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
+        _info.cls = _Command
         _info.callback = with_quiet(_info.callback) if _info.callback else None

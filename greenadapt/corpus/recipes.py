@@ -231,6 +231,8 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
             raise InputError(f"{where}: {key} of a source is {value!r}", f"it must be of type {kinds[key].__name__}")
     rest = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
     url = str(table["url"])
+    if not url:
+        raise InputError(f"{where}: url of a source is empty", "give a file, a folder or an address")
     if "sha256" in rest and not re.fullmatch(r"[0-9a-fA-F]{64}", rest["sha256"]):
         raise InputError(
             f"{where}: sha256 of {url} is {rest['sha256']!r}, {counted(len(rest['sha256']), 'character')}",
