@@ -13,18 +13,19 @@ _held: dict[Path, int] = {}
 
 
 @contextmanager
-def lock(path: Path) -> Iterator[None]:
+def lock(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold the one writer's lock ``path`` while the block runs; the same process may take it again inside.
 
-    It is the operating system's record lock: a killed process leaves none behind, and child processes do not inherit
-    it. Raises ``ConflictError`` naming the process that holds it.
+    It is for ``what``, or else for the folder that it lies in. It is the operating system's record lock: a killed
+    process leaves none behind, and child processes do not inherit it. Raises ``ConflictError`` naming ``what`` and the
+    process that holds it.
     """
     path = path.absolute()
     if path in _held:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = _acquire(path)
+    handle = _acquire(path, what or path.parent)
     _held[path] = handle
     try:
         yield
@@ -34,7 +35,7 @@ def lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _acquire(path: Path) -> int:
+def _acquire(path: Path, what: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -48,7 +49,7 @@ def _acquire(path: Path) -> int:
         except BlockingIOError:
             owner = os.read(handle, 200).decode(errors="replace") or "another process"
             os.close(handle)
-            raise ConflictError(f"{owner} is writing {path.parent}", "wait for it to end, or stop it") from None
+            raise ConflictError(f"{owner} is writing {what}", "wait for it to end, or stop it") from None
         except OSError:
             os.close(handle)
             raise

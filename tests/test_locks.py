@@ -23,7 +23,12 @@ def test_a_second_process_is_told_who_holds_it(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing"), lock(path):
+    with (
+        pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing {tmp_path / 'model'}: "),
+        lock(path),
+    ):
+        pass
+    with pytest.raises(ConflictError, match=f"is writing {tmp_path / 'result'}: "), lock(path, tmp_path / "result"):
         pass
     holder.kill()
     holder.communicate()

@@ -62,7 +62,8 @@ class Session:
             if corpus is not None:
                 locks.enter_context(self.workspace.locked(corpus, model))
             if self.out is not None:
-                locks.enter_context(lock(beside(self.out.expanduser().absolute(), "lock")))
+                out = self.out.expanduser().absolute()
+                locks.enter_context(lock(beside(out, "lock"), out))
             yield
 
     def run(self, place: Place, job: Job) -> Result:

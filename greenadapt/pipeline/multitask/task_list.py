@@ -49,7 +49,7 @@ def remove_task(folder: Path, name: str) -> None:
     """
     folder = folder.expanduser().absolute()
     require_multitask(folder)
-    with lock(beside(folder, "lock")):
+    with lock(beside(folder, "lock"), folder):
         require_tasks(folder, [name])
         gone = [folder / TASKS / name]
         if not read_task(folder, name).is_added:
