@@ -1,12 +1,27 @@
 """Putting a finished folder where readers look for it, in one step, durably."""
 
 import ctypes
+import errno
 import os
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Name ``path`` in the error of a full disk, which comes from writing to an open file and names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def publish_version(work: Path, link: Path) -> Path:
@@ -69,6 +84,12 @@ def _exchange(one: Path, other: Path) -> bool:
         return bool(libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
     except AttributeError:
         return False
+
+
+def real_folder(path: Path) -> Path:
+    """A folder that the user named, as an absolute path; of a symlink, which stays, what it points to."""
+    path = path.expanduser().absolute()
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def beside(path: Path, what: str) -> Path:

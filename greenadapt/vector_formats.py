@@ -10,6 +10,7 @@ import numpy as np
 from greenadapt.arrays import Array, row_blocks
 from greenadapt.corpus.reading import open_binary
 from greenadapt.errors import InputError, MissingError
+from greenadapt.outputs import open_file
 from greenadapt.progress import Progress, Silent
 from greenadapt.vectors import WordVectors
 from greenadapt.vocabulary import IntArray
@@ -47,27 +48,18 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
 
 
 def write_vectors(vectors: WordVectors, path: Path) -> None:
-    """Write word2vec binary (``.bin``) or text (any other name), packed where the name says so; whole or not at all.
+    """Write word2vec binary (``.bin``) or text (any other name), packed where the name says so; see ``open_file``.
 
     Text has nine significant digits, which give every float32 back exactly. Raises ``InputError`` for a word with white
     space, which neither format can hold.
     """
-    from smart_open import compression
-    from smart_open import open as smart_open
-
     for word in vectors.words:
         if not word or any(character in word for character in " \t\n\r"):
             raise InputError(f"{word!r} cannot be written to {path.name}: it is empty or has white space")
-    part = path.with_name(f".{path.name}.part")
-    packing = path.suffix if path.suffix in compression.get_supported_extensions() else "disable"
     lines = _binary_rows(vectors) if ".bin" in path.suffixes else _text_rows(vectors)
-    try:
-        with smart_open(str(part), "wb", compression=packing) as file:
-            file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
-            file.writelines(lines)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with open_file(path, "wb") as file:
+        file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
+        file.writelines(lines)
 
 
 def _binary_rows(vectors: WordVectors) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ LAYERS = [
     ["errors", "progress", "names", "bytelevel", "processes", "wording"],
     ["config", "adapter_config", "arrays", "model", "vocabulary", "locks", "publish", "input_paths", "cost"],
     ["store"],
-    ["corpus", "vectors", "vector_formats"],
+    ["corpus", "outputs", "vectors", "vector_formats"],
     ["sequence_table", "special_tokens", "base_vocabulary", "new_entries", "added_words", "tokenizer", "export"],
     ["checkpoint", "surgery"],
     ["features"],

@@ -1,13 +1,11 @@
 """``greenadapt predict``."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +14,8 @@ from greenadapt.cli.memory_options import MovedMemory
 from greenadapt.config import EnsembleRule, Pool, Precision
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import InputError, UsageError
+from greenadapt.outputs import check_file, open_output
 
 if TYPE_CHECKING:
     from greenadapt.pipeline.predict import Prediction
@@ -123,7 +122,7 @@ def predict(
         if is_given and as_json:
             raise UsageError(f"{option} writes {written}, no JSON", f"leave out {option} or --json")
     if out is not None:
-        check_file(out)
+        check_file(out, [source])
     say_loading(model)
 
     from greenadapt.pipeline.predict import Predictor, PredictRequest
@@ -140,17 +139,6 @@ def predict(
             stream.writelines(chain(head, style.lines(block, is_ascii=is_ascii)))
             head = []
             stream.flush()
-
-
-def check_file(path: Path) -> None:
-    """Refuse a file that could not be written hours later.
-
-    Raises ``ConflictError`` where it is a folder, ``MissingError`` where its folder is not there.
-    """
-    if path.is_dir():
-        raise ConflictError(f"{path} is a folder", "name a file in it")
-    if not path.parent.is_dir():
-        raise MissingError(f"{path}: there is no folder {path.parent}", "make it, or check the path")
 
 
 @dataclass(frozen=True)
@@ -225,23 +213,3 @@ def _bio_lines(prediction: "Prediction") -> Iterator[str]:
             )
     yield from (f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
     yield "\n"
-
-
-@contextmanager
-def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
-    """Where rows go, and whether it takes only ASCII; a file gets its name once everything is in it."""
-    if out is None:
-        yield sys.stdout, (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-        return
-    import smart_open
-
-    from greenadapt.corpus.reading import COMPRESSIONS
-
-    part = out.with_name(f".{out.name}.part")
-    compression = out.suffix.lower() if out.suffix.lower() in COMPRESSIONS else "disable"
-    try:
-        with smart_open.open(str(part), "w", encoding="utf-8", compression=compression) as stream:
-            yield stream, False
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)

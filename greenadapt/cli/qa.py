@@ -10,11 +10,12 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.memory_options import MovedMemory
-from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed, check_file, open_output
+from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed
 from greenadapt.config import QaConfig, WordUnit
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import UsageError
+from greenadapt.outputs import check_file, open_output
 
 if TYPE_CHECKING:
     from greenadapt.pipeline.qa import QaRequest

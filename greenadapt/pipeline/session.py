@@ -18,7 +18,7 @@ from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model, model_name
 from greenadapt.processes import launched_processes
 from greenadapt.progress import Progress
-from greenadapt.publish import beside
+from greenadapt.publish import beside, real_folder
 from greenadapt.special_tokens import read_settings
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
 from greenadapt.tasks.records import is_hub_id
@@ -48,7 +48,7 @@ class Session:
     def place(self, corpus: str, model: str, stage: str) -> Place:
         """Where this command writes a stage."""
         if self.out is not None:
-            return Place(self.out.expanduser().absolute(), linked=False)
+            return Place(real_folder(self.out), linked=False)
         return self.workspace.place(corpus, model, stage, self.variant)
 
     def find(self, corpus: str, model: str, stage: str) -> Result:
@@ -62,7 +62,7 @@ class Session:
             if corpus is not None:
                 locks.enter_context(self.workspace.locked(corpus, model))
             if self.out is not None:
-                out = self.out.expanduser().absolute()
+                out = real_folder(self.out)
                 locks.enter_context(lock(beside(out, "lock"), out))
             yield
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from greenadapt.errors import UsageError
+from greenadapt.outputs import check_file
 from greenadapt.pipeline.session import W2V, Session
 from greenadapt.store import Json, open_result, verified
 from greenadapt.vector_formats import read_vectors, write_vectors
@@ -16,10 +17,11 @@ def export_vectors(
 ) -> Json:
     """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format that its suffix names.
 
-    Raises ``UsageError`` for a suffix that names none.
+    Raises ``UsageError`` for a suffix that names none, and what ``check_file`` raises.
     """
     if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
         raise UsageError(f"{file} names no format by its suffix", "end it in .bin, .vec or .txt, with .gz if wanted")
+    check_file(file, [] if vectors is None else [str(vectors)])
     if vectors is None:
         name = session.corpus_name(corpus)
         result = session.find(name, session.model_name(name, model), W2V)
@@ -28,6 +30,5 @@ def export_vectors(
         loaded = WordVectors.load(verified(open_result(vectors, W2V)).folder)
     else:
         loaded = read_vectors(vectors, session.progress)
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_vectors(loaded, file)
     return {"file": str(file), "words": len(loaded.words), "dim": loaded.dim}

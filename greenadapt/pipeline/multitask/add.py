@@ -13,6 +13,7 @@ from greenadapt.pipeline.multitask.run import TasksRun, is_other
 from greenadapt.pipeline.multitask.task_data import described
 from greenadapt.pipeline.session import Session, require_torch
 from greenadapt.pipeline.start import Start
+from greenadapt.publish import real_folder
 from greenadapt.store import Job, Json, Place, Result, describe_difference, plain, write_json
 from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE, TASKS
 from greenadapt.training.multitask_folder import read_task, require_multitask, task_names
@@ -32,7 +33,7 @@ def add_tasks(session: Session, folder: Path, request: MultitaskRequest) -> list
     memory, ``ConflictError`` for a task that the folder has already.
     """
     require_torch("fine-tuning")
-    folder = folder.expanduser().absolute()
+    folder = real_folder(folder)
     require_multitask(folder)
     if request.memory is not None:
         raise UsageError("tasks that are added have the memory of the encoder, if it has one", "leave out --memory")

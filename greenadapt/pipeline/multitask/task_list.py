@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from greenadapt.locks import lock
-from greenadapt.publish import beside
+from greenadapt.publish import beside, real_folder
 from greenadapt.store import MANIFEST, Json, read_manifest, write_json
 from greenadapt.training.layout import SCORES, SEEDS, TASKS, WEIGHTS_FILE
 from greenadapt.training.multitask_folder import read_task, require_multitask, require_tasks, task_names
@@ -47,7 +47,7 @@ def remove_task(folder: Path, name: str) -> None:
     moment. Raises ``UsageError`` where the folder has none that share an encoder, ``MissingError`` that lists the tasks
     where there is no such.
     """
-    folder = folder.expanduser().absolute()
+    folder = real_folder(folder)
     require_multitask(folder)
     with lock(beside(folder, "lock"), folder):
         require_tasks(folder, [name])
