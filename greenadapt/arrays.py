@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from greenadapt.errors import InputError
+from greenadapt.publish import naming
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -105,7 +106,7 @@ def write_arrays(
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the arrays start at a multiple of eight, so that they can be mapped
-    with open(path, "wb") as file:
+    with naming(path), open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, array in arrays.items():
             begin = file.tell()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.publish import naming
+from greenadapt.publish import STDOUT, naming
 
 _OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")
 _LINKS = 40
@@ -67,7 +67,7 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
 def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
     """Where rows go, stdout or the file ``out``, and whether it takes only ASCII; see ``open_file``."""
     if out is None:
-        with naming("standard output"):
+        with naming(STDOUT):
             yield sys.stdout, (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
         return
     with open_file(out, "w") as stream:

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+STDOUT = "standard output"
+"""What messages call it."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -19,7 +19,7 @@ from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.input_paths import other_inputs, refuse_overlap, with_relative
 from greenadapt.progress import Progress
-from greenadapt.publish import beside, publish_folder, publish_version
+from greenadapt.publish import beside, naming, publish_folder, publish_version
 from greenadapt.wording import counted
 
 FORMAT = 1
@@ -393,10 +393,11 @@ def plain(value: Any) -> Any:
 
 def write_json(path: Path, value: object) -> None:
     """Write JSON for people and programs: indented, UTF-8, ending in a newline."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    with naming(path):
+        path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def write_lines(path: Path, rows: Iterable[Json]) -> None:
     """Write JSON lines, UTF-8."""
-    with open(path, "w", encoding="utf-8") as file:
+    with naming(path), open(path, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
+from greenadapt.publish import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
@@ -70,7 +71,7 @@ def require_written() -> None:
     """Raise ``OSError`` where stdout does not take what was printed."""
     number = flush(sys.stdout)
     if number:
-        raise OSError(number, os.strerror(number), "standard output")
+        raise OSError(number, os.strerror(number), STDOUT)
 
 
 def exit_on_sigterm() -> None:

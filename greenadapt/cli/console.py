@@ -11,6 +11,7 @@ from typing import Any
 
 from greenadapt.cli.layout import table, terminal_width, wrapped
 from greenadapt.progress import Bar, Progress, Silent
+from greenadapt.publish import STDOUT, naming
 
 _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LOG_EVERY = 60.0  # seconds between two lines of a bar where stderr is no terminal
@@ -70,13 +71,15 @@ def harmless(message: str) -> str:
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on one line of stdout; pure ASCII where stdout is not UTF-8."""
     plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    sys.stdout.write(json.dumps(value, ensure_ascii=plain) + "\n")
+    print_lines([json.dumps(value, ensure_ascii=plain)])
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Plain lines on stdout."""
-    for line in lines:
-        sys.stdout.write(line + "\n")
+    """Plain lines on stdout, for its reader at once."""
+    with naming(STDOUT):
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()  # a full disk is met here, not when Python ends
 
 
 def print_text(lines: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from greenadapt.cli import predict as p
 from greenadapt.cli.memory_options import MovedMemory
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
+from greenadapt.outputs import check_file, open_output
 
 if TYPE_CHECKING:
     from greenadapt.pipeline.evaluate import Evaluated
@@ -105,7 +106,7 @@ def evaluate(
 
     for path in (predictions, logits):
         if path is not None:
-            p.check_file(path)
+            check_file(path)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
     fields = {name: value for name, value in named.items() if value}
     reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
@@ -124,7 +125,7 @@ def evaluate(
 
 def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
     """Each with its file and seed."""
-    with p.open_output(out) as (stream, _):
+    with open_output(out) as (stream, _):
         for one in found:
             for seed, evaluation in one.evaluations.items():
                 rows = ({"file": one.scores["file"], "seed": seed, **each} for each in evaluation.predictions)

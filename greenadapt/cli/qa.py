@@ -207,7 +207,6 @@ def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
     answering = Answering(request, make_progress(is_read=is_read))
     for row in answering.rows():
         (print_view if is_read else print_json)(row)
-        sys.stdout.flush()
         scorer.add(row)
     scorer.write()
     summary = answering.summary()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.corpus.recipes import Recipe, Source, file_name
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Bar, Progress, Silent
+from greenadapt.publish import naming
 from greenadapt.wording import byte_size, counted
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
         raise _refused(url, str(error)) from error
     except refusals as error:
         raise _refused(url, str(error)) from error
-    with stream, open(part, "wb") as file:
+    with stream, naming(part), open(part, "wb") as file:
         try:
             while block := stream.read(_BLOCK):
                 file.write(block)
@@ -179,7 +180,7 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
             bar.advance(-have)
         expected = answer.headers.get("Content-Length")
         received = 0
-        with open(part, "ab" if resumed else "wb") as file:
+        with naming(part), open(part, "ab" if resumed else "wb") as file:
             for block in answer.iter_content(_BLOCK):
                 file.write(block)
                 received += len(block)

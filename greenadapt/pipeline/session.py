@@ -18,7 +18,7 @@ from greenadapt.locks import lock
 from greenadapt.model import PretrainedModel, find_model, model_name
 from greenadapt.processes import launched_processes
 from greenadapt.progress import Progress
-from greenadapt.publish import beside, real_folder
+from greenadapt.publish import beside, naming, real_folder
 from greenadapt.special_tokens import read_settings
 from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
 from greenadapt.tasks.records import is_hub_id
@@ -69,7 +69,8 @@ class Session:
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
         job = replace(job, kept=job.kept and not self.updates)
-        return run_job(place, job, force=self.force, progress=self.progress)
+        with naming(place.work):  # where it is not known which file of it did not go onto a full disk
+            return run_job(place, job, force=self.force, progress=self.progress)
 
     def standard_input(self, said: Json) -> Recipe:
         """The corpus on standard input; raises ``UsageError`` where several processes would have to share it."""

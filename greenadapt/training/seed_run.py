@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import RunConfig, TrainConfig
@@ -33,6 +32,7 @@ from greenadapt.training.models import TrainedRows
 from greenadapt.training.rows import Rows
 from greenadapt.training.state import RECORD
 from greenadapt.training.stepping import Record, Stepping
+from greenadapt.training.tensors import write_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,9 +269,8 @@ class SeedRun(ABC, Generic[Given]):
     def _write_best(self) -> None:
         """Keep the weights of the best epoch so far; the state, saved next, says which that is."""
         if self.setup.machine.is_first:
-            weights = {name: weight.detach().contiguous() for name, weight in trained_weights(self.model).items()}
             part = self.best.with_name(self.best.name + ".part")
-            save_file(weights, part, {"shrink": repr(self.training.shrink)})
+            write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
             part.replace(self.best)
 
     def _read_best(self) -> float:

@@ -28,12 +28,12 @@ class State:
 
 def save_state(folder: Path, state: State) -> None:
     """Write ``state`` as ``folder``; a kill at any moment leaves the old state or the new one there, whole."""
-    from safetensors.torch import save_file
+    from greenadapt.training.tensors import write_tensors
 
     work = beside(folder, "new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    save_file({name: tensor.detach().contiguous() for name, tensor in state.tensors.items()}, work / TENSORS)
+    write_tensors(state.tensors, work / TENSORS)
     write_json(work / POSITION, state.position)
     write_json(work / RECORD, state.record)
     publish_folder(work, folder)

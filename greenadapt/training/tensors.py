@@ -1,9 +1,14 @@
-"""Arrays as tensors and tensors as arrays, float32 where they have floating point numbers."""
+"""Arrays as tensors and tensors as arrays, float32 where they have floating point numbers, and tensors in files."""
 
+import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from greenadapt.arrays import Array, ArrayFile
 
@@ -24,3 +29,14 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """All tensors of a safetensors file, by name; raises ``InputError`` where it is none."""
     file = ArrayFile(path)
     return {name: as_tensor(file[name]) for name in file.names}
+
+
+def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` where the disk is full."""
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
