@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.errors import ConflictError
-from greenadapt.pipeline.session import source_input
+from greenadapt.errors import ConflictError, InputError
+from greenadapt.pipeline.session import Session, source_input
 from greenadapt.store import Job, Outcome, Place, Result, run_job
+from greenadapt.workspace import Workspace
 from tests.conftest import Notes
 
 
@@ -99,6 +100,25 @@ def test_a_finished_model_is_only_trained_again_by_force(place: Place, tmp_path:
         run(place, replace(changed, advice={"test": "greenadapt evaluate"}))
     assert json.loads((place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
     assert run(place, changed, force=True).fresh
+
+
+def test_the_demo_brings_its_own_models_up_to_date(place: Place, tmp_path: Path) -> None:
+    session = Session(Workspace(tmp_path), Notes(), out=place.path)
+    session.run(place, replace(job(train=tmp_path / "a.tsv"), kept=True))
+    (tmp_path / "a.tsv").write_text("changed")
+    changed = replace(job(train=tmp_path / "a.tsv"), kept=True)
+    with pytest.raises(ConflictError, match="is finished, and train changed since"):
+        session.run(place, changed)
+    assert replace(session, updates=True).run(place, changed).fresh
+
+
+def test_damage_to_a_finished_model_is_named(place: Place, tmp_path: Path) -> None:
+    wanted = replace(job(train=tmp_path / "a.tsv"), kept=True)
+    run(place, wanted)
+    (place.path / "model").write_text("damaged")
+    with pytest.raises(InputError, match=r"run/model is damaged: .* make the stage again with --force"):
+        run(place, wanted)
+    assert run(place, wanted, force=True).fresh
 
 
 def test_results_that_a_workspace_finds_by_name_are_no_other_inputs(tmp_path: Path) -> None:

@@ -61,11 +61,6 @@ class _Group(TyperGroup):
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
 
-def _drop_output() -> None:
-    """What was not written to stdout goes nowhere, so that Python does not try again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 class _Command(TyperCommand):
     """Refuses an empty value, such as a variable that a script has not set: as a path it is the current folder."""
 

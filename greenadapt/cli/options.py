@@ -76,7 +76,9 @@ VariantOfResults = Annotated[
         "--variant", help="The results that were kept under this name, where there are such.", show_default=False
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Do it again, and replace a result of another configuration.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Do it again, and replace a result of another configuration or input.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch the corpus from its publisher where it is not here yet.")
