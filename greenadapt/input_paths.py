@@ -16,6 +16,11 @@ def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
     return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
 
 
+def same_content(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether an input consists of the same; where ``sha256`` is also of paths, ``content`` is of what lies there."""
+    return bool(before["sha256"] == now["sha256"] or ("content" in before and before["content"] == now.get("content")))
+
+
 def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict[str, str]:
     """``old → new`` by name for every input that is another file, folder or data set than before, or is new or gone.
 
@@ -66,7 +71,7 @@ def _shown(entry: Mapping[str, Any] | None) -> str:
 
 
 def _is_same(before: Mapping[str, Any], now: Mapping[str, Any], place: Path, *, linked: bool) -> bool:
-    if before["sha256"] == now["sha256"]:
+    if same_content(before, now):
         return True
     old, new = _path(before), _path(now)
     if old is None or new is None:

@@ -17,7 +17,7 @@ from typing import Any
 from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
-from greenadapt.input_paths import other_inputs, refuse_overlap, with_relative
+from greenadapt.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, naming, publish_folder, publish_version
 from greenadapt.wording import counted
@@ -251,8 +251,8 @@ def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -
 
 def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
     """What of ``current`` is not up to date, in words; raises where that is to be kept as it is."""
-    old = {name: entry["sha256"] for name, entry in current.manifest.inputs.items()}
-    names = [name for name, entry in wanted.inputs.items() if old.get(name) != entry["sha256"]]
+    old = current.manifest.inputs
+    names = [name for name, entry in wanted.inputs.items() if not same_content(old[name], entry)]
     if job.kept:  # training took hours, and the model may be in use
         if names:
             raise ConflictError(
@@ -284,13 +284,13 @@ def _is_whole(result: Result) -> bool:
 
 
 def _refuse_taken(path: Path, job: Job) -> None:
-    """Raise where a folder that the user named holds, or is, what is read, or something foreign."""
-    if not job.joins:
-        refuse_overlap(path, job.inputs)
+    """Raise where a folder that the user named holds something foreign, or is, holds or lies in what is read."""
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
     if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
+    if not job.joins:
+        refuse_overlap(path, job.inputs)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -79,7 +79,9 @@ def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path)
         train_tasks(own, wanted)
     assert files_of(two_tasks) == before
     remove_task(two_tasks, "number")
-    assert train_tasks(own, wanted).fresh
+    with pytest.raises(ConflictError, match="is finished, and ner: train 1 changed since: train it again with --force"):
+        train_tasks(own, wanted)
+    assert train_tasks(replace(own, force=True), wanted).fresh
 
 
 @pytest.mark.parametrize("frozen", [True, False])

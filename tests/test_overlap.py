@@ -19,7 +19,8 @@ def build(work: Path) -> Outcome:
 @pytest.fixture
 def adapted(tmp_path: Path) -> Path:
     path = tmp_path / "all" / "adapted"
-    run_job(Place(path, linked=False), Job("expand", {}, {}, build), force=False, progress=Notes())
+    for folder in (path.parent, path):
+        run_job(Place(folder, linked=False), Job("expand", {}, {}, build), force=False, progress=Notes())
     (tmp_path / "link").symlink_to(tmp_path / "all")
     return path
 
@@ -46,7 +47,8 @@ def test_by_the_commands(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) 
         ("pretrain", "--text", train, "--format", "text"),
         ("interpolate", "--with", model, "--weight", 0.5),
     ):
-        for out in (model, model / "new"):
-            refused = run_alone(*command, "--model", model, "--out", out, "--force", code=2)
-            assert f"{model}, which is read (model)" in last_line(refused)
+        refused = run_alone(*command, "--model", model, "--out", model / "new", "--force", code=2)
+        assert f"--out {model / 'new'} lies in {model}, which is read (model)" in last_line(refused)
+        refused = run_alone(*command, "--model", model, "--out", model, "--force", code=1)
+        assert "holds no greenadapt result" in last_line(refused)
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before

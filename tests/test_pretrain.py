@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from greenadapt.checkpoint import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.features import Encoder
 from greenadapt.pipeline.finetune import finetune
 from greenadapt.pipeline.pretrain import PretrainRequest, pretrain, read_losses
@@ -91,8 +91,17 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     assert set(first.manifest.facts["losses"]) == {"heldout", "general"}
     assert not pretrain(session(tmp_path), asked).fresh
     assert not pretrain(session(tmp_path), replace(asked, run=RunConfig(checkpoint_steps=3))).fresh
+    (other,) = asked.texts
+    other = str(Path(other).rename(tmp_path / "moved.txt"))
+    assert not pretrain(session(tmp_path), replace(asked, texts=(other,))).fresh
+    text_file(tmp_path / "other.txt", 10, 7)
+    with pytest.raises(ConflictError, match=rf"\(text 1: {asked.texts[0]} → {tmp_path / 'other.txt'}\): keep both"):
+        pretrain(session(tmp_path), replace(asked, texts=(str(tmp_path / "other.txt"),)))
+    Path(other).rename(asked.texts[0])
     text_file(tmp_path / "general.txt", 10, 6)
-    assert pretrain(session(tmp_path), asked).fresh
+    with pytest.raises(ConflictError, match="is finished, and general text changed since: train it again with --force"):
+        pretrain(session(tmp_path), asked)
+    assert pretrain(session(tmp_path, force=True), asked).fresh
 
 
 def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ class _Start:
         for name, (given, reading) in named.items():
             sources = reading.fingerprint()
             inputs[name] = {"sha256": hash_json([reading.recipe.fields, sources]), "sources": sources}
+            inputs[name]["content"] = hash_json([reading.recipe.fields, list(sources.values())])
             inputs[name] |= _lies_at(given, reading)
         return inputs
 
