@@ -1,5 +1,6 @@
 """Word vectors in the formats of other programs: word2vec text and binary, GloVe, fastText; compressed ones too."""
 
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ _FASTTEXT_MODEL = struct.pack("<i", 793712314)
 _PICKLE = b"\x80"
 _CHUNK = 1 << 22  # bytes
 _MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is no word
+_MAX_PHRASE = 1 << 8  # bytes
+_SPACE = re.compile(b" ")
 _END_OF_LINE_WORD = "</s>"  # word2vec's own, no word of the text
 
 
@@ -42,9 +45,18 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     if start == _FASTTEXT_MODEL:
         return _read_fasttext_model(path, progress)
     rows = _Rows(path)
-    with open_binary(str(path)) as file:
-        (_read_binary if ".bin" in path.suffixes else _read_text)(file, rows)
-    return rows.finish(progress)
+    is_binary = ".bin" in path.suffixes
+    try:
+        with open_binary(str(path)) as file:
+            (_read_binary if is_binary else _read_text)(file, rows)
+        vectors = rows.finish(progress)
+    except InputError:
+        if is_binary:
+            _refuse_phrases(path)
+        raise
+    if is_binary and not all(map(_is_sound, row_blocks(vectors.matrix))):
+        _refuse_phrases(path)  # the rest of a phrase, taken for numbers, need not break the file
+    return vectors
 
 
 def write_vectors(vectors: WordVectors, path: Path) -> None:
@@ -192,6 +204,52 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
         begin = space + 1 + size
     if rest[begin:].strip(b"\n") or file.read(1).strip(b"\n"):
         raise InputError(f"{rows.path} goes on after the {rows.expected} rows of its header", "is it float32?")
+
+
+def _refuse_phrases(path: Path) -> None:
+    """Raise ``InputError`` with the first word of a binary file that has a space, if one has."""
+    if phrase := _first_phrase(path):
+        raise InputError(
+            f"{path}: the word {phrase!r} has a space, where a word ends in word2vec's binary format",
+            "replace the spaces within words, by underscores for instance, and export the vectors again",
+        ) from None
+
+
+def _first_phrase(path: Path) -> str | None:
+    """The first word with spaces in a binary file: what follows its first part is no vector, what follows all of it is.
+
+    ``None`` where there is none.
+    """
+    with open_binary(str(path)) as file:
+        header = file.readline(100).split()
+        if len(header) != 2 or not (header[0].isdigit() and header[1].isdigit()):
+            return None
+        n_rows, size = int(header[0]), 4 * int(header[1])
+        rest, begin = b"", 0
+        for _ in range(n_rows):
+            if len(rest) - begin < _MAX_PHRASE + size:
+                rest, begin = rest[begin:] + file.read(max(_CHUNK, size)), 0
+            ends = [match.start() for match in _SPACE.finditer(rest, begin, begin + _MAX_PHRASE)]
+            if not ends or len(rest) < ends[0] + 1 + size:
+                return None
+            if not _has_vector(rest, ends[0] + 1, size):
+                for end in ends[1:]:
+                    word = rest[begin:end].lstrip(b"\n").decode(errors="replace")
+                    if word.isprintable() and "\ufffd" not in word and _has_vector(rest, end + 1, size):
+                        return word
+            begin = ends[0] + 1 + size
+    return None
+
+
+def _has_vector(content: bytes, begin: int, size: int) -> bool:
+    raw = content[begin : begin + size]
+    return len(raw) == size and _is_sound(np.frombuffer(raw, "<f4"))
+
+
+def _is_sound(numbers: Array) -> bool:
+    """Whether numbers are of a size that those of word vectors have; text that is taken for numbers is not."""
+    sizes = np.abs(numbers)
+    return bool(((sizes == 0) | ((sizes > 1e-12) & (sizes < 1e6))).all())
 
 
 def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:

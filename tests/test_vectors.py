@@ -176,6 +176,27 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: b
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("place", [0, 1, 50_000])
+@pytest.mark.parametrize("end", [b"", b"\n"], ids=["gensim", "word2vec"])
+def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, place: int, end: bytes) -> None:
+    words = [f"word{i}" for i in range(50_001)]
+    words[place] = "New York City"
+    matrix = np.random.default_rng(0).normal(size=(len(words), 25)).astype(np.float32)
+    rows = (word.encode() + b" " + row.tobytes() + end for word, row in zip(words, matrix, strict=True))
+    (tmp_path / "v.bin").write_bytes(f"{len(words)} 25\n".encode() + b"".join(rows))
+    with pytest.raises(InputError, match=r"v\.bin: the word 'New York City' has a space.*underscores"):
+        read_vectors(tmp_path / "v.bin")
+
+
+def test_other_broken_binary_files_are_not_taken_for_phrases(tmp_path: Path, vectors: WordVectors) -> None:
+    write_vectors(vectors, tmp_path / "v.bin")
+    content = (tmp_path / "v.bin").read_bytes()
+    for broken, reason in ((content[:-5], "cut short"), (content + b"x", "is it float32"), (b"x 9\n", "no word2vec")):
+        (tmp_path / "v.bin").write_bytes(broken)
+        with pytest.raises(InputError, match=reason):
+            read_vectors(tmp_path / "v.bin")
+
+
 def test_gensims_own_file_is_never_unpickled(tmp_path: Path, vectors: WordVectors) -> None:
     as_gensim(vectors).save(str(tmp_path / "v.bin"))
     with pytest.raises(InputError, match="never unpickled"):
