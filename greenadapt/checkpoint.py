@@ -1,6 +1,5 @@
 """A pretrained model folder, read without torch: its configuration and its memory-mapped weights."""
 
-import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from greenadapt.arrays import Array, ArrayFile
 from greenadapt.errors import InputError, MissingError
+from greenadapt.json_files import read_object
 
 Json = dict[str, Any]
 Weights = ArrayFile | dict[str, Array]
@@ -63,9 +63,11 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = _read_json(folder / "config.json")
+        self.config = read_object(folder / "config.json", "model folder", "fetch the model again")
         self.names_code = self.config.pop("auto_map", None) is not None
         self.model_type = str(self.config.get("model_type"))
+        if "model_type" not in self.config:
+            raise InputError(f"{folder / 'config.json'} has no model_type", "fetch the model again")
         if self.model_type not in MODEL_TYPES:
             raise InputError(
                 f"{folder} holds a model of type {self.model_type}, which greenadapt does not know yet",
@@ -124,18 +126,6 @@ class Checkpoint:
                 raise InputError(f"{self.folder}: {self.embedding_name} has {self.n_rows} rows, {name} is {size}")
 
 
-def _read_json(path: Path) -> Json:
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise MissingError(f"{path.parent} is no model folder: it has no {path.name}") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object")
-    return content
-
-
 def _open_weights(folder: Path) -> dict[str, Weights]:
     """Name of each weight → the opened file that holds it; safetensors is preferred."""
     openers: dict[str, Callable[[Path], Weights]] = {
@@ -152,9 +142,9 @@ def _open_weights(folder: Path) -> dict[str, Weights]:
 
 
 def _open_shards(index: Path, opener: Callable[[Path], Weights]) -> dict[str, Weights]:
-    shard_of = _read_json(index).get("weight_map")
+    shard_of = read_object(index, "model folder", "fetch the model again").get("weight_map")
     if not isinstance(shard_of, dict):
-        raise InputError(f"{index} has no weight_map")
+        raise InputError(f"{index} has no weight_map", "fetch the model again")
     opened: dict[str, Weights] = {}
     for shard in shard_of.values():
         # The index is input: a path in it could name any file of the machine.

@@ -1,6 +1,5 @@
 """The names and ids of a tokenizer's special tokens, without transformers."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError
+from greenadapt.json_files import read_object
 
 _USUAL_NAMES = {  # BERT's, then RoBERTa's
     "cls_token": ("[CLS]", "<s>"),
@@ -37,12 +37,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         file = folder / name
-        if not file.is_file():
-            continue
-        try:
-            settings |= json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{file} is not a JSON object ({error})", "fetch the model again") from None
+        if file.is_file():
+            settings |= read_object(file, "model folder", "fetch the model again")
     return settings
 
 

@@ -18,6 +18,7 @@ from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.input_paths import other_inputs, refuse_overlap, same_content, with_relative
+from greenadapt.json_files import described_in, read_object
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, naming, publish_folder, publish_version
 from greenadapt.wording import counted
@@ -30,6 +31,7 @@ NEW_CARD = "README.new.md"
 """Where the card of a new result lies whose ``CARD`` somebody edited."""
 Json = dict[str, Any]
 _REMAKE = "make the stage again with --force"
+_OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
 
 
 def hash_file(path: Path) -> str:
@@ -144,18 +146,19 @@ def read_manifest(folder: Path) -> Manifest:
     Raises ``MissingError`` where there is none, ``InputError`` where it is broken or of another format version.
     """
     path = folder / MANIFEST
-    try:
-        values = json.loads(path.read_text("utf-8"))
-        version = values["format"]
-        if version != FORMAT:
-            raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "make it again")
-        return Manifest(**values)
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.is_file():
         raise MissingError(
             f"{folder} holds no greenadapt result (no {MANIFEST})", "give a stage's folder, or make it again"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error})", _REMAKE) from None
+        )
+    values = read_object(path, "greenadapt result", _REMAKE)
+    version = values.get("format", FORMAT)
+    if version != FORMAT:
+        raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "make it again")
+    with described_in(path, _REMAKE):
+        manifest = Manifest(**values)
+        if not all(isinstance(getattr(manifest, name), dict) for name in _OBJECTS):
+            raise TypeError(f"one of {', '.join(_OBJECTS)} is not a JSON object")
+    return manifest
 
 
 def open_result(path: Path, stage: str) -> Result:

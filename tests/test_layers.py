@@ -10,7 +10,7 @@ import greenadapt
 PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top; a module may import its own layer and those below.
 LAYERS = [
-    ["errors", "progress", "names", "bytelevel", "processes", "wording"],
+    ["errors", "json_files", "progress", "names", "bytelevel", "processes", "wording"],
     ["config", "adapter_config", "arrays", "model", "vocabulary", "locks", "publish", "input_paths", "cost"],
     ["store"],
     ["corpus", "outputs", "vectors", "vector_formats"],

@@ -8,10 +8,11 @@ import pytest
 
 from greenadapt.config import TaskConfig, TaskName
 from greenadapt.errors import InputError
+from greenadapt.json_files import described_in
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
-from greenadapt.tasks.registry import described_in, load_task, make_task
+from greenadapt.tasks.registry import load_task, make_task
 from greenadapt.tasks.sentences import Sentence
 from greenadapt.tasks.squad import QuestionTask
 

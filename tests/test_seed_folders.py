@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.training.seed_folders import n_weights, read_object, read_seeds, weights_of_seed
+from greenadapt.training.seed_folders import n_weights, read_seeds, weights_of_seed
 
 
 def scored(folder: Path, *seeds: int) -> Path:
@@ -43,15 +43,3 @@ def test_weights_are_counted(tmp_path: Path) -> None:
     assert n_weights(tmp_path) == 3 * 5 + 4 + 1
     with pytest.raises(MissingError, match=r"has no weights\.safetensors"):
         n_weights(tmp_path / "elsewhere")
-
-
-def test_an_object_is_read_or_refused_in_words(tmp_path: Path) -> None:
-    file = tmp_path / "task.json"
-    with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task\.json"):
-        read_object(file)
-    for content, reason in (("{", "is not JSON"), ("[1]", "is not a JSON object")):
-        file.write_text(content, "utf-8")
-        with pytest.raises(InputError, match=reason):
-            read_object(file)
-    file.write_text('{"task": "ner"}', "utf-8")
-    assert read_object(file) == {"task": "ner"}

@@ -31,5 +31,5 @@ def test_settings_are_read_from_both_files(tmp_path: Path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "c"}))
     assert read_settings(tmp_path) == {"pad_token": "c", "sep_token": "b"}
     (tmp_path / "tokenizer_config.json").write_text("[1")
-    with pytest.raises(InputError, match=r"tokenizer_config.json is not a JSON object"):
+    with pytest.raises(InputError, match=r"tokenizer_config.json is not JSON"):
         read_settings(tmp_path)

@@ -1,6 +1,5 @@
 """Adapted models: where they are, what their folders say of how they were made, and what makes them adapted."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from greenadapt.added_words import WORDS_FILE
 from greenadapt.errors import UsageError
 from greenadapt.export import copy_tokenizers
+from greenadapt.json_files import described_in, read_object
 from greenadapt.model import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.pipeline.session import EXPAND, Session, model_input
 from greenadapt.store import Json, hash_file, hash_json
@@ -26,9 +26,20 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 
 
 def read_facts(folder: Path) -> Json | None:
-    """What an adapted model's folder says of how it was made; ``None`` where it is none."""
-    facts = folder / FACTS_FILE
-    return dict(json.loads(facts.read_text("utf-8"))) if facts.is_file() else None
+    """What an adapted model's folder says of how it was made; ``None`` where it is none.
+
+    Raises ``InputError`` where the file lacks the names of the model and the corpus.
+    """
+    file = folder / FACTS_FILE
+    if not file.is_file():
+        return None
+    facts = read_object(file, "adapted model")
+    with described_in(file):
+        if not all(
+            isinstance(name, str) for name in (facts["corpus"], facts["model"]["name"], facts["model"]["source"])
+        ):
+            raise TypeError("the names of corpus and model are not text")
+    return facts
 
 
 def base_id(model: PretrainedModel) -> str | None:

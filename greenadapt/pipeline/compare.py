@@ -20,6 +20,7 @@ from greenadapt.progress import Silent
 from greenadapt.store import Json, Result
 from greenadapt.tasks.registry import load_task
 from greenadapt.training.layout import PREDICTIONS, SEEDS, TASK_FILE
+from greenadapt.training.seed_folders import read_described
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
 
 
 def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
-    task = load_task(json.loads((results[0].folder / TASK_FILE).read_text("utf-8")))
+    task = load_task(read_described(results[0].folder / TASK_FILE))
     _check_test(request, results)
     examples = task.read(request.test or "", Silent())
     rows: list[Json] = []

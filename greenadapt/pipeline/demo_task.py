@@ -1,6 +1,5 @@
 """The demo's last part: a task in the domain, once with the base model and once with the adapted one."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from greenadapt.store import Job, Json, Outcome, Result, hash_json
 from greenadapt.tasks.identifiers import identifier_set
 from greenadapt.tasks.registry import load_task
 from greenadapt.training.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE
+from greenadapt.training.seed_folders import read_described
 
 IDENTIFIERS = "identifiers"
 MODELS = ("adapted", "base", "base, two seeds averaged")
@@ -95,7 +95,7 @@ def _sentences(session: Session, corpus: str, packages: Sequence[str], plan: Tas
 def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
     """The row of the base model at the cost of two passes."""
 
-    task = load_task(json.loads((ours.folder / TASK_FILE).read_text("utf-8")))
+    task = load_task(read_described(ours.folder / TASK_FILE))
     examples = task.read(request.test or "", Silent())
     own = [read_predictions(ours.folder / SEEDS / str(seed) / PREDICTIONS) for seed in request.seeds]
     logits = [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds]

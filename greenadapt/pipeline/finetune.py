@@ -1,6 +1,5 @@
 """The finetune stage: a model and labelled files in, a task's model folder with its scores out."""
 
-import json
 import shlex
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.tasks.registry import make_task
 from greenadapt.training.layout import SCORES, TASK_FILE
+from greenadapt.training.seed_folders import read_described
 
 if TYPE_CHECKING:
     from greenadapt.training.machine import Machine
@@ -92,8 +92,7 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
 
 def read_scores(result: Result) -> Json:
     """``scores.json`` of a fine-tuned model."""
-    scores: Json = json.loads((result.folder / SCORES).read_text("utf-8"))
-    return scores
+    return read_described(result.folder / SCORES)
 
 
 def _job(request: FinetuneRequest, start: Start, out: Path | None, build: Build) -> Job:
@@ -120,7 +119,7 @@ def _scored_alone(out: Path | None, test: str) -> str:
 def _card(request: FinetuneRequest, start: Start, config: Json, work: Path, counts: Json, cost: Json) -> str:
     from greenadapt.report.task_card import TaskCard
 
-    settings, scores = (json.loads((work / name).read_text("utf-8")) for name in (TASK_FILE, SCORES))
+    settings, scores = (read_described(work / name) for name in (TASK_FILE, SCORES))
     return TaskCard(
         model=start.model.name,
         base=base_id(start.model),

@@ -1,12 +1,12 @@
 """How many weights the adapters of many tasks add to an encoder, before anything is trained or fetched."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenadapt.adapter_config import ADAPTERS, AdapterConfig
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.json_files import read_object
 from greenadapt.model import OFFLINE_MODEL, find_model
 from greenadapt.pipeline.session import require_torch
 from greenadapt.store import Json
@@ -37,7 +37,9 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
     if n_tasks < 1:
         raise UsageError(f"--tasks is {n_tasks}, must be at least 1")
     path = None if model is None else config_file(model)
-    encoder = shaped_encoder(BERT_BASE if path is None else _read(path), str(path))
+    encoder = shaped_encoder(
+        BERT_BASE if path is None else read_object(path, "model folder", "fetch the model again"), str(path)
+    )
     base = n_parameters(encoder)
     return [_row(count_adapter(config, encoder), base, n_tasks) for config in adapters]
 
@@ -62,16 +64,6 @@ def config_file(model: str) -> Path:
             f"there is no model folder {model}, and no config.json of it could be fetched ({reason})",
             "give an existing folder, a hub id such as org/name, or minilm",
         ) from None
-
-
-def _read(path: Path) -> Json:
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is no JSON: {error}", "fetch the model again") from None
-    if not isinstance(settings, dict):
-        raise InputError(f"{path} holds no settings of a model", "fetch the model again")
-    return settings
 
 
 def _row(count: "AdapterCount", base: int, n_tasks: int) -> Json:

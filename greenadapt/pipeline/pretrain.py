@@ -1,6 +1,5 @@
 """The pretrain stage: a model and running text in, the model trained further as a masked language model out."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -17,6 +16,7 @@ from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, UsageError
 from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
+from greenadapt.json_files import read_object
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, base_id, read_facts, reads_sentences, starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
@@ -211,8 +211,7 @@ def _build(request: PretrainRequest, start: _Start, session: Session, machine: "
 
 
 def _read_scores(folder: Path) -> Json:
-    scores: Json = json.loads((folder / SCORES).read_text("utf-8"))
-    return scores
+    return read_object(folder / SCORES, "pre-trained model", "make it again with --force")
 
 
 def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:

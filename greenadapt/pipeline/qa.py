@@ -25,6 +25,7 @@ from greenadapt.tasks.answers import Found, ranked
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.tasks.squad_scores import score_answer
 from greenadapt.training.layout import SCORES
+from greenadapt.training.seed_folders import read_described
 
 ANSWERS = "answers.jsonl"
 """A row a question."""
@@ -227,8 +228,7 @@ def read_rows(result: Result) -> Iterator[Json]:
 
 def read_summary(result: Result) -> Json:
     """The summary of a result, see ``Answering.summary``."""
-    summary: Json = json.loads((result.folder / SCORES).read_text("utf-8"))
-    return summary
+    return read_described(result.folder / SCORES)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """Training under several seeds, one after the other."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from greenadapt.errors import UsageError
 from greenadapt.store import Json
 from greenadapt.training.layout import SCORES, SEEDS
+from greenadapt.training.seed_folders import read_described
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -34,5 +34,5 @@ def train_seeds(
             train(seed, folder, finished)
         if is_first:
             remove_state(folder)
-        finished.append(json.loads((folder / SCORES).read_text("utf-8")))
+        finished.append(read_described(folder / SCORES))
     return finished

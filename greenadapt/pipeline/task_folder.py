@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.errors import InputError, UsageError
+from greenadapt.json_files import described_in
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.store import MANIFEST, Json, read_manifest
 from greenadapt.tasks import Task
-from greenadapt.tasks.registry import described_in, load_task
+from greenadapt.tasks.registry import load_task
 from greenadapt.tasks.squad import QuestionTask
 from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE
 from greenadapt.training.multitask_folder import is_multitask, read_task, task_names, weight_folders
-from greenadapt.training.seed_folders import read_object, weights_of_seed
+from greenadapt.training.seed_folders import read_described, weights_of_seed
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class TaskFolder:
             return cls._one_of_several(folder, seed, task)
         if task is not None:
             raise UsageError(f"--task {task}, but {folder} has one task", "leave out --task")
-        settings = read_object(folder / TASK_FILE)
-        with described_in(folder / TASK_FILE):
+        settings = read_described(folder / TASK_FILE)
+        with described_in(folder / TASK_FILE, "train the model again"):
             described = load_task(settings)
         return cls(folder, weights_of_seed(folder, seed), settings, described, None, seed)
 
@@ -62,7 +63,7 @@ class TaskFolder:
             )
         name = names[0] if name is None else name
         described = read_task(folder, name)
-        settings = {**read_object(folder / MULTITASK_FILE), **described.settings}
+        settings = {**read_described(folder / MULTITASK_FILE), **described.settings}
         return cls(folder, weight_folders(folder, [name], seed).encoder, settings, described.task, name, seed)
 
     @classmethod

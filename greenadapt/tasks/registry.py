@@ -1,13 +1,10 @@
 """Which class does which task."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any, get_args
 
 from greenadapt.config import TaskConfig, TaskName
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import InputError
 from greenadapt.tasks import Json, Task
 
 _CLASSES: dict[str, tuple[str, str]] = {
@@ -30,15 +27,6 @@ def load_task(settings: Json) -> Task[Any]:
         raise InputError(f"{name} is no task", f"known are {', '.join(get_args(TaskName))}")
     task: Task[Any] = _class(name).of_settings(settings)
     return task
-
-
-@contextmanager
-def described_in(file: Path) -> Iterator[None]:
-    """Raise ``InputError`` that names ``file`` where what it says of a task cannot be used."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, UsageError) as error:
-        raise InputError(f"{file} is broken ({error!r})", "train the model again") from None
 
 
 def _class(name: str) -> Any:

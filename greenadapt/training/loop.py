@@ -14,13 +14,14 @@ import torch
 
 from greenadapt.checkpoint import Json
 from greenadapt.errors import ConflictError, InputError
+from greenadapt.json_files import described_in
 from greenadapt.training.batches import Batch, Cut, longest, share
 from greenadapt.training.feed import Draw, Feed
 from greenadapt.training.losses import loss_sum
 from greenadapt.training.machine import Machine, too_large
 from greenadapt.training.mixture import Purpose, random_bits
 from greenadapt.training.models import takes_segments
-from greenadapt.training.state import State, load_state, save_state
+from greenadapt.training.state import POSITION, STATE_HINT, State, load_state, save_state
 
 # What of the settings decides what is learnt; a state goes on only under the same.
 _LEARNT = ("mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip", "precision")
@@ -58,6 +59,13 @@ class _Work:
     """What a batch's sum of losses counts in the gradient; 0 where a process has no example and only takes part."""
     pieces: int
     """Of all processes."""
+
+
+def _position(state: State, folder: Path) -> tuple[int, float, str]:
+    """Steps made, what decay has multiplied the other rows by, and the plan, as ``state.json`` in ``folder`` has it."""
+    position = state.position
+    with described_in(folder / POSITION, STATE_HINT):
+        return int(position["number"]), float(position["shrink"]), str(position["plan"])
 
 
 def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> float:
@@ -150,17 +158,17 @@ class Training:
         where it is broken. Call it before ``steps``.
         """
         state = load_state(folder)
-        found = 0 if state is None else state.position["number"]
+        found, shrink, plan = (0, 1.0, "") if state is None else _position(state, folder)
         if self._machine.largest(found) != -self._machine.largest(-found):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
             return False
-        if state.position["plan"] != self._fingerprint:
+        if plan != self._fingerprint:
             raise ConflictError(
                 f"{folder} is the state of a run with other settings, another model or other examples",
                 "give those again, or remove it to begin anew",
             )
-        self.number, self.shrink = state.position["number"], state.position["shrink"]
+        self.number, self.shrink = found, shrink
         adam: Json = {}
         with torch.no_grad():
             for i, (name, weight) in enumerate(zip(self._names, self._weights, strict=True)):

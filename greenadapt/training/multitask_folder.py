@@ -7,12 +7,13 @@ from typing import Any
 
 from greenadapt.adapter_config import AdapterConfig
 from greenadapt.errors import MissingError, UsageError
+from greenadapt.json_files import described_in
 from greenadapt.store import Json
 from greenadapt.tasks import Task
-from greenadapt.tasks.registry import described_in, load_task
+from greenadapt.tasks.registry import load_task
 from greenadapt.tasks.task_names import TASK_NAME
 from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE, TASKS
-from greenadapt.training.seed_folders import read_object, weights_of_seed
+from greenadapt.training.seed_folders import read_described, weights_of_seed
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def task_names(folder: Path) -> tuple[str, ...]:
     """
     there = folder / TASKS
     found = [path.name for path in sorted(there.iterdir()) if _is_task(path)] if there.is_dir() else []
-    trained = read_object(folder / MULTITASK_FILE).get("tasks")
+    trained = read_described(folder / MULTITASK_FILE).get("tasks")
     order = [name for name in trained if isinstance(name, str)] if isinstance(trained, list) else []
     return tuple(sorted(found, key=lambda name: order.index(name) if name in order else len(order)))
 
@@ -77,8 +78,8 @@ def read_task(folder: Path, name: str) -> DescribedTask:
     """
     require_tasks(folder, [name])
     file = folder / TASKS / name / TASK_FILE
-    settings = read_object(file)
-    with described_in(file):
+    settings = read_described(file)
+    with described_in(file, "train the model again"):
         return DescribedTask(load_task(settings), AdapterConfig.of_settings(settings["adapter"]), settings)
 
 

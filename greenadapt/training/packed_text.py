@@ -1,6 +1,5 @@
 """Running text as inputs of a masked language model, in both tokenizations, in arrays on disk."""
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from greenadapt.arrays import Array, row_blocks
 from greenadapt.corpus.heldout import draw
 from greenadapt.corpus.reading import Document
 from greenadapt.features import Encoder
+from greenadapt.json_files import read_object
 from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
 from greenadapt.store import Json, write_json
 from greenadapt.tokenizer import DualEncoding, Pieces
@@ -56,7 +56,10 @@ class PackedText:
         if not (folder / _COUNTS).is_file():
             return None
         names = [name for name in _VIEWS if (folder / f"{name}.ids").is_file()]
-        return cls(tuple(_open_view(folder, name) for name in names), json.loads((folder / _COUNTS).read_text("utf-8")))
+        return cls(
+            tuple(_open_view(folder, name) for name in names),
+            read_object(folder / _COUNTS, "packed text", f"remove {folder}"),
+        )
 
     def __len__(self) -> int:
         return len(self.views[0])

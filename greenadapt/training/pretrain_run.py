@@ -1,6 +1,5 @@
 """A run of masked language modelling: train on text, measure on the way, go on after a kill, leave a model."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -28,7 +27,6 @@ from greenadapt.training.memory_input import MemoryReader
 from greenadapt.training.mlm_files import OpenedMaskedLM, open_masked_lm, write_masked_lm
 from greenadapt.training.packed_text import PackedText
 from greenadapt.training.rows import Rows
-from greenadapt.training.state import RECORD
 from greenadapt.training.stepping import Record, Stepping
 
 HELDOUT, GENERAL = "heldout", "general"
@@ -154,7 +152,7 @@ class PretrainRun:
     def _restore(self, training: Training, state: Path) -> bool:
         found = training.restore(state)
         if found:
-            self.record = _Record(**json.loads((state / RECORD).read_text("utf-8")))
+            self.record = _Record.of_state(state)
         return found
 
     @property

@@ -1,11 +1,11 @@
 """What the folder of every fine-tuned model says of its seeds, and where the weights of each lie."""
 
-import json
 from math import prod
 from pathlib import Path
 
 from greenadapt.arrays import ArrayFile
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import MissingError
+from greenadapt.json_files import described_in, read_object
 from greenadapt.store import Json
 from greenadapt.training.layout import SCORES, SEEDS, WEIGHTS_FILE
 
@@ -29,10 +29,9 @@ def read_seeds(folder: Path) -> tuple[int, ...]:
 
     Raises ``MissingError`` or ``InputError`` where the folder does not say so.
     """
-    try:
-        return tuple(int(entry["seed"]) for entry in read_object(folder / SCORES)["seeds"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / SCORES} is broken ({error!r})", _AGAIN) from None
+    scores = read_described(folder / SCORES)
+    with described_in(folder / SCORES, _AGAIN):
+        return tuple(int(entry["seed"]) for entry in scores["seeds"])
 
 
 def n_weights(folder: Path) -> int:
@@ -47,16 +46,6 @@ def n_weights(folder: Path) -> int:
     return sum(prod(weights.shape(name)) for name in weights.names)
 
 
-def read_object(path: Path) -> Json:
+def read_described(path: Path) -> Json:
     """The JSON object in a fine-tuned model's file; raises ``MissingError`` or ``InputError`` where it holds none."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise MissingError(
-            f"{path.parent} is no fine-tuned model: it has no {path.name}", "give the folder that finetune wrote"
-        ) from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})", _AGAIN) from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object", _AGAIN)
-    return content
+    return read_object(path, "fine-tuned model", "give the folder that finetune wrote, or train it again")

@@ -1,6 +1,5 @@
 """A training run under one seed: train, measure on the way, go on after a kill, leave model, scores and predictions."""
 
-import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +29,6 @@ from greenadapt.training.memory_files import begin_memory, trained_weights
 from greenadapt.training.memory_input import MemoryInput, MemoryReader
 from greenadapt.training.models import TrainedRows
 from greenadapt.training.rows import Rows
-from greenadapt.training.state import RECORD
 from greenadapt.training.stepping import Record, Stepping
 from greenadapt.training.tensors import write_tensors
 
@@ -152,7 +150,7 @@ class SeedRun(ABC, Generic[Given]):
         """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
         setup = self.setup
         if self.training.restore(self.state):
-            self.record = _Record(**json.loads((self.state / RECORD).read_text("utf-8")))
+            self.record = _Record.of_state(self.state)
             setup.progress.note(f"seed {self.seed}: going on from step {self.training.number:,}")
         stepping = Stepping(setup.run, setup.machine, setup.progress)
         stepping.make(self.training, self.state, self.record, f"seed {self.seed}", self._after_step)

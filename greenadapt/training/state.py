@@ -1,6 +1,5 @@
 """A training state on disk, from which a killed run goes on: tensors and JSON, replaced as a whole."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,10 +10,12 @@ import torch
 
 from greenadapt.checkpoint import Json
 from greenadapt.errors import InputError
+from greenadapt.json_files import read_object
 from greenadapt.publish import beside, publish_folder
 from greenadapt.store import write_json
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
+STATE_HINT = "remove this folder to train from the beginning"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +51,16 @@ def load_state(folder: Path) -> State | None:
             old.rename(folder)
     if not (folder / POSITION).is_file():
         return None
+    position, record = (read_state_file(folder / name) for name in (POSITION, RECORD))
     try:
-        position, record = (json.loads((folder / name).read_text("utf-8")) for name in (POSITION, RECORD))
         return State(load_file(folder / TENSORS), position, record)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"the training state in {folder} cannot be read ({error})", "remove it to begin anew"
-        ) from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
+
+
+def read_state_file(path: Path) -> Json:
+    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` where it holds none."""
+    return read_object(path, "training state", STATE_HINT)
 
 
 def remove_state(folder: Path) -> None:

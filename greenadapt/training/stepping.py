@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Self
 
 from greenadapt.config import RunConfig
+from greenadapt.json_files import described_in
 from greenadapt.progress import Progress
 from greenadapt.store import Json
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.machine import Machine
+from greenadapt.training.state import RECORD, STATE_HINT, read_state_file
 from greenadapt.training.stopping import stoppable
 
 
@@ -24,6 +27,13 @@ class Record:
     seconds: float = 0.0
     stopped: bool = False
     """Whether the steps that are left are not made."""
+
+    @classmethod
+    def of_state(cls, state: Path) -> Self:
+        """What was kept beside the training state in the folder ``state``; raises ``InputError`` where it is broken."""
+        values = read_state_file(state / RECORD)
+        with described_in(state / RECORD, STATE_HINT):
+            return cls(**{one.name: values[one.name] for one in fields(cls)})
 
     def end_epoch(self, step: Step) -> Json:
         """What is told of the epoch that ends with ``step``; its loss is the mean over its steps."""

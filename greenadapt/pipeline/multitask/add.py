@@ -17,7 +17,7 @@ from greenadapt.publish import real_folder
 from greenadapt.store import Job, Json, Place, Result, describe_difference, plain, write_json
 from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE, TASKS
 from greenadapt.training.multitask_folder import read_task, require_multitask, task_names
-from greenadapt.training.seed_folders import read_object
+from greenadapt.training.seed_folders import read_described
 
 if TYPE_CHECKING:
     from greenadapt.report.multitask_card import MultitaskCard
@@ -38,7 +38,7 @@ def add_tasks(session: Session, folder: Path, request: MultitaskRequest) -> list
     if request.memory is not None:
         raise UsageError("tasks that are added have the memory of the encoder, if it has one", "leave out --memory")
     model = starting_model(str(folder))
-    start = Start(model, MemoryChoice.of_settings(read_object(folder / MULTITASK_FILE), folder, folder))
+    start = Start(model, MemoryChoice.of_settings(read_described(folder / MULTITASK_FILE), folder, folder))
     session = replace(session, out=folder)
     asked = replace(
         request,

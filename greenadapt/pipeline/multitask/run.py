@@ -1,6 +1,5 @@
 """Training tasks on one encoder as a stage: what those that are trained together and those that are added share."""
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from greenadapt.pipeline.start import Start
 from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.store import Job, Json, Manifest, Outcome, Place, Result, plain, write_json
 from greenadapt.training.layout import SCORES, TASK_FILE
-from greenadapt.training.seed_folders import n_weights
+from greenadapt.training.seed_folders import n_weights, read_described
 
 if TYPE_CHECKING:
     from greenadapt.report.multitask_card import MultitaskCard
@@ -130,11 +129,11 @@ class TasksRun(ABC):
             model=self.model_name,
             base=base_id(start.model),
             given=self.request.model,
-            tasks={name: json.loads((folder / TASK_FILE).read_text("utf-8")) for name, folder in folders.items()},
+            tasks={name: read_described(folder / TASK_FILE) for name, folder in folders.items()},
             weights={name: n_weights(folder) for name, folder in folders.items()},
             config=self.config(),
             entries=self.request.tasks,
-            scores=json.loads((work / SCORES).read_text("utf-8")),
+            scores=read_described(work / SCORES),
             examples=outcome.facts["examples"],
             version=__version__,
             is_expanded=(start.model.folder / WORDS_FILE).is_file(),

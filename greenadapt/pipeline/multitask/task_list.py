@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+from greenadapt.json_files import described_in
 from greenadapt.locks import lock
 from greenadapt.publish import beside, real_folder
 from greenadapt.store import MANIFEST, Json, read_manifest, write_json
 from greenadapt.training.layout import SCORES, SEEDS, TASKS, WEIGHTS_FILE
 from greenadapt.training.multitask_folder import read_task, require_multitask, require_tasks, task_names
-from greenadapt.training.seed_folders import n_weights, read_object
+from greenadapt.training.seed_folders import n_weights, read_described
 
 _REMOVED = ".removed"
 
@@ -73,7 +74,10 @@ def _listed(folder: Path, name: str) -> ListedTask:
     described = read_task(folder, name)
     own = folder / TASKS / name
     file = (own if described.is_added else folder) / SCORES
-    scores = read_object(file)["tasks"].get(name, {}) if file.is_file() else {}
+    scores: Json = {}
+    if file.is_file():
+        with described_in(file, "train the model again"):
+            scores = read_described(file)["tasks"].get(name, {})
     return ListedTask(
         name=name,
         kind=described.task.name,
