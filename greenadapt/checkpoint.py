@@ -1,5 +1,6 @@
 """A pretrained model folder, read without torch: its configuration and its memory-mapped weights."""
 
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -171,9 +172,12 @@ def _open_torch_file(path: Path) -> dict[str, Array]:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         return {name: _from_torch(tensor) for name, tensor in tensors.items()}
     except Exception as error:  # torch raises its own, pickle's and the archive's errors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch goes on to advise loading it all the same
+        reason = f"it names {named[1]}" if named else "it is damaged, or holds something else than weights"
         raise InputError(
-            f"{path} cannot be read by torch's weights-only loader ({reason})", "convert it to safetensors"
+            f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
+            "any code",
+            "convert it to safetensors where you trust it, or fetch a model that has model.safetensors",
         ) from None
 
 
