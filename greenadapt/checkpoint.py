@@ -2,17 +2,20 @@
 
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from greenadapt.arrays import Array, ArrayFile
+import numpy as np
+
+from greenadapt.arrays import Array, ArrayFile, row_blocks
 from greenadapt.errors import InputError, MissingError
 from greenadapt.json_files import read_object
 
 Json = dict[str, Any]
 Weights = ArrayFile | dict[str, Array]
+_BLOCK_BYTES = 1 << 20  # fits into a core's cache
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,44 @@ class ModelType:
     """Weight of the masked language model's output, (n_rows, dim); not in the file where tied to the embedding."""
     biases: tuple[str, ...]
     """Biases of that output, (n_rows,) each."""
+    sizes: "tuple[_Size, ...]"
+    """What its configuration says of other weights."""
+    layers: tuple[str, str]
+    """What the names of its layers begin with, after ``prefix``, and how its configuration calls their number."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """An axis of a weight, after the prefix, that is as long as ``setting`` says, or ``times`` that."""
+
+    setting: str
+    weight: str
+    axis: int = 0
+    times: int = 1
 
 
 _WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _LM_HEAD = ("lm_head.decoder.weight", ("lm_head.bias", "lm_head.decoder.bias"))
+_POSITIONS = _Size("max_position_embeddings", "embeddings.position_embeddings.weight")
+_FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
+_INNER = (_POSITIONS, _Size("intermediate_size", _FIRST_DENSE), _Size("hidden_size", _FIRST_DENSE, axis=1))
+_BERT = ((_Size("hidden_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
+_ELECTRA = ((_Size("embedding_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
+_DISTILBERT = (
+    (
+        _Size("dim", _WORD_EMBEDDINGS, axis=1),
+        _POSITIONS,
+        _Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
+    ),
+    ("transformer.layer.", "n_layers"),
+)
+_MODERNBERT = (
+    (
+        _Size("hidden_size", "embeddings.tok_embeddings.weight", axis=1),
+        _Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
+    ),
+    ("layers.", "num_hidden_layers"),
+)
 
 MODEL_TYPES: dict[str, ModelType] = {
     "bert": ModelType(
@@ -38,13 +75,20 @@ MODEL_TYPES: dict[str, ModelType] = {
         _WORD_EMBEDDINGS,
         "cls.predictions.decoder.weight",
         ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        *_BERT,
     ),
-    "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD),
-    "xlm-roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD),
-    "distilbert": ModelType("distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",)),
-    "electra": ModelType("electra.", _WORD_EMBEDDINGS, "generator_lm_head.weight", ("generator_lm_head.bias",)),
-    "mpnet": ModelType("mpnet.", _WORD_EMBEDDINGS, *_LM_HEAD),
-    "modernbert": ModelType("model.", "embeddings.tok_embeddings.weight", "decoder.weight", ("decoder.bias",)),
+    "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "xlm-roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "distilbert": ModelType(
+        "distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",), *_DISTILBERT
+    ),
+    "electra": ModelType(
+        "electra.", _WORD_EMBEDDINGS, "generator_lm_head.weight", ("generator_lm_head.bias",), *_ELECTRA
+    ),
+    "mpnet": ModelType("mpnet.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "modernbert": ModelType(
+        "model.", "embeddings.tok_embeddings.weight", "decoder.weight", ("decoder.bias",), *_MODERNBERT
+    ),
 }
 
 
@@ -54,7 +98,8 @@ class Checkpoint:
     ``config`` has no ``auto_map``: that names code, which is never run nor copied; ``names_code`` says if it had one.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
-    ``MODEL_TYPES`` and for broken files, ``MissingError`` where there are no weights.
+    ``MODEL_TYPES``, for broken files and where the configuration states other sizes than the weights have,
+    ``MissingError`` where there are no weights.
     """
 
     @classmethod
@@ -83,7 +128,8 @@ class Checkpoint:
         self.n_rows: int
         self.dim: int
         self.n_rows, self.dim = self.embedding().shape
-        self._check_sizes([name for name in (kind.decoder, *kind.biases) if name in self._weights])
+        self._check_rows([name for name in (kind.decoder, *kind.biases) if name in self._weights])
+        self._check_sizes(kind)
         self.decoder_name = kind.decoder if kind.decoder in self._weights else None
         self.bias_names = [name for name in kind.biases if name in self._weights]
 
@@ -119,7 +165,40 @@ class Checkpoint:
             )
         return self.n_rows
 
-    def _check_sizes(self, output_names: list[str]) -> None:
+    def require_finite(self, names: Iterable[str] | None = None) -> None:
+        """Read the weights ``names``, or all, in blocks; raises ``InputError`` for one that holds NaN or infinity."""
+        for name in self.names if names is None else names:
+            weight = self[name]
+            if np.issubdtype(weight.dtype, np.integer) or weight.dtype == np.bool_:
+                continue
+            for block in row_blocks(weight, _BLOCK_BYTES):
+                if not np.isfinite(block).all():
+                    n_bad = sum(int((~np.isfinite(each)).sum()) for each in row_blocks(weight, _BLOCK_BYTES))
+                    raise InputError(
+                        f"{self.folder}: {n_bad:,} of the {weight.size:,} numbers of {name} are NaN or infinity",
+                        "fetch or train the model again",
+                    )
+
+    def _check_sizes(self, kind: ModelType) -> None:
+        """Refuse a configuration that states other sizes than the weights have: the model would not load."""
+        prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
+        for size in kind.sizes:
+            name, stated = prefix + size.weight, self.config.get(size.setting)
+            if stated is None or name not in self._weights:
+                continue
+            found, rest = divmod(self[name].shape[size.axis], size.times)
+            if rest or stated != found:
+                raise self._differs(f"{size.setting} is {stated}", f"{name} has {found}")
+        begin, setting = prefix + kind.layers[0], kind.layers[1]
+        numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
+        if self.config.get(setting, len(numbers)) != len(numbers):
+            raise self._differs(f"{setting} is {self.config[setting]}", f"the weights have {len(numbers)}")
+
+    def _differs(self, stated: str, found: str) -> InputError:
+        config = self.folder / "config.json"
+        return InputError(f"{config}: {stated}, but {found}", "fetch config.json and weights of one model again")
+
+    def _check_rows(self, output_names: list[str]) -> None:
         sizes: Json = {name: len(self[name]) for name in output_names}
         sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
         for name, size in sizes.items():

@@ -222,6 +222,45 @@ def test_sizes_must_agree(tiny_model: TinyModel) -> None:
         Checkpoint.open(folder)
 
 
+SIZES = {
+    "Bert": ("hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_layers"),
+    "DistilBert": ("dim", "max_position_embeddings", "hidden_dim", "n_layers"),
+    "Electra": ("embedding_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    "ModernBert": ("hidden_size", "intermediate_size", "num_hidden_layers"),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("head", ["Model", "ForTokenClassification"])
+def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyModel, family: str, head: str) -> None:
+    folder = tiny_model(f"{family}{head}")
+    config = json.loads((folder / "config.json").read_text())
+    for setting in SIZES.get(family, SIZES["Bert"]):
+        for stated in (config[setting] + 1, str(config[setting])):
+            set_config(folder, **{**config, setting: stated})
+            message = rf"config\.json: {setting} is {stated}, but .*(has|have) {config[setting]}: fetch"
+            with pytest.raises(InputError, match=message):
+                Checkpoint.open(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_weight_that_is_no_number_is_named(tiny_model: TinyModel, dtype: torch.dtype, value: float) -> None:
+    folder = tiny_model("BertModel")
+    weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
+    weights["embeddings.position_ids"] = torch.arange(10)  # as older checkpoints have them
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    Checkpoint.open(folder).require_finite()
+    weights["encoder.layer.1.output.dense.weight"][5, 7:9] = value
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    checkpoint = Checkpoint.open(folder)
+    checkpoint.require_finite([checkpoint.embedding_name])
+    with pytest.raises(InputError, match=r"2 of the 2,048 numbers of encoder\.layer\.1\.output\.dense\.weight are NaN"):
+        checkpoint.require_finite()
+
+
 def test_new_ids_begin_after_the_last_row(tiny_model: TinyModel) -> None:
     checkpoint = Checkpoint.open(tiny_model("BertModel", vocab_size=300))
     assert checkpoint.first_new_id(300) == 300
