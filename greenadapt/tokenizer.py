@@ -13,7 +13,7 @@ from tokenizers import Encoding, Tokenizer
 from greenadapt.added_words import WORDS_FILE, AddedWords
 from greenadapt.base_vocabulary import BaseVocabulary
 from greenadapt.corpus.splitter import load_tokenizer
-from greenadapt.errors import MissingError
+from greenadapt.errors import InputError, MissingError
 from greenadapt.sequence_table import BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.special_tokens import read_settings, special_ids
 
@@ -97,11 +97,18 @@ class DualTokenizer:
     @classmethod
     def of_model(cls, folder: Path, n_rows: int) -> "DualTokenizer":
         """The tokenizer of any model's folder, expanded or not; with ``n_rows`` of embedding and no words added, both
-        views of a text are the same.
+        views of a text are the same. Raises ``InputError`` where the words need more rows.
         """
-        if (folder / WORDS_FILE).is_file():
-            return cls.load(folder)
-        return cls(folder, AddedWords.none(n_rows))
+        if not (folder / WORDS_FILE).is_file():
+            return cls(folder, AddedWords.none(n_rows))
+        tokenizer = cls.load(folder)
+        needed = tokenizer.added.first_id + len(tokenizer.added)
+        if needed > n_rows:
+            raise InputError(
+                f"{folder / WORDS_FILE} has words for {needed:,} rows of the embedding, which has {n_rows:,}",
+                "copy the words and the weights of one model",
+            )
+        return tokenizer
 
     def encode(self, text: Text) -> DualEncoding:
         """Encode one text, or one list of words that are already split; see ``encode_batch``."""

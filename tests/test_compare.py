@@ -11,9 +11,9 @@ import pytest
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.model import find_model
-from greenadapt.pipeline.adapted import FACTS_FILE
 from greenadapt.pipeline.compare import compare
 from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
+from greenadapt.training.layout import FACTS_FILE
 from tests.small_tasks import TRAIN, TinyModel, adapted, expand, ner_request, session, texts_file
 
 QUICK = replace(TRAIN, epochs=2)

@@ -11,7 +11,7 @@ PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top; a module may import its own layer and those below.
 LAYERS = [
     ["errors", "json_files", "progress", "names", "bytelevel", "processes", "wording"],
-    ["config", "adapter_config", "arrays", "model", "vocabulary", "locks", "publish", "input_paths", "cost"],
+    ["config", "adapter_config", "arrays", "vocabulary", "locks", "publish", "input_paths", "cost"],
     ["store"],
     ["corpus", "outputs", "vectors", "vector_formats"],
     ["sequence_table", "special_tokens", "base_vocabulary", "new_entries", "added_words", "tokenizer", "export"],
@@ -31,6 +31,7 @@ LAYERS = [
         "ensemble",
         "fertility",
         "workspace",
+        "model",
         "bootstrap",
     ],
     ["pipeline", "report"],

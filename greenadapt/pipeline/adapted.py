@@ -12,6 +12,7 @@ from greenadapt.model import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.pipeline.session import EXPAND, Session, model_input
 from greenadapt.store import Json, hash_file, hash_json
 from greenadapt.training.layout import (
+    FACTS_FILE,
     MEMORY_FILE,
     MEMORY_FOLDER,
     MULTITASK_FILE,
@@ -21,7 +22,6 @@ from greenadapt.training.layout import (
 )
 from greenadapt.training.multitask_folder import is_multitask, task_names
 
-FACTS_FILE = "greenadapt.json"
 _MODEL_FILES = ("config.json", "model.safetensors")
 
 

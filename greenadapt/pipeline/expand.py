@@ -22,7 +22,7 @@ from greenadapt.export import ExportReport, export_tokenizers
 from greenadapt.model import PretrainedModel
 from greenadapt.names import short
 from greenadapt.new_entries import NewEntries, addable, new_entries, new_forms
-from greenadapt.pipeline.adapted import FACTS_FILE, base_id, copy_task, reads_sentences, task_input
+from greenadapt.pipeline.adapted import base_id, copy_task, reads_sentences, task_input
 from greenadapt.pipeline.align import vectors_of
 from greenadapt.pipeline.session import (
     ALIGN,
@@ -48,6 +48,7 @@ from greenadapt.store import (
     write_json,
 )
 from greenadapt.surgery import copy_side_files, write_expanded
+from greenadapt.training.layout import FACTS_FILE
 from greenadapt.vectors import VECTORS, WordVectors
 
 

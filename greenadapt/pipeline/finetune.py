@@ -146,6 +146,7 @@ def _build(request: FinetuneRequest, start: Start, session: Session, machine: "M
         copy_tokenizers(start.model.folder, work)
         training = request.training
         used: Json = {"pool": training.pool, "mix": training.mix, "max_length": setup.encoder.max_length}
+        used["added_words"] = len(setup.encoder.tokenizer.added)
         if start.memory is not None:
             used["memory"] = start.memory.as_settings()
         write_json(work / TASK_FILE, {**task.settings(), **used})

@@ -11,11 +11,12 @@ from greenadapt.export import copy_tokenizers
 from greenadapt.interpolate import Interpolation, n_base_rows
 from greenadapt.model import find_model
 from greenadapt.names import short
-from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, base_id, copy_task, reads_sentences, starting_model
+from greenadapt.pipeline.adapted import adapted_input, base_id, copy_task, reads_sentences, starting_model
 from greenadapt.pipeline.session import INTERPOLATE, Session, model_facts, note_code
 from greenadapt.report.interpolation_card import InterpolationCard
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.surgery import copy_side_files, write_weights
+from greenadapt.training.layout import FACTS_FILE
 
 
 @dataclass(frozen=True)

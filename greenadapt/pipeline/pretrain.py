@@ -18,7 +18,7 @@ from greenadapt.export import copy_tokenizers
 from greenadapt.features import Encoder
 from greenadapt.json_files import read_object
 from greenadapt.model import PretrainedModel
-from greenadapt.pipeline.adapted import FACTS_FILE, adapted_input, base_id, read_facts, reads_sentences, starting_model
+from greenadapt.pipeline.adapted import adapted_input, base_id, read_facts, reads_sentences, starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
 from greenadapt.pipeline.run_names import data_name
 from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, note_code, require_torch
@@ -26,7 +26,7 @@ from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
 from greenadapt.surgery import copy_side_files
-from greenadapt.training.layout import SCORES, TASK_FILE
+from greenadapt.training.layout import FACTS_FILE, SCORES, TASK_FILE
 from greenadapt.training.multitask_folder import is_multitask
 from greenadapt.wording import counted
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from greenadapt.errors import InputError, UsageError
 from greenadapt.json_files import described_in
-from greenadapt.model import PretrainedModel, find_model
+from greenadapt.model import PretrainedModel, find_model, require_whole
 from greenadapt.store import MANIFEST, Json, read_manifest
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import load_task
@@ -40,7 +40,9 @@ class TaskFolder:
         folder = find_model(model).folder
         if (folder / MANIFEST).is_file():
             read_manifest(folder)  # refuses another format version
-        return cls.without_model(folder, seed, task)
+        opened = cls.without_model(folder, seed, task)
+        require_whole(folder, seed)
+        return opened
 
     @classmethod
     def without_model(cls, folder: Path, seed: int | None = None, task: str | None = None) -> "TaskFolder":

@@ -1,5 +1,7 @@
 """Names of the files in a fine-tuned model's folder."""
 
+FACTS_FILE = "greenadapt.json"
+"""How the model was adapted, if it was."""
 TASK_FILE = "task.json"
 """The task's settings, and how its model is used."""
 MULTITASK_FILE = "multitask.json"

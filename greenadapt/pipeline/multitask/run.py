@@ -94,7 +94,8 @@ class TasksRun(ABC):
         counts, *_ = [one.pop("counts") for one in finished]
         scores = summary(training.pool, {one.name: one.metric for one in setup.tasks}, finished)
         if machine.is_first:
-            self.describe(setup, work, {"pool": training.pool, "mix": training.mix})
+            n_words = len(setup.tasks[0].encoder.tokenizer.added)
+            self.describe(setup, work, {"pool": training.pool, "mix": training.mix, "added_words": n_words})
             write_json(work / SCORES, scores)
         machine.end()
         facts: Json = {"model": model_facts(self.start.model), "examples": counts["tasks"]}

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from greenadapt.json_files import described_in
 from greenadapt.locks import lock
+from greenadapt.model import require_whole
 from greenadapt.publish import beside, real_folder
 from greenadapt.store import MANIFEST, Json, read_manifest, write_json
 from greenadapt.training.layout import SCORES, SEEDS, TASKS, WEIGHTS_FILE
@@ -38,6 +39,7 @@ class ListedTask:
 def list_tasks(folder: Path) -> list[ListedTask]:
     """The tasks of ``folder``; raises ``UsageError`` where that has none that share an encoder."""
     require_multitask(folder)
+    require_whole(folder)
     return [_listed(folder, name) for name in task_names(folder)]
 
 
