@@ -127,7 +127,10 @@ class Checkpoint:
         self.embedding_name = found[0]
         self.n_rows: int
         self.dim: int
-        self.n_rows, self.dim = self.embedding().shape
+        shape = self.embedding().shape
+        if len(shape) != 2:
+            raise InputError(f"{folder}: {found[0]} has {len(shape)} axes, need 2", "fetch the model again")
+        self.n_rows, self.dim = shape
         self._check_rows([name for name in (kind.decoder, *kind.biases) if name in self._weights])
         self._check_sizes(kind)
         self.decoder_name = kind.decoder if kind.decoder in self._weights else None
@@ -186,9 +189,9 @@ class Checkpoint:
             name, stated = prefix + size.weight, self.config.get(size.setting)
             if stated is None or name not in self._weights:
                 continue
-            found, rest = divmod(self[name].shape[size.axis], size.times)
-            if rest or stated != found:
-                raise self._differs(f"{size.setting} is {stated}", f"{name} has {found}")
+            found = self[name].shape[size.axis] / size.times if self[name].ndim == 2 else 0
+            if stated != found:
+                raise self._differs(f"{size.setting} is {stated}", f"{name} has {found:.10g}")
         begin, setting = prefix + kind.layers[0], kind.layers[1]
         numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
         if self.config.get(setting, len(numbers)) != len(numbers):

@@ -198,7 +198,9 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     foreign folder stands there.
     """
     if not place.linked:
-        _refuse_taken(place.path, job)
+        _refuse_foreign(place.path)
+        if not job.joins:
+            refuse_overlap(place.path, job.inputs)
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
     standing = place.current()
     if standing is not None and not force:
@@ -238,18 +240,39 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     return Result(folder, manifest, place.path, fresh=True)
 
 
+def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
+    """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before the work that comes before it."""
+    if not place.linked:
+        _refuse_foreign(place.path)
+    standing = place.current()
+    if standing is not None and not force:
+        settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
+        if settings:
+            raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
+    elif standing is not None and not place.linked:
+        _refuse_additions(standing)
+
+
 def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
     """Raise ``ConflictError`` with the difference where what is there is not an earlier state of what is wanted."""
-    if current.stage != wanted.stage:
-        raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
-    settings = describe_difference(current.config, wanted.config)
+    settings = _other_settings(place, current, wanted)
     inputs = other_inputs(current.inputs, wanted.inputs, place.path, linked=place.linked)
     if settings or inputs:
         what = "exists with another configuration" if settings else "was made from other inputs"
         each = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
-        both = f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
-        hint = both if settings else _advice(job, inputs) or both
-        raise ConflictError(f"{place.path} {what} ({', '.join(each)})", hint)
+        hint = "" if settings else _advice(job, inputs)
+        raise ConflictError(f"{place.path} {what} ({', '.join(each)})", hint or _keep_both(place))
+
+
+def _other_settings(place: Place, current: Manifest, wanted: Manifest) -> str:
+    """In which settings what is there differs, if in any; raises ``ConflictError`` for a result of another stage."""
+    if current.stage != wanted.stage:
+        raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
+    return describe_difference(current.config, wanted.config)
+
+
+def _keep_both(place: Place) -> str:
+    return f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
 
 
 def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
@@ -286,14 +309,11 @@ def _is_whole(result: Result) -> bool:
     return True
 
 
-def _refuse_taken(path: Path, job: Job) -> None:
-    """Raise where a folder that the user named holds something foreign, or is, holds or lies in what is read."""
+def _refuse_foreign(path: Path) -> None:
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
     if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
-    if not job.joins:
-        refuse_overlap(path, job.inputs)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -68,7 +68,7 @@ def test_two_models_of_one_name_do_not_replace_each_other(
     one = adapted(tiny_model)
     other = expand(tiny_model(name="other"), tmp_path / "adapted2")
     for folder in (one, other):
-        (folder / FACTS_FILE).write_text('{"model": {"name": "bert"}, "corpus": "covid"}')
+        (folder / FACTS_FILE).write_text('{"model": {"name": "bert", "source": "bert"}, "corpus": "covid"}')
     compared = compare(replace(session(tmp_path), out=None), ner_request(tmp_path, one, training=QUICK), [str(other)])
     ours, theirs = compared.results
     assert [row["model"] for row in compared.rows] == ["bert-covid"] * 2

@@ -12,7 +12,7 @@ from greenadapt.config import MemoryConfig, TaskConfig
 from greenadapt.errors import UsageError
 from greenadapt.model import find_model
 from greenadapt.pipeline.finetune import FinetuneRequest, finetune
-from greenadapt.pipeline.memory_choice import MemoryChoice, check_given
+from greenadapt.pipeline.memory_choice import MemoryChoice, check_memories
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.tasks.registry import make_task
 from tests.conftest import Notes, Run, last_line
@@ -122,7 +122,10 @@ def test_without_its_general_model_it_says_what_is_missing(
     assert f"need {general['sha256'][:12]}" in said
     (run / "memory.safetensors").unlink()
     said = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
-    assert "has no memory.safetensors: train the model again" in said
+    assert f"{run} is not complete: it has no memory.safetensors" in said
+    (run / "manifest.json").unlink()
+    said = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
+    assert f"{run} has no memory.safetensors: copy the whole folder, or train it again" in said
 
 
 def test_a_general_model_that_was_trained_too_comes_along(
@@ -143,9 +146,9 @@ def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path
     found = TaskFolder.open_questions(find_model(str(folder)))
     assert MemoryChoice.of_task(found, None) is None
     assert MemoryChoice.of_task(found, "there") is None
-    check_given([found], None)
+    check_memories([found], None)
     with pytest.raises(UsageError, match="--memory there, but no model here needs a general model beside it"):
-        check_given([found], "there")
+        check_memories([found], "there")
 
 
 def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:

@@ -56,6 +56,15 @@ def test_a_broken_state_is_named(tmp_path: Path) -> None:
         load_state(folder)
 
 
+@pytest.mark.parametrize("name", ["state.json", "record.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
+def test_json_that_is_no_object_is_named(tmp_path: Path, name: str, content: str) -> None:
+    save_state(tmp_path / "state", State({"w": torch.ones(1)}, {"number": 4}, {}))
+    (tmp_path / "state" / name).write_text(content)
+    with pytest.raises(InputError, match=rf"{name} is .*: remove this folder to train from the beginning"):
+        load_state(tmp_path / "state")
+
+
 def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
     folders = [tmp_path / str(i) / "state" for i in range(3)]
     running = [

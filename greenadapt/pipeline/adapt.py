@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
-from greenadapt.pipeline.align import run_align, trained_vectors
-from greenadapt.pipeline.expand import run_expand
+from greenadapt.pipeline.align import check_align, run_align, trained_vectors
+from greenadapt.pipeline.expand import check_expand, run_expand
 from greenadapt.pipeline.prepare import TextOptions, choose_corpus, choose_model, run_prepare
 from greenadapt.pipeline.session import Session
-from greenadapt.pipeline.w2v import run_w2v
+from greenadapt.pipeline.w2v import check_w2v, run_w2v
 from greenadapt.store import Result
 from greenadapt.w2v import require_engine
 
@@ -29,7 +29,10 @@ def adapt(session: Session, corpus: str | None, model: str | None, plan: Plan) -
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
+        training = check_w2v(inner, recipe.name, chosen, plan.w2v)
+        check_align(inner, recipe.name, chosen, plan.align)
+        check_expand(session, recipe.name, chosen, plan.expand)
         prepared = run_prepare(inner, recipe, chosen, plan.text)
-        vectors = run_w2v(inner, chosen, prepared, plan.w2v)
+        vectors = run_w2v(inner, chosen, prepared, training)
         aligned = run_align(inner, recipe.name, chosen, trained_vectors(vectors), plan.align)
         return [prepared, vectors, aligned, run_expand(session, recipe.name, chosen, aligned, plan.expand)]

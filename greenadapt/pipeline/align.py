@@ -16,7 +16,7 @@ from greenadapt.diagnostics import diagnose
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.names import path_name, short
-from greenadapt.pipeline.session import ALIGN, W2V, Session, model_facts, model_input, model_of
+from greenadapt.pipeline.session import ALIGN, W2V, Session, check_model, model_facts, model_input, model_of
 from greenadapt.progress import Progress
 from greenadapt.report import map_quality
 from greenadapt.store import Job, Json, Outcome, Result, hash_file, open_result, verified, write_json
@@ -52,6 +52,7 @@ def align(
         chosen = find_model(model)
         source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
     name = source.facts["corpus"]
+    check_align(session, name, chosen, config)
     with session.locked(None if session.out else name, chosen.name):
         return run_align(session, name, chosen, source, config)
 
@@ -71,6 +72,13 @@ def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> Vector
     facts["given"] = short(str(path))
     entry = {"sha256": hash_file(path), "path": str(path.resolve())}
     return VectorSource(entry, facts, lambda: read_vectors(path, progress), imported=True)
+
+
+def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
+    """Raise what the stage would raise about the model, or about what stands in its place, before any work."""
+    BaseVocabulary(load_tokenizer(model.folder))
+    check_model(model)
+    session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
 
 def run_align(

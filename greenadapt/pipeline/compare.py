@@ -14,7 +14,7 @@ from greenadapt.config import MemoryConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.model import find_model
 from greenadapt.pipeline.adapted import starting_model
-from greenadapt.pipeline.finetune import FinetuneRequest, default_out, finetune
+from greenadapt.pipeline.finetune import FinetuneRequest, check_finetune, default_out, finetune
 from greenadapt.pipeline.session import Session, source_input
 from greenadapt.progress import Silent
 from greenadapt.store import Json, Result
@@ -43,6 +43,8 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(replace(plain, model=model) for model in others)]
     outs = _outs(session, requests)  # before the first of them takes its time
+    for out, other in zip(outs[1:], requests[1:], strict=True):
+        check_finetune(replace(session, out=out), other)
     results = [finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
     return Comparison(results, _rows(request, results) if others else [])
 

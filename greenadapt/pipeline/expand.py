@@ -29,6 +29,7 @@ from greenadapt.pipeline.session import (
     EXPAND,
     W2V,
     Session,
+    check_model,
     model_input,
     model_of,
     note_code,
@@ -63,16 +64,23 @@ def expand(
         aligned = session.find(name, session.model_name(name, model), ALIGN)
     chosen = model_of(aligned)
     name = aligned.manifest.facts["corpus"]
+    check_expand(session, name, chosen, config)
     with session.locked(None if session.out else name, chosen.name):
         return run_expand(session, name, chosen, aligned, config)
+
+
+def check_expand(session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig) -> None:
+    """Raise what the stage would raise about its files, or about what stands in its place, before any work."""
+    for path in config.restrict_to:
+        if not Path(path).is_file():
+            raise MissingError(f"no file {path}", "give --restrict-to a text file")
+    check_model(model, whole=True)
+    session.check(session.place(corpus, model.name, EXPAND), EXPAND, asdict(config))
 
 
 def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: Result, config: ExpandConfig) -> Result:
     """The stage itself; the caller holds the lock."""
     files = [Path(path) for path in config.restrict_to]
-    for path in files:
-        if not path.is_file():
-            raise MissingError(f"no file {path}", "give --restrict-to a text file")
     inputs = {"alignment": aligned.as_input(), "model": model_input(model)}
     if (task := task_input(model.folder)) is not None:
         inputs["task"] = task

@@ -19,7 +19,7 @@ from greenadapt.pipeline.adapted import adapted_input, base_id
 from greenadapt.pipeline.memory_choice import check_memory
 from greenadapt.pipeline.run_names import data_name
 from greenadapt.pipeline.seeds import check_seeds, train_seeds
-from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_torch, source_input
+from greenadapt.pipeline.session import FINETUNE, Session, model_facts, require_source, require_torch, source_input
 from greenadapt.pipeline.start import Start
 from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.store import Job, Json, Outcome, Result, write_json
@@ -72,7 +72,7 @@ class FinetuneRequest:
 def finetune(session: Session, request: FinetuneRequest) -> Result:
     """Train, score and write a model for each seed; does nothing where that is done, goes on where it was killed."""
     require_torch("fine-tuning")
-    start = Start.of(request.model, request.memory, request.memory_config)
+    start = check_finetune(session, request)
     session = replace(session, out=session.out or default_out(request, start.model))
     settings = {**asdict(request.task), **asdict(request.training)}
     return run_together(
@@ -82,6 +82,16 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
         partial(_build, request, start),
         partial(_job, request, start, session.out),
     )
+
+
+def check_finetune(session: Session, request: FinetuneRequest) -> Start:
+    """What training begins with; raises what it would raise about models, files or the folder, before any work."""
+    start = Start.of(request.model, request.memory, request.memory_config)
+    for source in request.sources().values():
+        require_source(source)
+    session = replace(session, out=session.out or default_out(request, start.model))
+    session.check(session.place("", start.model.name, FINETUNE), FINETUNE, _config(request, start))
+    return start
 
 
 def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
@@ -95,12 +105,16 @@ def read_scores(result: Result) -> Json:
     return read_described(result.folder / SCORES)
 
 
-def _job(request: FinetuneRequest, start: Start, out: Path | None, build: Build) -> Job:
+def _config(request: FinetuneRequest, start: Start) -> Json:
+    """All that decides the result beside the content of files."""
     config: Json = {**asdict(request.task), **asdict(request.training)}
     config |= {"seeds": list(request.seeds), "save_logits": request.save_logits}
-    inputs = {"model": adapted_input(start.model)}
+    return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
+
+
+def _job(request: FinetuneRequest, start: Start, out: Path | None, build: Build) -> Job:
+    config, inputs = _config(request, start), {"model": adapted_input(start.model)}
     if start.memory is not None:
-        config["memory"] = asdict(start.memory.config)
         inputs["memory"] = start.memory.as_input()
     inputs |= {name: source_input(source) for name, source in request.sources().items()}
 

@@ -12,7 +12,7 @@ from greenadapt.interpolate import Interpolation, n_base_rows
 from greenadapt.model import find_model
 from greenadapt.names import short
 from greenadapt.pipeline.adapted import adapted_input, base_id, copy_task, reads_sentences, starting_model
-from greenadapt.pipeline.session import INTERPOLATE, Session, model_facts, note_code
+from greenadapt.pipeline.session import INTERPOLATE, Session, check_model, model_facts, note_code
 from greenadapt.report.interpolation_card import InterpolationCard
 from greenadapt.store import Job, Json, Outcome, Result, write_json
 from greenadapt.surgery import copy_side_files, write_weights
@@ -43,6 +43,10 @@ def interpolate(session: Session, request: InterpolateRequest) -> Result:
     if session.out is None:
         raise UsageError("no folder to write into", "name one with --out")
     domain, general = starting_model(request.model), find_model(request.general)
+    place, config = session.place("", domain.name, INTERPOLATE), {"weight": request.weight}
+    session.check(place, INTERPOLATE, config)
+    for each in (domain, general):
+        check_model(each, whole=True)
     inputs = {"model": adapted_input(domain), "general": adapted_input(general)}
 
     def build(work: Path) -> Outcome:
@@ -60,9 +64,9 @@ def interpolate(session: Session, request: InterpolateRequest) -> Result:
             reads_sentences=reads_sentences(work),
         ).text()
 
-    job = Job(INTERPOLATE, {"weight": request.weight}, inputs, build, card=card)
+    job = Job(INTERPOLATE, config, inputs, build, card=card)
     with session.locked(None, domain.name):
-        return session.run(session.place("", domain.name, INTERPOLATE), job)
+        return session.run(place, job)
 
 
 def _write(mixed: Interpolation, work: Path, facts: Json) -> Outcome:

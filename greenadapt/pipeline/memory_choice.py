@@ -11,10 +11,10 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.model import PretrainedModel, find_model
 from greenadapt.models.plan import MemoryPlan
 from greenadapt.pipeline.adapted import read_facts
-from greenadapt.pipeline.session import model_input
+from greenadapt.pipeline.session import check_model, model_input
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.store import Json
-from greenadapt.training.layout import MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE
+from greenadapt.training.layout import MEMORY_FILE, MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE
 from greenadapt.training.multitask_folder import is_multitask
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class MemoryChoice:
                 )
             memory = made["model"]["source"]
         found = find_model(memory)
+        check_model(found, whole=True)
         _check_fit(domain, found, config)
         return cls(found, config, model_input(found)["sha256"])
 
@@ -80,13 +81,7 @@ class MemoryChoice:
         if not described.config.frozen:
             own = weights / MEMORY_FOLDER
             return cls(PretrainedModel(described.name, own, str(own)), described.config, "")
-        try:
-            found = find_model(given or described.source)
-        except (MissingError, InputError) as error:
-            raise MissingError(
-                f"{folder} needs the general model {described.name} as its memory ({error})",
-                "name the folder where that is with --memory",
-            ) from None
+        found = described.find(folder, given)
         sha256 = model_input(found)["sha256"]
         if sha256 != described.sha256:
             raise InputError(
@@ -112,11 +107,18 @@ class MemoryChoice:
         return GeneralModel(Checkpoint.open(self.found.folder), self.config, self.sha256)
 
 
-def check_given(folders: Iterable[TaskFolder], given: str | None) -> None:
-    """Raise ``UsageError`` where a general model is given and none of the models needs one."""
-    described = [_Described.of(folder.settings, folder.folder) for folder in folders]
-    if given is not None and not any(one is not None and one.config.frozen for one in described):
+def check_memories(folders: Iterable[TaskFolder], given: str | None) -> None:
+    """Raise ``UsageError`` where a general model is given and none of the models needs one, ``MissingError`` or
+    ``InputError`` where one needs a general model, or what was learnt about it, that is not there.
+    """
+    needed = [(folder, one) for folder in folders if (one := _Described.of(folder.settings, folder.folder))]
+    if given is not None and not any(one.config.frozen for _, one in needed):
         raise UsageError(f"--memory {given}, but no model here needs a general model beside it", "leave it out")
+    for folder, one in needed:
+        if one.config.frozen:
+            Checkpoint.open(one.find(folder.folder, given).folder)
+        if not (folder.weights / MEMORY_FILE).is_file():
+            raise MissingError(f"{folder.weights} has no {MEMORY_FILE}", "copy the whole folder, or train it again")
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,16 @@ class _Described:
     name: str
     source: str
     sha256: str
+
+    def find(self, folder: Path, given: str | None) -> PretrainedModel:
+        """The general model that the model in ``folder`` needs, where it was or where it is ``given`` to be."""
+        try:
+            return find_model(given or self.source)
+        except (MissingError, InputError) as error:
+            raise MissingError(
+                f"{folder} needs the general model {self.name} as its memory ({error})",
+                "name the folder where that is with --memory",
+            ) from None
 
     @classmethod
     def of(cls, settings: Json, folder: Path) -> "_Described | None":

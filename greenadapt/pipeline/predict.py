@@ -10,7 +10,7 @@ from greenadapt.config import EnsembleRule
 from greenadapt.corpus.reading import STDIN
 from greenadapt.errors import InputError, UsageError
 from greenadapt.pipeline.ensemble import check_alike, combined_units
-from greenadapt.pipeline.memory_choice import check_given
+from greenadapt.pipeline.memory_choice import check_memories
 from greenadapt.pipeline.multitask.shared_model import SharedModel
 from greenadapt.pipeline.session import require_torch
 from greenadapt.pipeline.task_folder import TaskFolder
@@ -174,7 +174,7 @@ class Predictor:
         one_process("predict")
         self._request = request
         self._asked = _SeveralTasks(request) if len(request.tasks) > 1 else _OneTask(request)
-        check_given(self._asked.folders, request.reading.memory)
+        check_memories(self._asked.folders, request.reading.memory)
 
     @property
     def tasks(self) -> dict[str, Task[Any]]:

@@ -21,7 +21,7 @@ from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import adapted_input, base_id, read_facts, reads_sentences, starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice, check_memory
 from greenadapt.pipeline.run_names import data_name
-from greenadapt.pipeline.session import PRETRAIN, Session, model_facts, note_code, require_torch
+from greenadapt.pipeline.session import PRETRAIN, Session, check_model, model_facts, note_code, require_torch
 from greenadapt.pipeline.together import Build, run_together, start_machine
 from greenadapt.progress import Progress
 from greenadapt.store import Job, Json, Outcome, Result, hash_json, write_json
@@ -88,6 +88,7 @@ class _Start:
     @classmethod
     def of(cls, session: Session, request: PretrainRequest) -> "_Start":
         model = starting_model(request.model)
+        check_model(model, whole=True)
         if (model.folder / TASK_FILE).is_file() or is_multitask(model.folder):
             raise UsageError(
                 f"{request.model} is fine-tuned for a task, and pre-training would undo that",
@@ -133,9 +134,11 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
     session = replace(session, out=session.out or Path("runs") / name)
     settings = {**asdict(request.config), **asdict(request.training)}
+    place = session.place("", start.model.name, PRETRAIN)
+    session.check(place, PRETRAIN, _config(request, start))
     return run_together(
         session,
-        session.place("", start.model.name, PRETRAIN),
+        place,
         partial(start_machine, session, request.training, request.run, settings),
         partial(_build, request, start),
         partial(_job, request, start),
@@ -147,11 +150,15 @@ def read_losses(result: Result) -> Json:
     return _read_scores(result.folder)
 
 
-def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
+def _config(request: PretrainRequest, start: _Start) -> Json:
+    """All that decides the result beside the content of files."""
     training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
     config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
-    if start.memory is not None:
-        config["memory"] = asdict(start.memory.config)
+    return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
+
+
+def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
+    config = _config(request, start)
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         from greenadapt.report.pretrain_card import PretrainCard

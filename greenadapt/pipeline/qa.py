@@ -14,7 +14,7 @@ from greenadapt.model import PretrainedModel, find_model
 from greenadapt.pipeline.adapted import adapted_input
 from greenadapt.pipeline.inquiry import InquirySources, read_inquiry
 from greenadapt.pipeline.lookups import Lookup, Reader, Waiting, looked_up, read_journal
-from greenadapt.pipeline.memory_choice import check_given
+from greenadapt.pipeline.memory_choice import check_memories
 from greenadapt.pipeline.qa_scores import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.pipeline.session import QA, Session, model_facts, require_torch, source_input
 from greenadapt.pipeline.task_folder import TaskFolder
@@ -66,7 +66,7 @@ class Answering:
         self._progress = progress
         given = {OURS: request.model, BASE_MODEL: request.compare}
         self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
-        check_given([model.folder for model in self._models.values()], request.reading.memory)
+        check_memories([model.folder for model in self._models.values()], request.reading.memory)
         self.inquiry = read_inquiry(request.sources, progress)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
@@ -186,7 +186,6 @@ def answer(session: Session, request: QaRequest) -> Result:
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
     _refuse_within(session, request.sources)
-    answering = Answering(request, session.progress)
     config: Json = {**asdict(request.config), **asdict(request.reading)}
     del config["memory"]  # where the general model lies; which one it is says the model
     del config["max_tokens"]
@@ -194,6 +193,8 @@ def answer(session: Session, request: QaRequest) -> Result:
     # The rows name documents and questions by paths as they were given.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
+    session.check(session.place("", request.model, QA), QA, config)
+    answering = Answering(request, session.progress)
     model = answering.model
 
     def build(work: Path) -> Outcome:

@@ -20,7 +20,7 @@ from greenadapt.processes import launched_processes
 from greenadapt.progress import Progress
 from greenadapt.publish import beside, naming, real_folder
 from greenadapt.special_tokens import read_settings
-from greenadapt.store import Job, Json, Place, Result, hash_file, hash_json, open_result, run_job
+from greenadapt.store import Job, Json, Place, Result, check_place, hash_file, hash_json, open_result, run_job
 from greenadapt.tasks.records import is_hub_id
 from greenadapt.workspace import Workspace
 
@@ -66,6 +66,10 @@ class Session:
                 locks.enter_context(lock(beside(out, "lock"), out))
             yield
 
+    def check(self, place: Place, stage: str, config: Json) -> None:
+        """Refuse at once what ``run`` would refuse of ``place`` after the work before it; see ``check_place``."""
+        check_place(place, stage, config, force=self.force)
+
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
         job = replace(job, kept=job.kept and not self.updates)
@@ -105,6 +109,17 @@ def model_of(result: Result) -> PretrainedModel:
     return find_model(result.manifest.facts["model"]["source"])
 
 
+def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
+    """Open a model's weights, and refuse before anything else what would fail, or spoil the result, in the end.
+
+    Raises ``InputError`` or ``MissingError`` for broken files and for NaN or infinity in the embedding, or in any
+    weight if the ``whole`` model is going to be copied or trained.
+    """
+    checkpoint = Checkpoint.open(model.folder)
+    checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
+    return checkpoint
+
+
 def model_input(model: PretrainedModel) -> Json:
     """A model as an input in a manifest: a hash of its configuration, tokenizer files and weights."""
     names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -123,6 +138,12 @@ def note_code(model: PretrainedModel, progress: Progress) -> None:
         progress.note(f"left out auto_map of {model.name}'s {' and '.join(files)}: it names code, which is never run")
 
 
+def require_source(source: str) -> None:
+    """Raise ``MissingError`` for what is neither a file or folder that is there, nor a data set of the hub or a URL."""
+    if not (Path(source).expanduser().exists() or "://" in source or is_hub_id(source)):
+        raise MissingError(f"{source} does not exist", "check the path")
+
+
 def source_input(source: str) -> Json:
     """A file, folder or data set as an input in a manifest: its content, but of a data set its id.
 
@@ -131,8 +152,7 @@ def source_input(source: str) -> Json:
     path = Path(source).expanduser()
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}
-    if "://" not in source and not is_hub_id(source):
-        raise MissingError(f"{source} does not exist", "check the path")
+    require_source(source)
     return {"sha256": hash_json(source), "source": source}
 
 

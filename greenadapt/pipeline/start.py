@@ -7,7 +7,7 @@ from greenadapt.features import Encoder
 from greenadapt.model import PretrainedModel
 from greenadapt.pipeline.adapted import starting_model
 from greenadapt.pipeline.memory_choice import MemoryChoice
-from greenadapt.pipeline.session import note_code
+from greenadapt.pipeline.session import check_model, note_code
 from greenadapt.progress import Progress
 from greenadapt.training.layout import MEMORY_FILE
 
@@ -21,8 +21,9 @@ class Start:
 
     @classmethod
     def of(cls, model: str, memory: str | None, config: MemoryConfig) -> "Start":
-        """The model, and the general model that is its memory, by what the user called them."""
+        """The model, and the general model that is its memory, by what the user called them; both are checked."""
         found = starting_model(model)
+        check_model(found, whole=True)
         return cls(found, None if memory is None else MemoryChoice.find(memory, found, config))
 
     def tell(self, encoder: Encoder, progress: Progress) -> None:

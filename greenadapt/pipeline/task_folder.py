@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from greenadapt.arrays import ArrayFile
+from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.json_files import described_in
 from greenadapt.model import PretrainedModel, find_model, require_whole
@@ -11,7 +13,7 @@ from greenadapt.store import MANIFEST, Json, read_manifest
 from greenadapt.tasks import Task
 from greenadapt.tasks.registry import load_task
 from greenadapt.tasks.squad import QuestionTask
-from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE
+from greenadapt.training.layout import MULTITASK_FILE, TASK_FILE, WEIGHTS_FILE
 from greenadapt.training.multitask_folder import is_multitask, read_task, task_names, weight_folders
 from greenadapt.training.seed_folders import read_described, weights_of_seed
 
@@ -32,7 +34,7 @@ class TaskFolder:
 
     @classmethod
     def open(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
-        """Look at everything but the weights of a folder that ``finetune`` wrote, or ``expand`` from one.
+        """Look at everything but the numbers in a folder that ``finetune`` wrote, or ``expand`` from one.
 
         A folder of several tasks needs the name of one as ``task``. Raises ``MissingError`` or ``InputError`` where it
         is no such folder, ``UsageError`` for a name where it has one task, and for none where it has several.
@@ -42,6 +44,11 @@ class TaskFolder:
             read_manifest(folder)  # refuses another format version
         opened = cls.without_model(folder, seed, task)
         require_whole(folder, seed)
+        Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
+        own = [opened.weights] if opened.name is None else weight_folders(folder, [opened.name], seed).parts.values()
+        for file in (part / WEIGHTS_FILE for part in own):
+            if file.is_file():
+                ArrayFile(file)
         return opened
 
     @classmethod
@@ -80,6 +87,7 @@ class TaskFolder:
                     raise UsageError(
                         f"{option} {value}, but finetune did not write {found.source}", f"leave out {option}"
                     )
+            Checkpoint.open(found.folder)
             return cls(found.folder, found.folder, {}, QuestionTask())
         opened = cls.open(str(found.folder), seed, task)
         if not isinstance(opened.task, QuestionTask):

@@ -11,7 +11,7 @@ from greenadapt.pipeline.memory_choice import MemoryChoice
 from greenadapt.pipeline.multitask.request import MultitaskRequest
 from greenadapt.pipeline.multitask.run import TasksRun, is_other
 from greenadapt.pipeline.multitask.task_data import described
-from greenadapt.pipeline.session import Session, require_torch
+from greenadapt.pipeline.session import Session, check_model, require_torch
 from greenadapt.pipeline.start import Start
 from greenadapt.publish import real_folder
 from greenadapt.store import Job, Json, Place, Result, describe_difference, plain, write_json
@@ -38,6 +38,7 @@ def add_tasks(session: Session, folder: Path, request: MultitaskRequest) -> list
     if request.memory is not None:
         raise UsageError("tasks that are added have the memory of the encoder, if it has one", "leave out --memory")
     model = starting_model(str(folder))
+    check_model(model, whole=True)
     start = Start(model, MemoryChoice.of_settings(read_described(folder / MULTITASK_FILE), folder, folder))
     session = replace(session, out=folder)
     asked = replace(
