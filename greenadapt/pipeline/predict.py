@@ -12,7 +12,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.pipeline.ensemble import check_alike, combined_units
 from greenadapt.pipeline.memory_choice import check_memories
 from greenadapt.pipeline.multitask.shared_model import SharedModel
-from greenadapt.pipeline.session import require_torch
+from greenadapt.pipeline.session import require_source, require_torch
 from greenadapt.pipeline.task_folder import TaskFolder
 from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.progress import Progress
@@ -172,6 +172,8 @@ class Predictor:
     def __init__(self, request: PredictRequest) -> None:
         require_torch("predicting")
         one_process("predict")
+        if request.source != STDIN:
+            require_source(request.source)
         self._request = request
         self._asked = _SeveralTasks(request) if len(request.tasks) > 1 else _OneTask(request)
         check_memories(self._asked.folders, request.reading.memory)
