@@ -58,7 +58,9 @@ def task_names(folder: Path) -> tuple[str, ...]:
     """
     there = folder / TASKS
     found = [path.name for path in sorted(there.iterdir()) if _is_task(path)] if there.is_dir() else []
-    trained = read_described(folder / MULTITASK_FILE).get("tasks")
+    settings = read_described(folder / MULTITASK_FILE)
+    with described_in(folder / MULTITASK_FILE, "train the model again"):
+        trained = settings["tasks"]
     order = [name for name in trained if isinstance(name, str)] if isinstance(trained, list) else []
     return tuple(sorted(found, key=lambda name: order.index(name) if name in order else len(order)))
 
