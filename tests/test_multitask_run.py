@@ -156,6 +156,7 @@ def test_sets_that_are_cut_are_named(model: Path, tmp_path: Path) -> None:
     MultitaskRun(replace(setup, tasks=(short,)), 0, tmp_path / "seed")
     assert isinstance(setup.progress, Notes)
     assert [warning.split(":")[0] for warning in setup.progress.warnings] == [
+        "18 of 24 training texts are cut to 8 pieces",
         "ill.1, dev m",
         "ill.1, dev test",
         "ill.1, test",

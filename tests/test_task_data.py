@@ -53,7 +53,8 @@ def test_training_files_that_differ_in_their_labels(
 
 
 def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: Path, tiny_model: TinyModel) -> None:
-    missing = entry(tmp_path, "ner", test={"test": "nowhere.tsv"})
-    wanted = request(tmp_path, tiny_model(), tasks=(missing,), adapter=AdapterConfig(size=10, form="reference"))
+    (tmp_path / "broken.tsv").write_text("a word without a tag\n", "utf-8")
+    broken = entry(tmp_path, "ner", test={"test": str(tmp_path / "broken.tsv")})
+    wanted = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
     with pytest.raises(UsageError, match="width is 10, no multiple of the 6 heads"):
         train_tasks(session(tmp_path), wanted)

@@ -14,7 +14,7 @@ from greenadapt.checkpoint import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.model import find_model
 from greenadapt.pipeline.finetune import over_seeds
-from greenadapt.pipeline.memory_choice import check_given
+from greenadapt.pipeline.memory_choice import check_memories
 from greenadapt.pipeline.qa_scores import FEWEST
 from greenadapt.pipeline.session import require_torch
 from greenadapt.pipeline.task_folder import TaskFolder
@@ -76,7 +76,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     require_torch("evaluating")
     one_process("evaluate")
     folders = _folders(request)
-    check_given(folders.values(), request.reading.memory)
+    check_memories(folders.values(), request.reading.memory)
     [*_, first] = folders.values()
     if request.keep_logits and (len(folders), len(request.test)) != (1, 1):
         raise UsageError(
