@@ -21,11 +21,11 @@ from pathlib import Path
 
 from plain_words import plain
 
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.splitter import load_tokenizer
 from greenadapt.corpus.words import prepare_corpus
-from greenadapt.model import find_model
 from greenadapt.progress import Silent
+from greenadapt.tokenization.splitter import load_tokenizer
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,18 @@ import numpy as np
 
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe, RunConfig, TaskConfig, TrainConfig, W2VConfig
 from greenadapt.errors import GreenadaptError
-from greenadapt.pipeline import Session, TextOptions, align, expand, w2v
-from greenadapt.pipeline.finetune import FinetuneRequest, finetune
-from greenadapt.pipeline.inquiry import InquirySources
-from greenadapt.pipeline.qa import QaRequest, answer, read_rows
-from greenadapt.pipeline.qa_scores import BASE_MODEL, MEASURES, OURS, compare_rows
-from greenadapt.pipeline.task_models import ReadingOptions
-from greenadapt.store import Json, write_json
-from greenadapt.workspace import Workspace
+from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.inference.qa.answering import QaRequest
+from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.stages import align, expand, w2v
+from greenadapt.stages.corpus import TextOptions
+from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.qa import answer, read_rows
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.workspace import Workspace
 
 N_FOLDS = 5
 ALL = "all"
@@ -66,7 +70,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(options.threads)
-    from greenadapt.cli.console import make_progress
+    from greenadapt.cli.output.console import make_progress
 
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
     done: dict[str, dict[str, Answers]] = {rows: {} for rows in options.rows}

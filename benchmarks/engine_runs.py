@@ -23,8 +23,8 @@ from records import Records
 import greenadapt
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.store import Json, hash_file, hash_json
-from greenadapt.vectors import WordVectors
+from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.vectors.word_vectors import WordVectors
 
 _PACKAGES = {"fast": ("numba", "numpy"), "gensim": ("gensim", "numpy"), "gensim-lists": ("gensim", "numpy")}
 _MEASURING = ("vector_quality.py", "planted.py")
@@ -76,7 +76,7 @@ def whole(asked: Json) -> Json:
     """``asked`` with what else decides the run: code, packages, and the keys of the references."""
     package, side, files = Path(greenadapt.__file__).parent, asked["side"], []
     if side in OWN:
-        files += [*sorted((package / "engines").glob("*.py")), package / "w2v.py"]
+        files += [*sorted((package / "vectors" / "engines").glob("*.py")), package / "vectors" / "cbow.py"]
     if asked["measures"]:
         files += [Path(__file__).parent / name for name in _MEASURING]
     made = {

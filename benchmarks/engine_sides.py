@@ -1,7 +1,7 @@
 """The sides of ``engines.py``: how each trains on a prepared corpus, and what of it is timed.
 
-- ``fast``, ``gensim``: greenadapt's engines, driven as ``greenadapt.w2v.train`` does, without its checkpoints. The
-  epochs are timed; in them gensim's kernel reads its text, which is written before.
+- ``fast``, ``gensim``: greenadapt's engines, driven as ``greenadapt.vectors.cbow.train`` does, without its checkpoints.
+  The epochs are timed; in them gensim's kernel reads its text, which is written before.
 - ``gensim-lists``: ``gensim.models.Word2Vec`` on lists of words, made line by line within the timed epochs. Its
   vocabulary is built beforehand.
 - ``word2vec-c``: see ``word2vec_c.py``.
@@ -20,12 +20,12 @@ import numpy as np
 import word2vec_c
 from machine import peak_memory
 
-from greenadapt import w2v
-from greenadapt.arrays import Array
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.engines import Stream
-from greenadapt.vectors import WordVectors
+from greenadapt.storage.arrays import Array
+from greenadapt.vectors import cbow as w2v
+from greenadapt.vectors.engines import Stream
+from greenadapt.vectors.word_vectors import WordVectors
 
 OWN = ("fast", "gensim")
 """The sides that are greenadapt's own engines."""

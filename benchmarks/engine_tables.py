@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tables import aligned
 
-from greenadapt.store import Json
+from greenadapt.storage.files import Json
 
 _SETTING = ("dim", "workers", "epochs", "alpha")
 _PEER = "gensim"

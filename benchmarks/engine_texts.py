@@ -12,15 +12,15 @@ import numpy as np
 import planted
 import word2vec_c
 
-from greenadapt.arrays import Array, write_arrays
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
+from greenadapt.corpus.word_counts import write_vocabulary
 from greenadapt.corpus.words import VOCABULARY_FILE, WORDS_FILE, PreparedCorpus, prepare_corpus
-from greenadapt.model import find_model
 from greenadapt.progress import Silent
-from greenadapt.store import Json, hash_json
-from greenadapt.vocabulary import write_vocabulary
+from greenadapt.storage.arrays import Array, write_arrays
+from greenadapt.storage.files import Json, hash_json
 
 _LINE = 25  # words of random text
 

@@ -30,7 +30,7 @@ from machine import machine_line
 
 from greenadapt.config import W2VConfig
 from greenadapt.errors import GreenadaptError
-from greenadapt.store import Json, hash_file
+from greenadapt.storage.files import Json, hash_file
 
 
 def main() -> None:

@@ -25,11 +25,11 @@ def make_input(arguments: argparse.Namespace) -> None:
     """Write made-up words with random vectors, and the map of a least-squares fit."""
     import numpy as np
 
-    from greenadapt.align import fit
-    from greenadapt.checkpoint import Checkpoint
+    from greenadapt.checkpoints.reader import Checkpoint
+    from greenadapt.checkpoints.source import find_model
     from greenadapt.config import AlignConfig
-    from greenadapt.model import find_model
-    from greenadapt.vectors import WordVectors
+    from greenadapt.vectors.alignment import fit
+    from greenadapt.vectors.word_vectors import WordVectors
 
     draw = np.random.default_rng(SEED)
     embedding = Checkpoint.open(find_model(arguments.model).folder).embedding()
@@ -47,11 +47,11 @@ def make_input(arguments: argparse.Namespace) -> None:
 def expand_ours(arguments: argparse.Namespace) -> float:
     """The expand stage: weights, configuration, both tokenizers and the table of added words."""
     begin = time.perf_counter()
-    from greenadapt.align import Alignment
+    from greenadapt.checkpoints.source import find_model
     from greenadapt.config import ExpandConfig
-    from greenadapt.model import find_model
-    from greenadapt.pipeline.expand import Expansion
-    from greenadapt.vectors import WordVectors
+    from greenadapt.stages.expand import Expansion
+    from greenadapt.vectors.alignment import Alignment
+    from greenadapt.vectors.word_vectors import WordVectors
 
     vectors, alignment = WordVectors.load(arguments.work), Alignment.load(arguments.work)
     out = arguments.work / "ours"
@@ -66,9 +66,9 @@ def expand_transformers(arguments: argparse.Namespace) -> float:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from greenadapt.align import Alignment
-    from greenadapt.model import find_model
-    from greenadapt.vectors import WordVectors
+    from greenadapt.checkpoints.source import find_model
+    from greenadapt.vectors.alignment import Alignment
+    from greenadapt.vectors.word_vectors import WordVectors
 
     folder = find_model(arguments.model).folder
     vectors, alignment = WordVectors.load(arguments.work), Alignment.load(arguments.work)
@@ -87,7 +87,7 @@ def compare(arguments: argparse.Namespace) -> None:
     """Raise ``AssertionError`` unless both ways gave the same embedding."""
     import numpy as np
 
-    from greenadapt.checkpoint import Checkpoint
+    from greenadapt.checkpoints.reader import Checkpoint
 
     ours, theirs = (Checkpoint.open(arguments.work / name).embedding() for name in ("ours", "transformers"))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -98,8 +98,8 @@ def fit_ours(arguments: argparse.Namespace) -> float:
     import numpy as np
     from scipy import linalg  # noqa: F401  (imported by the fit, and no part of it)
 
-    from greenadapt.align import fit
     from greenadapt.config import AlignConfig
+    from greenadapt.vectors.alignment import fit
 
     source, target = (np.load(arguments.work / f"{name}.npy") for name in ("source", "target"))
     begin = time.perf_counter()

@@ -23,18 +23,20 @@ from pathlib import Path
 from gmap_tables import NAMES, Done, report
 from records import Records
 
+from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE
+from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import GreenadaptError
-from greenadapt.pipeline import Session
-from greenadapt.pipeline.adapted import adapted_input, starting_model
-from greenadapt.pipeline.ensemble import KeptRun, score_ensemble
-from greenadapt.pipeline.finetune import FinetuneRequest, finetune, read_scores
-from greenadapt.pipeline.interpolate import InterpolateRequest, interpolate
-from greenadapt.pipeline.pretrain import PretrainRequest, pretrain
+from greenadapt.inference.ensemble import KeptRun, score_ensemble
 from greenadapt.progress import Silent
-from greenadapt.store import Json, Result, hash_file, hash_json, plain
-from greenadapt.training.layout import LOGITS, SCORES, SEEDS, TASK_FILE
-from greenadapt.workspace import Workspace
+from greenadapt.stages.finetune.one_task import finetune, read_scores
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.interpolate import InterpolateRequest, interpolate
+from greenadapt.stages.pretrain import PretrainRequest, pretrain
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.storage.results import Result
+from greenadapt.storage.workspace import Workspace
 
 GENERAL, DOMAIN, BETWEEN = "general", "domain", "between"
 
@@ -224,7 +226,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(options.threads)
-    from greenadapt.cli.console import make_progress
+    from greenadapt.cli.output.console import make_progress
 
     session = Session(Workspace(options.work / "workspace"), make_progress())
     bench = Bench(options, session, Records(options.work / "records.jsonl"))

@@ -30,22 +30,21 @@ from typing import Any
 import torch
 from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
 
-from greenadapt.checkpoint import Checkpoint
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.features import Encoder, Views
-from greenadapt.model import find_model
-from greenadapt.pipeline.memory_choice import MemoryChoice
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.machine import Machine
+from greenadapt.models.memory.choice import MemoryChoice
+from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
+from greenadapt.models.tensors import MemoryInput
+from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks import Task
-from greenadapt.tasks.registry import make_task
+from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.features import Encoder, Views
 from greenadapt.training.batches import FeatureTable
 from greenadapt.training.feed import OneTable, Plan
-from greenadapt.training.general_model import GeneralModel, StatesOnDisk
 from greenadapt.training.loop import Training
-from greenadapt.training.machine import Machine
-from greenadapt.training.memory_input import MemoryInput
-from greenadapt.training.models import open_model
-from greenadapt.training.rows import Rows
 
 SEED = 0
 LIMITS = {"plain": None, "live": 1.6, "cached": 1.15}

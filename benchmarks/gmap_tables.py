@@ -3,7 +3,7 @@
 import numpy as np
 from tables import aligned
 
-from greenadapt.store import Json
+from greenadapt.storage.files import Json
 
 NAMES = {
     "fine-tuning": "Fine-Tuning",

@@ -24,8 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.arrays import Array
-from greenadapt.bootstrap import Difference, paired
+from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import (
     AlignConfig,
     AlignMethod,
@@ -37,16 +36,20 @@ from greenadapt.config import (
     W2VConfig,
 )
 from greenadapt.errors import GreenadaptError
-from greenadapt.pipeline import Session, TextOptions, align, expand, w2v
-from greenadapt.pipeline.compare import read_predictions
-from greenadapt.pipeline.control import averaged_over_seeds
-from greenadapt.pipeline.finetune import FinetuneRequest, finetune
+from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
-from greenadapt.store import Json, hash_file, hash_json, plain, write_json
-from greenadapt.tasks.ner import NerTask
-from greenadapt.tasks.sentences import Sentence
-from greenadapt.training.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
-from greenadapt.workspace import Workspace
+from greenadapt.stages import align, expand, w2v
+from greenadapt.stages.corpus import TextOptions
+from greenadapt.stages.finetune.compare import read_predictions
+from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.bootstrap import Difference, paired
+from greenadapt.tasks.ner.sentences import Sentence
+from greenadapt.tasks.ner.task import NerTask
 
 BASE, CONTROL = "base", "control"
 # Arm → how the map is fitted, and what a new row is.
@@ -113,7 +116,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(options.threads)
-    from greenadapt.cli.console import make_progress
+    from greenadapt.cli.output.console import make_progress
 
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
     models = adapted_models(session, options)

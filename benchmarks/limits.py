@@ -27,8 +27,8 @@ from machine import machine_line
 
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.engines.chunks import CHUNK, GROUP, NEGATIVES
-from greenadapt.engines.noise import keep_thresholds
+from greenadapt.vectors.engines.chunks import CHUNK, GROUP, NEGATIVES
+from greenadapt.vectors.engines.noise import keep_thresholds
 
 _COPIED = 256 << 20  # bytes a thread
 _SIDE = 2048  # of a matrix

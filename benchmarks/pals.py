@@ -32,18 +32,18 @@ import numpy as np
 from records import Records
 from tables import aligned
 
-from greenadapt.adapter_config import AdapterConfig, AdapterName
-from greenadapt.arrays import ArrayFile
-from greenadapt.config import RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.checkpoints.provenance import adapted_input, starting_model
+from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.errors import GreenadaptError
-from greenadapt.pipeline import Session
-from greenadapt.pipeline.adapted import adapted_input, starting_model
-from greenadapt.pipeline.finetune import read_scores
-from greenadapt.pipeline.multitask.request import MultitaskRequest
-from greenadapt.pipeline.multitask.train import train_tasks
-from greenadapt.store import Json, Result, hash_file, hash_json, plain
+from greenadapt.stages.finetune.many_tasks import train_tasks
+from greenadapt.stages.finetune.one_task import read_scores
+from greenadapt.stages.finetune.request import MultitaskRequest
+from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.storage.results import Result
+from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.tasks_file import TaskEntry
-from greenadapt.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(options.threads)
-    from greenadapt.cli.console import make_progress
+    from greenadapt.cli.output.console import make_progress
 
     session = Session(Workspace(options.work / "workspace"), make_progress())
     bench = Bench(options, session, Records(options.work / "records.jsonl"), entries(options))

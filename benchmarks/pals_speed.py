@@ -29,23 +29,21 @@ from typing import Any
 import torch
 from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
 
-from greenadapt.adapter_config import AdapterConfig
-from greenadapt.checkpoint import Checkpoint
-from greenadapt.config import RunConfig, TaskConfig, TrainConfig
-from greenadapt.features import Encoder, Views
-from greenadapt.model import find_model
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
+from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
+from greenadapt.models.adapters.shared_forward import shared_outputs
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.forward import Inference, outputs
+from greenadapt.models.machine import Machine
+from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks import Task
-from greenadapt.tasks.registry import make_task
+from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.features import Encoder, Views
 from greenadapt.training.batches import FeatureTable
 from greenadapt.training.feed import Draw, OneTable, Plan
-from greenadapt.training.inference import Inference, outputs
 from greenadapt.training.loop import Step, Training
-from greenadapt.training.machine import Machine
-from greenadapt.training.models import open_model
-from greenadapt.training.multitask_models import head_spec, open_multitask
-from greenadapt.training.rows import Rows
-from greenadapt.training.shared_inference import shared_outputs
 
 SEED = 0
 TASKS = ("first", "second", "third")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.arrays import Array
-from greenadapt.tasks.squad_files import Question
-from greenadapt.tokenizer import BASE_FOLDER
+from greenadapt.storage.arrays import Array
+from greenadapt.tasks.qa.questions import Question
+from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ Vectors are scored by how many of a word's ``SIZE`` - 1 nearest words are of its
 
 import numpy as np
 
-from greenadapt.arrays import Array
-from greenadapt.neighbours import nearest
-from greenadapt.vectors import WordVectors
+from greenadapt.storage.arrays import Array
+from greenadapt.vectors.neighbours import nearest
+from greenadapt.vectors.word_vectors import WordVectors
 
 GROUPS, SIZE = 1000, 10
 TOPICS_EACH, STATES, NEXT = 3, 30, 3

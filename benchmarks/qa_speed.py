@@ -33,16 +33,16 @@ import numpy as np
 import torch
 from plain_loop import PlainProcess, PlainSetting, quiet
 
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig
-from greenadapt.export import copy_tokenizers
-from greenadapt.model import find_model
-from greenadapt.pipeline.lookups import Reader
-from greenadapt.pipeline.task_folder import TaskFolder
-from greenadapt.pipeline.task_models import OpenedModel, ReadingOptions
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
+from greenadapt.inference.qa.lookups import Reader
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.spans import unit_of_each, word_units
-from greenadapt.tasks.squad import QuestionTask
-from greenadapt.tasks.squad_files import Question, read_questions
+from greenadapt.tasks.qa.answers import unit_of_each, word_units
+from greenadapt.tasks.qa.questions import Question, read_questions
+from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tokenization.writer import copy_tokenizers
 
 PAGE_WORDS = 500
 FEW_PAGES = 10

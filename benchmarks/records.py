@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from greenadapt.errors import InputError
-from greenadapt.store import Json
+from greenadapt.storage.files import Json
 
 
 class Records:

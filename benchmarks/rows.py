@@ -46,10 +46,10 @@ def make_model(arguments: argparse.Namespace, size: int) -> None:
     """Write the model with ``size`` random rows below its own."""
     import numpy as np
 
-    from greenadapt.arrays import Streamed
-    from greenadapt.checkpoint import Checkpoint
-    from greenadapt.model import find_model
-    from greenadapt.surgery import write_expanded
+    from greenadapt.checkpoints.reader import Checkpoint
+    from greenadapt.checkpoints.source import find_model
+    from greenadapt.checkpoints.writer import write_expanded
+    from greenadapt.storage.arrays import Streamed
 
     checkpoint = Checkpoint.open(find_model(arguments.model).folder)
     rows = Streamed((size, checkpoint.dim), np.dtype(np.float32), RandomRows(size, checkpoint.dim))
@@ -60,7 +60,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
     """Sentences of random pieces with random labels, enough for all steps."""
     import numpy as np
 
-    from greenadapt.features import Feature, Views
+    from greenadapt.tasks.features import Feature, Views
 
     draw = np.random.default_rng(SEED)
     old = np.arange(1000, n_rows - size)
@@ -77,14 +77,14 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
 
 def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[str, float]:
     """Seconds of the median step, and bytes of memory."""
-    from greenadapt.checkpoint import Checkpoint
+    from greenadapt.checkpoints.reader import Checkpoint
     from greenadapt.config import RunConfig, TrainConfig
+    from greenadapt.models.embedding_rows import Rows
+    from greenadapt.models.machine import Machine
+    from greenadapt.models.weights import open_model
     from greenadapt.training.batches import FeatureTable
     from greenadapt.training.feed import OneTable, Plan
     from greenadapt.training.loop import Training
-    from greenadapt.training.machine import Machine
-    from greenadapt.training.models import open_model
-    from greenadapt.training.rows import Rows
 
     checkpoint = Checkpoint.open(arguments.work / str(size))
     items = make_items(arguments, size, checkpoint.n_rows)

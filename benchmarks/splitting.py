@@ -18,9 +18,9 @@ from corpus import Paragraph, read_lines
 from machine import machine_line
 from plain_words import plain
 
-from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
+from greenadapt.checkpoints.source import find_model
 from greenadapt.corpus.stream import Batch, BatchSplitter, DocumentLog, SplitBatch, make_batches
-from greenadapt.model import find_model
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 
 PLAIN, OURS = "plain loop", "greenadapt"
 

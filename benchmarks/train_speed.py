@@ -21,19 +21,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.checkpoint import Checkpoint
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
-from greenadapt.features import Encoder, Views
-from greenadapt.model import find_model
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.machine import Machine
+from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks import Task
-from greenadapt.tasks.registry import make_task
+from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.features import Encoder, Views
 from greenadapt.training.batches import FeatureTable
 from greenadapt.training.feed import OneTable, Plan
 from greenadapt.training.loop import Training
-from greenadapt.training.machine import Machine
-from greenadapt.training.models import open_model
-from greenadapt.training.rows import Rows
 
 SEED = 0
 RATE = 5e-5

@@ -4,16 +4,16 @@ import numpy as np
 from gensim.test.utils import datapath
 from scipy.stats import spearmanr
 
-from greenadapt.arrays import Array
-from greenadapt.base_vocabulary import BaseVocabulary
-from greenadapt.checkpoint import Checkpoint
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig
-from greenadapt.corpus.splitter import load_tokenizer
-from greenadapt.diagnostics import diagnose
-from greenadapt.model import find_model
-from greenadapt.neighbours import nearest, unit_rows
-from greenadapt.pipeline.align import overlap
-from greenadapt.vectors import WordVectors
+from greenadapt.stages.align import overlap
+from greenadapt.storage.arrays import Array
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.vectors.diagnostics import diagnose
+from greenadapt.vectors.neighbours import nearest, unit_rows
+from greenadapt.vectors.word_vectors import WordVectors
 
 _FIGURES = {"P@1": "precision_at_1", "P@10": "precision_at_10", "MRR": "mrr"}
 _TENTHS = range(1, 11)  # seeds of the splits

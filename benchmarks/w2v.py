@@ -24,10 +24,10 @@ from machine import peak_memory
 from plain_words import plain
 from smart_open import open as smart_open
 
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig, W2VConfig
-from greenadapt.corpus.splitter import load_tokenizer
-from greenadapt.model import find_model
 from greenadapt.progress import Silent
+from greenadapt.tokenization.splitter import load_tokenizer
 
 PROBES = "tachycardia,insulin,mrna"
 SIDES = ("greenadapt", "plain")
@@ -56,7 +56,7 @@ def greenadapt_side(options: argparse.Namespace) -> dict[str, Any]:
     from greenadapt.corpus.readers import open_corpus
     from greenadapt.corpus.recipes import find_recipe
     from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
-    from greenadapt.w2v import train
+    from greenadapt.vectors.cbow import train
 
     config = W2VConfig(dim=options.dim, epochs=options.epochs, workers=options.workers, engine=options.engine)
     with TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ def plain_side(options: argparse.Namespace) -> dict[str, Any]:
     begin = time.perf_counter()
     from gensim.models import Word2Vec
 
-    from greenadapt.vectors import WordVectors
+    from greenadapt.vectors.word_vectors import WordVectors
 
     tokenizer = load_tokenizer(find_model(options.model).folder)
     with smart_open(str(options.corpus), "rt", encoding="utf-8") as file:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from machine import peak_memory
 
-from greenadapt.arrays import Array
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.vector_formats import read_vectors
+from greenadapt.storage.arrays import Array
+from greenadapt.vectors.formats import read_vectors
 
 _FLAGS = ("-Ofast", "-march=native", "-funroll-loops")  # those of its own makefile
 _PROGRESS = re.compile(rb"Progress: ([0-9.]+)%")

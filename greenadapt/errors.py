@@ -1,5 +1,7 @@
 """The errors a user can cause or meet; the command line turns each into one line and an exit code."""
 
+import importlib.util
+
 
 class GreenadaptError(Exception):
     """Something the user can act on.
@@ -42,3 +44,11 @@ class ConflictError(GreenadaptError):
 
 class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
+
+
+def require_torch(what: str) -> None:
+    """Raise ``MissingError`` where the packages that training and its models need are not installed."""
+    needed = ("torch", "transformers", "accelerate", "sklearn")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{what} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[train]"')

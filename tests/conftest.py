@@ -218,9 +218,9 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``base``, ``adapted`` and, trained on that, two tasks on one encoder in ``many``; to be copied."""
-    from greenadapt.pipeline.multitask.train import train_tasks
-    from tests.small_multitask import request
-    from tests.small_tasks import adapted, session
+    from greenadapt.stages.finetune.many_tasks import train_tasks
+    from tests.support.small_multitask import request
+    from tests.support.small_tasks import adapted, session
 
     folder = tmp_path_factory.mktemp("trained")
     train_tasks(session(folder, "many"), request(folder, adapted(partial(tiny_model_in, folder))))
@@ -283,6 +283,6 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the offline model, which ``make test`` installs."""
-    from greenadapt.model import find_model
+    from greenadapt.checkpoints.source import find_model
 
     return find_model("minilm").folder

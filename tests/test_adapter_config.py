@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from greenadapt.adapter_config import ADAPTERS, AdapterConfig, AdapterName
+from greenadapt.config import ADAPTERS, AdapterConfig, AdapterName
 from greenadapt.errors import UsageError
 
 GIVEN: dict[str, dict[str, Any]] = {

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from greenadapt.inference.entries import read_glue_entries
 from greenadapt.progress import Silent
-from greenadapt.tasks.classification import ClassificationTask
-from greenadapt.tasks.glue import read_glue_entries
-from greenadapt.tasks.registry import make_task
-from greenadapt.tasks.task_metrics import average, chosen_metric, metric_of
+from greenadapt.tasks.base import make_task
+from greenadapt.tasks.classification.task import ClassificationTask
+from greenadapt.tasks.classification.texts import Text
+from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
-from greenadapt.tasks.texts import Text
 from tests.conftest import Notes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -3,67 +3,101 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import greenadapt
 
 PACKAGE = Path(greenadapt.__file__).parent
-# From the bottom to the top; a module may import its own layer and those below.
+# From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
-    ["errors", "json_files", "progress", "names", "bytelevel", "processes", "wording"],
-    ["config", "adapter_config", "arrays", "vocabulary", "locks", "publish", "input_paths", "cost"],
-    ["store"],
-    ["corpus", "outputs", "vectors", "vector_formats"],
-    ["sequence_table", "special_tokens", "base_vocabulary", "new_entries", "added_words", "tokenizer", "export"],
-    ["checkpoint", "surgery"],
-    ["features"],
-    ["tasks"],
-    ["models"],
-    ["training"],
-    [
-        "engines",
-        "w2v",
-        "align",
-        "diagnostics",
-        "neighbours",
-        "expand",
-        "interpolate",
-        "ensemble",
-        "fertility",
-        "workspace",
-        "model",
-        "bootstrap",
-    ],
-    ["pipeline", "report"],
-    ["cli", "__main__"],
+    ["errors", "progress", "wording", "workers", "cost"],
+    ["config", "storage"],
+    ["tokenization"],
+    ["checkpoints", "corpus"],
+    ["tasks", "vectors"],
+    ["models", "report"],
+    ["inference", "training"],
+    ["stages"],
+    ["cli"],
+    ["__main__"],
+]
+# Within a package, folders import its loose files; in these it is the loose files that import the folders.
+LOOSE_ABOVE = ["vectors", "cli"]
+SIBLINGS = [("stages.demo", "stages.finetune"), ("cli.options", "cli.output")]
+TORCH_FREE = [
+    *(
+        "stages.adapt",
+        "stages.pretrain",
+        "stages.qa",
+        "stages.evaluate",
+        "stages.finetune.one_task",
+        "stages.finetune.many_tasks",
+    ),
+    *("inference.predictor", "inference.ensemble", "inference.qa.answering", "report.task_card"),
+    *("tasks.ner.task", "tasks.classification.task", "tasks.qa.task", "vectors.cbow", "vectors.expansion"),
+    *("models.task_folder", "models.example_blocks", "models.adapters.shape", "models.memory.plan"),
+    *("models.memory.choice", "checkpoints.writer", "tokenization.dual_tokenizer"),
 ]
 HEAVY = ["torch", "transformers", "gensim", "scipy", "numpy", "tokenizers"]
 
 
+def _modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if name != "__init__" and not name.startswith("corpora."):
+            yield name, path
+
+
 def _imports(path: Path) -> set[str]:
-    """First part after ``greenadapt.`` of every module that a file imports."""
+    """Every module of the package that a file imports, without ``greenadapt.``."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "greenadapt" else [f"greenadapt.{a.name}" for a in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("greenadapt.")}
-    return found
+            parts = node.module.split(".")[1:]
+            for alias in node.names:
+                below = PACKAGE.joinpath(*parts, alias.name)
+                is_module = below.with_suffix(".py").is_file() or below.is_dir()
+                found.add(f"{node.module}.{alias.name}" if is_module else node.module)
+    return {name.removeprefix("greenadapt.") for name in found if name.startswith("greenadapt.")}
 
 
 def test_imports_point_one_way() -> None:
-    height = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+    height = {package: level for level, packages in enumerate(LAYERS) for package in packages}
     wrong = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if module in ("__init__", "corpora"):
-            continue
-        assert module in height, f"{module} has no place in LAYERS"
-        wrong += [
-            f"{module} imports {name}" for name in _imports(path) - {"__version__"} if height[name] > height[module]
-        ]
+    for module, path in _modules():
+        package = module.split(".")[0]
+        assert package in height, f"{package} has no place in LAYERS"
+        others = {name for name in _imports(path) if name.split(".")[0] != package}
+        wrong += [f"{module} imports {name}" for name in others if height[name.split(".")[0]] >= height[package]]
+    assert wrong == []
+
+
+def _folder(module: str) -> str:
+    """``training.finetune`` for a module in that folder, the package for one that lies loose in it."""
+    parts = module.split(".")
+    folder = parts[:2] if PACKAGE.joinpath(*parts[:2]).is_dir() else parts[:1]
+    return ".".join(folder)
+
+
+def test_folders_within_a_package_import_one_way() -> None:
+    wrong = []
+    for module, path in _modules():
+        package, here = module.split(".")[0], _folder(module)
+        for name in _imports(path):
+            there = _folder(name)
+            if name.split(".")[0] != package or here == there:
+                continue
+            if here == package:
+                allowed = package in LOOSE_ABOVE
+            elif there == package:
+                allowed = package not in LOOSE_ABOVE or name == package
+            else:
+                allowed = (here, there) in SIBLINGS
+            if not allowed:
+                wrong.append(f"{module} imports {name}")
     assert wrong == []
 
 
@@ -78,10 +112,8 @@ def test_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_the_cpu_half_never_loads_torch(tmp_path: Path) -> None:
-    stages = "import greenadapt.pipeline, greenadapt.w2v, greenadapt.align, greenadapt.expand, greenadapt.tokenizer"
-    stages += ", greenadapt.features, greenadapt.tasks, greenadapt.pipeline.finetune, greenadapt.pipeline.predict"
-    stages += ", greenadapt.pipeline.evaluate"
-    assert not _loaded_by(stages, tmp_path) & {"torch", "transformers"}
+    modules = ", ".join(f"greenadapt.{module}" for module in TORCH_FREE)
+    assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers"}
 
 
 def test_help_loads_no_stage(tmp_path: Path) -> None:

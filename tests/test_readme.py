@@ -13,9 +13,9 @@ import typer
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
+from tests.cli.test_commands import text
 from tests.conftest import WORDS
-from tests.small_tasks import ner_file, qa_file, texts_file
-from tests.test_cli import text
+from tests.support.small_tasks import ner_file, qa_file, texts_file
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
-from greenadapt.cli.quiet import with_quiet
+from greenadapt.cli.options.quiet import with_quiet
 from greenadapt.errors import UsageError
 
 _ORDER = [
@@ -103,7 +103,7 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
-    from greenadapt.cli.console import warn_in_words
+    from greenadapt.cli.output.console import warn_in_words
 
     exit_on_sigterm()
     for name in ("stdout", "stderr"):

@@ -1,7 +1,7 @@
 """``greenadapt adapt``."""
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
 
 
@@ -52,13 +52,14 @@ def adapt(
     as_json: o.AsJson = False,
 ) -> None:
     """Do w2v, align and expand in one: from raw text to an adapted model folder."""
-    from greenadapt import pipeline
-    from greenadapt.cli.session import make_session, print_results, text_options
+    from greenadapt.cli.options.session import make_session, text_options
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.stages import adapt as stage
 
     session = make_session(
         workspace, out=out, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
-    plan = pipeline.Plan(
+    plan = stage.Plan(
         W2VConfig(
             dim=dim,
             window=window,
@@ -90,4 +91,4 @@ def adapt(
         ),
         text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars),
     )
-    print_results(pipeline.adapt(session, corpus, model, plan), as_json)
+    print_results(stage.adapt(session, corpus, model, plan), as_json)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 from greenadapt.config import AlignConfig as Default
 
 Vectors = Annotated[
@@ -33,9 +33,10 @@ def align(
     as_json: o.AsJson = False,
 ) -> None:
     """Fit the map from word vectors into the model's wordpiece space, and measure it on held-out words."""
-    from greenadapt import pipeline
-    from greenadapt.cli.session import make_session, print_results
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.stages import align as stage
 
     session = make_session(workspace, out=out, variant=variant, force=force)
     config = Default(method=method, ridge=ridge, random_scale=random_scale, seed=seed)
-    print_results([pipeline.align(session, corpus, model, config, vectors)], as_json)
+    print_results([stage.align(session, corpus, model, config, vectors)], as_json)

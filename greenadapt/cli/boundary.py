@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
-from greenadapt.publish import STDOUT
+from greenadapt.storage.publish import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
@@ -92,7 +92,7 @@ def _what_is_left(ctx: Any) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from greenadapt.cli.console import harmless
+    from greenadapt.cli.output.console import harmless
 
     flush(sys.stdout)
     with suppress(OSError):

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 
 group = typer.Typer(no_args_is_help=True, help="Named corpora: what there is, and fetching and preparing one.")
 app.add_typer(group, name="corpus")
@@ -30,11 +30,11 @@ Splitter = Annotated[
 @group.command("list")
 def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
     """List the named corpora, and those that the workspace holds."""
-    from greenadapt import pipeline
-    from greenadapt.cli.console import print_json, print_table
-    from greenadapt.cli.session import make_session
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json, print_table
+    from greenadapt.stages import corpus as stage
 
-    rows = pipeline.list_corpora(make_session(workspace))
+    rows = stage.list_corpora(make_session(workspace))
     if as_json:
         for row in rows:
             print_json(row)
@@ -50,11 +50,11 @@ def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False)
 @group.command()
 def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
     """Show a corpus: where its text comes from, under which licence, and what the workspace holds of it."""
-    from greenadapt import pipeline
-    from greenadapt.cli.console import print_json, print_lines
-    from greenadapt.cli.session import make_session
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json, print_lines
+    from greenadapt.stages import corpus as stage
 
-    facts = pipeline.show_corpus(make_session(workspace), name)
+    facts = stage.show_corpus(make_session(workspace), name)
     if as_json:
         print_json(facts)
         return
@@ -90,16 +90,17 @@ def prepare(
     as_json: o.AsJson = False,
 ) -> None:
     """Fetch a corpus where need be (--download) and split it into words; without a model, only fetch it."""
-    from greenadapt import pipeline
-    from greenadapt.cli.console import print_json, print_text
-    from greenadapt.cli.session import make_session, print_results, text_options
-    from greenadapt.corpus.reading import input_name
+    from greenadapt.cli.options.session import make_session, text_options
+    from greenadapt.cli.output.console import print_json, print_text
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.corpus.opening import input_name
+    from greenadapt.stages import corpus as stage
 
     session = make_session(
         workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
     text = text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars)
-    result = pipeline.prepare(session, name, model, text)
+    result = stage.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)
     elif as_json:

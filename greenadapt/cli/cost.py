@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 from greenadapt.errors import UsageError
 
 Folders = Annotated[
@@ -48,19 +48,19 @@ def cost(
             "--corpus and --model choose from the workspace, and folders are named", "leave out one of both"
         )
 
-    from greenadapt import pipeline
-    from greenadapt.cli.console import print_json, print_text
-    from greenadapt.cli.session import make_session
-    from greenadapt.cli.tables import print_costs, print_paper_costs
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json, print_text
+    from greenadapt.cli.output.tables import print_costs, print_paper_costs
+    from greenadapt.stages import cost as stage
 
     session = make_session(workspace)
-    rows = pipeline.result_costs(session, folders) if folders else pipeline.stage_costs(session, corpus, model)
+    rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)
     if as_json:
-        for row in [*rows, *pipeline.paper_costs()]:
+        for row in [*rows, *stage.paper_costs()]:
             print_json(row)
         return
     print_costs(rows)
     if not folders:
         root = session.workspace.root
         print_text([f"Of the results in {root}; of one that --out wrote elsewhere: greenadapt cost FOLDER", ""])
-    print_paper_costs(pipeline.paper_costs())
+    print_paper_costs(stage.paper_costs())

@@ -1,7 +1,7 @@
 """``greenadapt demo``."""
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 
 
 @app.command()
@@ -15,11 +15,10 @@ def demo(
 
     With the train extra it ends with a task: code identifiers in docstrings, found by the base and the adapted model.
     """
-    from greenadapt.cli.console import print_json, print_lines, print_table
-    from greenadapt.cli.scores import print_comparison
-    from greenadapt.cli.session import make_session
-    from greenadapt.cli.tables import print_costs, print_heldout, print_neighbours
-    from greenadapt.pipeline.demo import demo as run
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json, print_lines, print_table
+    from greenadapt.cli.output.tables import print_comparison, print_costs, print_heldout, print_neighbours
+    from greenadapt.stages.demo.run import demo as run
 
     shown = run(make_session(workspace, workers=workers, force=force))
     if as_json:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
-from greenadapt.cli import predict as p
-from greenadapt.cli.memory_options import MovedMemory
+from greenadapt.cli.options import inference as p
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.memory import MovedMemory
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
-from greenadapt.outputs import check_file, open_output
+from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
-    from greenadapt.pipeline.evaluate import Evaluated
+    from greenadapt.stages.evaluate import Evaluated
 
 Model = Annotated[
     str,
@@ -98,11 +98,11 @@ def evaluate(
     The main score has a 95 % interval from resampling examples and, of several, seeds. Nothing is kept. With --json one
     object a file.
     """
-    from greenadapt.cli.console import make_progress, print_json
-    from greenadapt.cli.scores import print_evaluated
-    from greenadapt.pipeline.evaluate import EvaluateRequest
-    from greenadapt.pipeline.evaluate import evaluate as score
-    from greenadapt.pipeline.task_models import ReadingOptions
+    from greenadapt.cli.output.console import make_progress, print_json
+    from greenadapt.cli.output.tables import print_evaluated
+    from greenadapt.inference.opened_models import ReadingOptions
+    from greenadapt.stages.evaluate import EvaluateRequest
+    from greenadapt.stages.evaluate import evaluate as score
 
     for path in (predictions, logits):
         if path is not None:
@@ -134,7 +134,7 @@ def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
 
 def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
     """As finetune --save-logits has them, of the only file and seed."""
-    from greenadapt.arrays import write_arrays
+    from greenadapt.storage.arrays import write_arrays
     from greenadapt.training.evaluation import stacked
 
     [one] = found

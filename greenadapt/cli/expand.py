@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 from greenadapt.config import ExpandConfig as Default
 
 Alignment = Annotated[
@@ -35,8 +35,9 @@ def expand(
     as_json: o.AsJson = False,
 ) -> None:
     """Add the mapped vectors as new embedding rows, and write a model folder that plain transformers loads."""
-    from greenadapt import pipeline
-    from greenadapt.cli.session import make_session, print_results
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.stages import expand as stage
 
     session = make_session(workspace, out=out, variant=variant, force=force)
     config = Default(
@@ -50,4 +51,4 @@ def expand(
         restrict_to=tuple(map(str, restrict_to or ())),
         dtype=dtype,
     )
-    print_results([pipeline.expand(session, corpus, model, config, alignment)], as_json)
+    print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

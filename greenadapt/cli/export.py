@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 
 File = Annotated[
     Path, typer.Argument(help="The file to write: .bin, .vec or .txt, with .gz if wanted.", show_default=False)
@@ -27,11 +27,11 @@ def export(
     as_json: o.AsJson = False,
 ) -> None:
     """Write word vectors in a format that word2vec, gensim and fastText read."""
-    from greenadapt import pipeline
-    from greenadapt.cli.console import print_json, print_lines
-    from greenadapt.cli.session import make_session
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json, print_lines
+    from greenadapt.stages import export as stage
 
-    facts = pipeline.export_vectors(make_session(workspace, variant=variant), file, corpus, model, vectors)
+    facts = stage.export_vectors(make_session(workspace, variant=variant), file, corpus, model, vectors)
     if as_json:
         print_json(facts)
     else:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.adapter_config import AdapterConfig
-from greenadapt.cli import adapter_options as a
 from greenadapt.cli import app
-from greenadapt.cli import memory_options as m
-from greenadapt.cli import options as o
-from greenadapt.cli import task_options as k
-from greenadapt.cli import training_options as t
+from greenadapt.cli.options import adapters as a
+from greenadapt.cli.options import memory as m
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import tasks as k
+from greenadapt.cli.options import training as t
 from greenadapt.config import (
     PALS_PAPER,
     PALS_PAPER_SAMPLING,
     PAPER,
+    AdapterConfig,
     Keep,
     MemoryConfig,
     Mix,
@@ -31,7 +31,7 @@ from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import UsageError
 
 if TYPE_CHECKING:
-    from greenadapt.pipeline import Session
+    from greenadapt.stages.session import Session
 
 _COMPARE = "Comparison"
 _TRAINING = (
@@ -211,7 +211,7 @@ def finetune(
     common = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
     common |= {"memory": memory, "memory_config": memory_config}
 
-    from greenadapt.cli.session import make_session
+    from greenadapt.cli.options.session import make_session
 
     session = make_session(workspace, out=out, force=force)
     if tasks is None:
@@ -253,13 +253,14 @@ def _train_one(
     as_json: bool,
 ) -> None:
     """``others`` are the base model and the reference that are compared, as far as they are asked for."""
-    from greenadapt.cli.console import print_json
-    from greenadapt.cli.scores import print_comparison, print_scores
-    from greenadapt.cli.session import describe, print_results
-    from greenadapt.pipeline.adapted import adapted_model
-    from greenadapt.pipeline.compare import compare as compare_models
-    from greenadapt.pipeline.finetune import FinetuneRequest, read_scores
-    from greenadapt.processes import launched_processes
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.cli.output.tables import print_comparison, print_scores
+    from greenadapt.stages.finetune.compare import compare as compare_models
+    from greenadapt.stages.finetune.one_task import read_scores
+    from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.session import adapted_model
+    from greenadapt.workers import launched_processes
 
     asked = FinetuneRequest(model=adapted_model(session, start.corpus, start.model), **request)
     compared = compare_models(session, asked, others)
@@ -283,16 +284,16 @@ def _train_many(
     *,
     as_json: bool,
 ) -> None:
-    from greenadapt.cli.console import print_json
-    from greenadapt.cli.scores import print_task_scores
-    from greenadapt.cli.session import describe, print_results
-    from greenadapt.pipeline.adapted import adapted_model
-    from greenadapt.pipeline.finetune import read_scores
-    from greenadapt.pipeline.multitask.add import add_tasks
-    from greenadapt.pipeline.multitask.request import MultitaskRequest
-    from greenadapt.pipeline.multitask.train import train_tasks
-    from greenadapt.processes import launched_processes
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.cli.output.tables import print_task_scores
+    from greenadapt.stages.finetune.add_task import add_tasks
+    from greenadapt.stages.finetune.many_tasks import train_tasks
+    from greenadapt.stages.finetune.one_task import read_scores
+    from greenadapt.stages.finetune.request import MultitaskRequest
+    from greenadapt.stages.session import adapted_model
     from greenadapt.tasks.tasks_file import read_tasks_file
+    from greenadapt.workers import launched_processes
 
     add_to = start.add_to
     chosen = adapted_model(session, start.corpus, start.model) if add_to is None else str(add_to)

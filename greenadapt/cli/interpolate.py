@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 
 Domain = Annotated[
     str,
@@ -31,9 +31,10 @@ def interpolate(
     as_json: o.AsJson = False,
 ) -> None:
     """Write the model whose weights lie between those of a domain model and of a general one."""
-    from greenadapt.cli.session import make_session, print_results
-    from greenadapt.pipeline.interpolate import InterpolateRequest
-    from greenadapt.pipeline.interpolate import interpolate as interpolate_models
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.stages.interpolate import InterpolateRequest
+    from greenadapt.stages.interpolate import interpolate as interpolate_models
 
     request = InterpolateRequest(model, general, weight)
     print_results([interpolate_models(make_session(None, out=out, force=force), request)], as_json)

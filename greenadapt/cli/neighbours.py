@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.", show_default=False)]
 Alignment = Annotated[
@@ -27,12 +27,12 @@ def neighbours(
     as_json: o.AsJson = False,
 ) -> None:
     """Show the nearest wordpieces and domain words of a word, within and across the two spaces, before and after."""
-    from greenadapt import pipeline
-    from greenadapt.cli.console import print_json
-    from greenadapt.cli.session import make_session
-    from greenadapt.cli.tables import print_neighbours
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.tables import print_neighbours
+    from greenadapt.stages import neighbours as stage
 
-    rows = pipeline.neighbours(make_session(workspace, variant=variant), corpus, model, words, top, alignment)
+    rows = stage.neighbours(make_session(workspace, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
             near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]

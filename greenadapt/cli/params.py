@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.adapter_config import AdapterConfig, AdapterName
-from greenadapt.cli import adapter_options as a
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import adapters as a
+from greenadapt.cli.options import shared as o
+from greenadapt.config import AdapterConfig, AdapterName
 
 Model = Annotated[
     str | None,
@@ -40,8 +40,8 @@ def params(
     as_json: o.AsJson = False,
 ) -> None:
     """Count the weights that each task adds to a shared encoder, before anything is trained or fetched."""
-    from greenadapt.cli.console import print_json
-    from greenadapt.pipeline.params import METHODS, count_params
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.stages.params import METHODS, count_params
 
     adapters: Sequence[AdapterConfig] = METHODS
     if adapter is not None:
@@ -57,7 +57,7 @@ def params(
 
 
 def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
-    from greenadapt.cli.console import print_table, print_text
+    from greenadapt.cli.output.console import print_table, print_text
 
     of_all = f"of {n_tasks} task{'s' if n_tasks > 1 else ''}"
     columns = ["adapter", "width", "heads", "layers", "weights a task", of_all, "with biases", of_all, "ratio"]

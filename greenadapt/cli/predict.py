@@ -10,26 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.memory_options import MovedMemory
-from greenadapt.config import EnsembleRule, Pool, Precision
+from greenadapt.cli.options.inference import MaxTokens, PoolOption, PrecisionOption, Seed
+from greenadapt.cli.options.memory import MovedMemory
+from greenadapt.config import EnsembleRule
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import InputError, UsageError
-from greenadapt.outputs import check_file, open_output
+from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
-    from greenadapt.pipeline.predict import Prediction
+    from greenadapt.inference.predictor import Prediction
+
 
 _BREAKS = frozenset("\t\r\n")
+
 
 Models = Annotated[
     list[str],
     typer.Option("--model", "-m", help="A folder that finetune wrote; several are averaged.", show_default=False),
 ]
+
+
 Ensemble = Annotated[
     EnsembleRule | None,
     typer.Option("--ensemble", help="What is averaged over several --model [default: logits].", show_default=False),
 ]
+
+
 TaskNames = Annotated[
     str | None,
     typer.Option(
@@ -39,6 +46,8 @@ TaskNames = Annotated[
         show_default=False,
     ),
 ]
+
+
 Input = Annotated[
     str,
     typer.Option(
@@ -47,6 +56,8 @@ Input = Annotated[
         help="Text, one entry a line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
     ),
 ]
+
+
 Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
     typer.Option(
@@ -57,28 +68,20 @@ Format = Annotated[
         show_default=False,
     ),
 ]
-PoolOption = Annotated[
-    Pool | None,
-    typer.Option(
-        "--pool",
-        help="Whose logits decide: the mean of both tokenizations, or one (default: as trained).",
-        show_default=False,
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", help="Which of the folder's seeds predicts (default: the first).", show_default=False),
-]
-PrecisionOption = Annotated[Precision, typer.Option("--precision", help="auto: bfloat16 on a GPU that has it.")]
-MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", help="Pieces that go through the model at once; lower it where memory runs out.")
-]
+
+
 Bio = Annotated[bool, typer.Option("--bio", help="NER: write a word and its tag a line instead of JSON.")]
+
+
 Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags beside the entities.")]
+
+
 Glue = Annotated[
     bool,
     typer.Option("--glue", help="Read a test table as GLUE publishes it, and write what its leaderboard takes."),
 ]
+
+
 OutFile = Annotated[
     Path | None,
     typer.Option(
@@ -89,6 +92,8 @@ OutFile = Annotated[
         show_default=False,
     ),
 ]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, which the output is anyway.")]
 
 
@@ -116,7 +121,7 @@ def predict(
     scores. With several tasks, each one's result is in "tasks" by its name. The input is read as it comes. A broken
     line ends it with exit code 1, after the rows before it.
     """
-    from greenadapt.cli.console import make_progress, say_loading
+    from greenadapt.cli.output.console import make_progress, say_loading
 
     for option, is_given, written in (("--bio", bio, "a word a line"), ("--glue", glue, "a table")):
         if is_given and as_json:
@@ -125,8 +130,8 @@ def predict(
         check_file(out, [source])
     say_loading(model)
 
-    from greenadapt.pipeline.predict import Predictor, PredictRequest
-    from greenadapt.pipeline.task_models import ReadingOptions
+    from greenadapt.inference.opened_models import ReadingOptions
+    from greenadapt.inference.predictor import Predictor, PredictRequest
 
     reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
     names = () if task is None else tuple(name.strip() for name in task.split(","))
@@ -164,13 +169,13 @@ class _Style:
     @property
     def head(self) -> list[str]:
         """The lines before the first prediction."""
-        from greenadapt.tasks.glue import GLUE_HEADER
+        from greenadapt.inference.entries import GLUE_HEADER
 
         return [f"{GLUE_HEADER}\n"] if self.glue else []
 
     def lines(self, block: "Iterable[Prediction]", *, is_ascii: bool) -> Iterator[str]:
         """The predictions as lines."""
-        from greenadapt.tasks.glue import glue_line
+        from greenadapt.inference.entries import glue_line
 
         for prediction in block:
             if self.bio:

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import memory_options as m
-from greenadapt.cli import options as o
-from greenadapt.cli import training_options as t
+from greenadapt.cli.options import memory as m
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import training as t
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, Mix
 from greenadapt.config import PretrainConfig as Config
 from greenadapt.config import RunConfig as Run
@@ -161,13 +161,14 @@ def pretrain(
     )
     run = Run(max_tokens, checkpoint_steps, compile, tuple(report_to or ()))
 
-    from greenadapt.cli.console import print_json, print_table
-    from greenadapt.cli.session import describe, make_session, print_results
-    from greenadapt.pipeline.adapted import adapted_model
-    from greenadapt.pipeline.pretrain import PretrainRequest, read_losses
-    from greenadapt.pipeline.pretrain import pretrain as train
-    from greenadapt.processes import launched_processes
-    from greenadapt.report.loss_tables import loss_tables
+    from greenadapt.cli.options.session import make_session
+    from greenadapt.cli.output.console import print_json, print_table
+    from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.report.tables import loss_tables
+    from greenadapt.stages.pretrain import PretrainRequest, read_losses
+    from greenadapt.stages.pretrain import pretrain as train
+    from greenadapt.stages.session import adapted_model
+    from greenadapt.workers import launched_processes
 
     session = make_session(workspace, out=out, force=force)
     request = PretrainRequest(

@@ -3,26 +3,28 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
-from greenadapt.cli.memory_options import MovedMemory
-from greenadapt.cli.predict import MaxTokens, PoolOption, PrecisionOption, Seed
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.inference import MaxTokens, PoolOption, PrecisionOption, Seed
+from greenadapt.cli.options.memory import MovedMemory
 from greenadapt.config import QaConfig, WordUnit
 from greenadapt.config import RunConfig as Run
 from greenadapt.config import TrainConfig as Train
 from greenadapt.errors import UsageError
-from greenadapt.outputs import check_file, open_output
+from greenadapt.storage.files import Json
+from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
-    from greenadapt.pipeline.qa import QaRequest
-    from greenadapt.store import Result
+    from greenadapt.inference.qa.answering import QaRequest
+    from greenadapt.storage.results import Result
 
-Json = dict[str, Any]
+
 _ASKED, _CHOSEN = "What is asked", "Which answers are told"
+
 
 QaModel = Annotated[
     str,
@@ -31,89 +33,127 @@ QaModel = Annotated[
         "not: a folder or a hub id.", show_default=False,
     ),
 ]  # fmt: skip
+
+
 Data = Annotated[
     str | None,
     typer.Option("--data", help="Questions with their contexts: SQuAD's JSON, JSON lines, a CSV, a hub data set; "
                  "scored where they have answers.", show_default=False, rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 Context = Annotated[
     str | None,
     typer.Option("--context", help="One document: a file of text or of a corpus format; - is standard input.",
                  show_default=False, rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 Documents = Annotated[
     list[str] | None,
     typer.Option("--documents", help="Documents: a folder, a file or an archive, read as the corpus commands do; may "
                  "be repeated.", show_default=False, rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 QuestionText = Annotated[
     list[str] | None,
     typer.Option("--question", "-q", help="A question on the documents; may be repeated.", show_default=False,
                  rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 Questions = Annotated[
     str | None,
     typer.Option("--questions", help="Questions on the documents: JSON lines with question and perhaps id, or text, a "
                  "question a line.", show_default=False, rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 Format = Annotated[
     str | None,
     typer.Option("--format", help="Format of the documents, where their names do not say it.", show_default=False,
                  rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 Field = Annotated[
     list[str] | None,
     typer.Option("--field", help="Field (JSON lines) or column (CSV, TSV) of the documents that holds text [default: "
                  "text]; may be repeated.", show_default=False, rich_help_panel=_ASKED),
 ]  # fmt: skip
+
+
 Top = Annotated[int, typer.Option("--top", help="How many answers to each question are told.", rich_help_panel=_CHOSEN)]
+
+
 NBest = Annotated[
     int, typer.Option("--n-best", help="How many spans share the probability.", rich_help_panel=_CHOSEN)
 ]  # fmt: skip
+
+
 WordUnitOption = Annotated[
     WordUnit | None,
     typer.Option("--word-unit", help="An answer begins and ends at white space, or also at punctuation [default: as "
                  "trained, else punct].", show_default=False, rich_help_panel=_CHOSEN),
 ]  # fmt: skip
+
+
 MaxAnswerChars = Annotated[
     int | None,
     typer.Option("--max-answer-chars", help="Longest answer, in characters [default: as trained, else 500].",
                  show_default=False, rich_help_panel=_CHOSEN),
 ]  # fmt: skip
+
+
 NoAnswer = Annotated[
     bool | None,
     typer.Option("--no-answer/--always-answer", help="Whether that there is no answer may be told, as in SQuAD 2 "
                  "[default: as trained, else always answer].", show_default=False, rich_help_panel=_CHOSEN),
 ]  # fmt: skip
+
+
 NullThreshold = Annotated[
     float | None,
     typer.Option("--null-threshold", help="By how much the logit that there is no answer must be higher than the best "
                  "answer's [default: as trained, else 0].", show_default=False, rich_help_panel=_CHOSEN),
 ]  # fmt: skip
+
+
 MaxLength = Annotated[
     int | None,
     typer.Option("--max-length", help="Pieces of a window [default: as trained, else all the model can read].",
                  show_default=False),
 ]  # fmt: skip
+
+
 Compare = Annotated[
     str | None,
     typer.Option("--compare", help="The model before it was adapted: shows its answers and scores beside those of "
                  "either tokenization and of both.", show_default=False),
 ]  # fmt: skip
+
+
 TaskOption = Annotated[
     str | None,
     typer.Option("--task", help="Which task answers, of a model of several.", show_default=False),
 ]
+
+
 OutFolder = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Write answers.jsonl and scores.json into this folder; killed, the same command "
                  "goes on from the last question.", show_default=False),
 ]  # fmt: skip
+
+
 Predictions = Annotated[
     Path | None,
     typer.Option("--predictions", help="Also write one JSON object, id: answer, as SQuAD's scorer reads.",
                  show_default=False),
 ]  # fmt: skip
+
+
 NullOdds = Annotated[
     Path | None,
     typer.Option("--null-odds", help="Also write one JSON object, id: logit of no answer less that of the best answer, "
@@ -163,13 +203,14 @@ def qa(
     if out is None and force:
         raise UsageError("--force replaces a result, and nothing is kept without --out", "leave it out")
 
-    from greenadapt.cli.console import say_loading
+    from greenadapt.cli.output.console import say_loading
 
     say_loading([model])
 
-    from greenadapt.pipeline.inquiry import InquirySources
-    from greenadapt.pipeline.qa import QaRequest, answer, read_rows
-    from greenadapt.pipeline.task_models import ReadingOptions
+    from greenadapt.inference.opened_models import ReadingOptions
+    from greenadapt.inference.qa.answering import QaRequest
+    from greenadapt.inference.qa.inquiry import InquirySources
+    from greenadapt.stages.qa import answer, read_rows
 
     sources = InquirySources(
         data=data,
@@ -189,7 +230,7 @@ def qa(
         _tell(request, scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
-    from greenadapt.cli.session import make_session
+    from greenadapt.cli.options.session import make_session
 
     result = answer(make_session(None, out=out, force=force), request)
     for row in read_rows(result):
@@ -200,9 +241,9 @@ def qa(
 
 def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
-    from greenadapt.cli.answers import print_summary, print_view
-    from greenadapt.cli.console import make_progress, print_json
-    from greenadapt.pipeline.qa import Answering
+    from greenadapt.cli.output.answers import print_summary, print_view
+    from greenadapt.cli.output.console import make_progress, print_json
+    from greenadapt.inference.qa.answering import Answering
 
     answering = Answering(request, make_progress(is_read=is_read))
     for row in answering.rows():
@@ -217,10 +258,10 @@ def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
 
 
 def _print_result(result: "Result", *, as_json: bool) -> None:
-    from greenadapt.cli.answers import print_summary
-    from greenadapt.cli.console import print_json
-    from greenadapt.cli.session import describe, print_results
-    from greenadapt.pipeline.qa import read_summary
+    from greenadapt.cli.output.answers import print_summary
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.stages.qa import read_summary
 
     summary = read_summary(result)
     if as_json:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 
 Folder = Annotated[
     Path,
@@ -22,8 +22,8 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     """List the tasks that share an encoder, or take one of them away."""
     from dataclasses import asdict
 
-    from greenadapt.cli.console import print_json, print_lines
-    from greenadapt.pipeline.multitask.task_list import list_tasks, remove_task
+    from greenadapt.cli.output.console import print_json, print_lines
+    from greenadapt.stages.finetune.task_list import list_tasks, remove_task
 
     if remove is not None:
         remove_task(folder, remove)
@@ -37,8 +37,8 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
 
 
 def _print_tasks(listed: list[dict[str, Any]]) -> None:
-    from greenadapt.cli.console import print_table
-    from greenadapt.report.multitask_tables import listed_table
+    from greenadapt.cli.output.console import print_table
+    from greenadapt.report.tables import listed_table
 
     table = listed_table(listed)
     print_table(table.title, table.columns, table.rows)

@@ -1,7 +1,7 @@
 """``greenadapt w2v``."""
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
+from greenadapt.cli.options import shared as o
 from greenadapt.config import W2VConfig as Default
 
 
@@ -41,8 +41,9 @@ def w2v(
     as_json: o.AsJson = False,
 ) -> None:
     """Train CBOW word vectors on a corpus, split into words as the model's tokenizer splits."""
-    from greenadapt import pipeline
-    from greenadapt.cli.session import make_session, print_results, text_options
+    from greenadapt.cli.options.session import make_session, text_options
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.stages import w2v as stage
 
     session = make_session(
         workspace, out=out, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
@@ -66,4 +67,4 @@ def w2v(
         workers=session.workers,
     )
     text = text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars)
-    print_results([pipeline.w2v(session, corpus, model, config, text)], as_json)
+    print_results([stage.w2v(session, corpus, model, config, text)], as_json)

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from lxml import etree
 
-from greenadapt.corpus.reading import Decoder, Document, squeeze
+from greenadapt.corpus.opening import Decoder, Document, squeeze
 from greenadapt.errors import InputError
 
 _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBookArticle", "article", "pmc-articleset")

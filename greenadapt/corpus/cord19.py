@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from greenadapt.corpus.reading import Decoder, Document, input_errors, is_tar, open_binary, squeeze, tar_members
+from greenadapt.corpus.opening import Decoder, Document, input_errors, is_tar, open_binary, squeeze, tar_members
 from greenadapt.errors import InputError
 from greenadapt.wording import json_kind
 

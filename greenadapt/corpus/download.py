@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.corpus.recipes import Recipe, Source, file_name
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.publish import naming
+from greenadapt.storage.publish import naming
 from greenadapt.wording import byte_size, counted
 
 if TYPE_CHECKING:

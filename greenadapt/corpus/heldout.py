@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from greenadapt.corpus.reading import Document
+from greenadapt.corpus.opening import Document
 
 HELDOUT = "heldout.txt"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.reading import Decoder, data_suffix, input_errors, open_binary
-from greenadapt.corpus.splitter import WORD_CATEGORIES, WordSplitter
+from greenadapt.corpus.opening import Decoder, data_suffix, input_errors, open_binary
 from greenadapt.errors import InputError
+from greenadapt.tokenization.splitter import WORD_CATEGORIES, WordSplitter
 
 
 def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from greenadapt.corpus.markup import paragraphs
-from greenadapt.corpus.reading import Document
+from greenadapt.corpus.opening import Document
 from greenadapt.errors import MissingError, ResourceError
-from greenadapt.processes import worker_pool
+from greenadapt.workers import worker_pool
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _OWN = "greenadapt"

@@ -13,7 +13,7 @@ from typing import IO, Any
 from greenadapt.config import TextLimits
 from greenadapt.corpus import articles, cord19, pydocs
 from greenadapt.corpus.download import check_local, is_fetched, local_path
-from greenadapt.corpus.reading import (
+from greenadapt.corpus.opening import (
     STDIN,
     Decoder,
     Document,
@@ -21,9 +21,10 @@ from greenadapt.corpus.reading import (
     open_binary,
     open_input,
     open_member,
+    path_sha256,
     tar_members,
 )
-from greenadapt.corpus.recipes import Recipe, format_of, path_sha256, require_file
+from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.errors import InputError, MissingError
 from greenadapt.wording import counted, json_kind
 

@@ -1,7 +1,6 @@
 """Recipes: what a corpus is called, where its text comes from, and in which format it is."""
 
 import difflib
-import hashlib
 import os
 import re
 import tomllib
@@ -11,20 +10,26 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from greenadapt.config import TextLimits
-from greenadapt.corpus.reading import COMPRESSIONS, input_errors, open_binary
+from greenadapt.corpus.opening import open_binary
 from greenadapt.errors import InputError, MissingError
-from greenadapt.names import own_folder, path_name, short
+from greenadapt.storage.names import own_folder, path_name, short
+from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.wording import counted
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``xml`` is PubMed or JATS, told by the elements; ``auto`` tells each file of a folder or an archive by its suffix."""
 
+
 _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
     ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
 }  # fmt: skip
+
+
 _MOST_NUMBERED = 100_000
 """Numbered sources of one entry; the largest published corpora have a few thousand files."""
+
+
 _LIMITS = {"max_document_bytes", "max_word_chars"}
 
 
@@ -261,15 +266,3 @@ def require_file(path: Path) -> None:
         raise InputError(
             f"{path} is a pipe or a device, not a file or a folder", "pipe its text to standard input, and give -"
         )
-
-
-def path_sha256(path: Path) -> str:
-    """SHA-256 of a file (streamed), or of the names and contents of a folder's files, in hexadecimal."""
-    if not path.is_dir():
-        with input_errors(str(path)), open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    digest = hashlib.sha256()
-    for file_path in sorted(path.rglob("*")):
-        if file_path.is_file():
-            digest.update(f"{file_path.relative_to(path).as_posix()}\0{path_sha256(file_path)}\n".encode())
-    return digest.hexdigest()

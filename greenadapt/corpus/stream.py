@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
 from greenadapt.errors import ResourceError
-from greenadapt.processes import worker_pool
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.workers import worker_pool
 
 Int32Array = np.ndarray[Any, np.dtype[np.int32]]
 Int64Array = np.ndarray[Any, np.dtype[np.int64]]

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.arrays import ArrayFile, Streamed, write_arrays
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.shuffle import BoolArray, LineFile, Shuffle, write_array
-from greenadapt.corpus.splitter import WordSplitter, load_tokenizer
 from greenadapt.corpus.stream import Document, DocumentLog, Int32Array, Numbering, make_batches, split_batches
+from greenadapt.corpus.word_counts import IntArray, read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
-from greenadapt.vocabulary import IntArray, read_vocabulary, write_vocabulary
+from greenadapt.storage.arrays import ArrayFile, Streamed, write_arrays
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.wording import byte_size, counted
 
 VOCABULARY_FILE = "vocabulary.tsv"

@@ -1,1 +1,1 @@
-"""Models that are put together from pretrained ones: torch only, no paths, no tokenizers."""
+"""Torch models: opened with the rows they need, run, written whole."""

@@ -1,1 +1,1 @@
-"""What people read: the model card."""
+"""What people read."""

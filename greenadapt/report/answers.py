@@ -3,18 +3,28 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from greenadapt.report.score_tables import VIEWS, Table, figure, signed
+from greenadapt.report.tables import VIEWS, Table, figure, signed
+from greenadapt.storage.files import Json
 
-Json = dict[str, Any]
 NAMES = {"base_model": "the base model", **VIEWS}
+
+
 MEASURES = {"em": "EM", "f1": "F1", "substr": "substring"}
+
+
 PARTS = {"has_answer": "has answer", "no_answer": "no answer"}
+
+
 _FEWEST = 10  # questions, below which nothing is said of which model is better
+
+
 _MAX_CHARS = 200  # of an answer that stands alone
 
+
 _WHITE_SPACE = re.compile(r"\s+")
+
+
 # What a terminal takes as commands, what turns the direction of writing round, and what no encoding has.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -1,14 +1,71 @@
-"""What the READMEs of models that were fine-tuned for one task or for many have in common."""
+"""What all model cards share: Markdown, front matter, and a configuration as command-line options."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
 from typing import Any
 
-from greenadapt.names import short
-from greenadapt.report.card import memory_options
-from greenadapt.report.markdown import escaped
-from greenadapt.report.score_tables import VIEWS
+from greenadapt.config import MemoryConfig
+from greenadapt.report.tables import VIEWS, Table
+from greenadapt.storage.files import Json, plain
+from greenadapt.storage.names import short
 
-Json = dict[str, Any]
+SENTENCES = """
+`sentence-transformers` reads this folder by the expanded tokenizer alone, and its embeddings can find less than those
+of the base model. Average the two embeddings of a text, by `base_tokenizer/` and by the expanded tokenizer, as the
+paper averages what both give.
+"""
+"""On models with added words that ``sentence-transformers`` loads."""
+
+
+# What begins or ends something in Markdown, but for an underscore in a word, where it does neither.
+_MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def front_matter(base: str | None, *, pipeline: str | None = None, tags: Sequence[str] = ()) -> str:
+    """The YAML at the top of a card, with ``base``, the hub's id of the pretrained model, where that is known."""
+    from huggingface_hub import ModelCardData
+
+    tags = ["greenadapt", "domain-adaptation", *tags]
+    data = ModelCardData(base_model=base, library_name="transformers", pipeline_tag=pipeline, tags=tags)
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def escaped(text: str) -> str:
+    """``text`` in one line, of which nothing is read as Markdown or HTML."""
+    return _MARKS.sub(r"\\\g<0>", escape(" ".join(text.split()), quote=False))
+
+
+def code(text: str) -> str:
+    """``text`` in one line, as code within a line."""
+    text = " ".join(text.split())
+    fence = "`" * (1 + _longest_run(text))
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+
+
+def fenced(text: str) -> str:
+    """A block of shell commands."""
+    fence = "`" * max(3, 1 + _longest_run(text))
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+def section(table: Table, n_left: int = 1) -> str:
+    """A heading and a table, of whose columns the first ``n_left`` hold text, the others numbers."""
+    lines = [table.columns, ["---"] * n_left + ["---:"] * (len(table.columns) - n_left), *table.rows]
+    drawn = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
+    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{drawn}\n"
+
+
+def spent(cost: Json) -> str:
+    """What a ``Cost``, as JSON, took: its seconds, its energy in watt-hours, and where that is from."""
+    return f"{cost['seconds']:,.0f} seconds, {1000 * cost['energy_kwh']:.3g} Wh ({cost['energy_source']})"
+
+
+def _longest_run(text: str) -> int:
+    """The most backticks in a row."""
+    return max(map(len, re.findall("`+", text)), default=0)
+
 
 _MIX = {
     "sample": "each example in a tokenization drawn anew every epoch",
@@ -18,6 +75,8 @@ _MIX = {
     "base": "the base tokenization alone",
     "expanded": "the expanded tokenization alone",
 }
+
+
 _INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
 
 
@@ -71,3 +130,37 @@ def seed_words(seeds: Sequence[int]) -> list[str]:
         *(["--seeds", str(len(seeds))] if len(seeds) > 1 else []),
         *(["--seed", str(seeds[0])] if seeds[0] else []),
     ]
+
+
+def options_of(config: Json, default: Any) -> list[str]:
+    """Every setting of ``config`` that is not that of ``default``, a dataclass, as options."""
+    defaults = plain(asdict(default))
+    values = {**defaults, **{name: config[name] for name in defaults if name in config}}  # an older one has fewer
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    workers = changed.pop("workers", "several")
+    options = [part for name, value in changed.items() for part in _option(name, value)]
+    return options + (["--workers", "1"] if workers == "one" else [])
+
+
+def memory_options(memory: Json) -> list[str]:
+    """The options that give the fields of a ``MemoryConfig``, of those that are not the default."""
+    layers = ",".join(map(str, memory["layers"]))
+    options = options_of({**memory, "layers": layers or []}, MemoryConfig())
+    return [_OF_MEMORY.get(option, option) for option in options]
+
+
+_OF_MEMORY = {f"--{name}": f"--memory-{name}" for name in ("attention", "layers", "source", "project")}
+
+
+_NEGATIVE = {"cbow_mean": "--cbow-sum", "shrink_windows": "--full-windows", "frozen": "--unfreeze-memory"}
+
+
+def _option(name: str, value: Any) -> list[str]:
+    if value is False:
+        return [_NEGATIVE[name]]
+    option = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    if isinstance(value, list):
+        return [part for item in value for part in (option, str(item))]
+    return [option, str(value)]

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
-from greenadapt.report.markdown import SENTENCES, escaped, fenced, front_matter
+from greenadapt.report.card_text import SENTENCES, escaped, fenced, front_matter
 
 _CARD = """{front}
 # {model} and {general}, interpolated

@@ -1,8 +1,6 @@
 """How good a map is, in words; ``figures`` are those of ``diagnostics.HeldOut`` as a manifest has them."""
 
-from typing import Any
-
-Json = dict[str, Any]
+from greenadapt.storage.files import Json
 
 _TRY = "try more text, a smaller --dim or more --epochs of w2v"
 

@@ -3,20 +3,26 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from greenadapt.adapter_config import AdapterConfig
-from greenadapt.config import SamplingConfig, TrainConfig
-from greenadapt.names import short
-from greenadapt.report.card import options_of
-from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
-from greenadapt.report.markdown import escaped, fenced, front_matter, section, spent
-from greenadapt.report.multitask_tables import counted, set_name, task_score_tables
-from greenadapt.report.score_tables import Table
-from greenadapt.store import plain
+from greenadapt.config import AdapterConfig, SamplingConfig, TrainConfig
+from greenadapt.report.card_text import (
+    escaped,
+    fenced,
+    front_matter,
+    input_name,
+    memory_text,
+    memory_words,
+    options_of,
+    reads_text,
+    section,
+    seed_words,
+    spent,
+)
+from greenadapt.report.tables import Table, counted, set_name, task_score_tables
+from greenadapt.storage.files import Json, plain
+from greenadapt.storage.names import short
 from greenadapt.tasks.tasks_file import TaskEntry
-
-Json = dict[str, Any]
 
 _CARD = """{front}
 # {model}, fine-tuned for {n_tasks}
@@ -50,6 +56,8 @@ tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 
 greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test sets.
 """
+
+
 _ADDED = """# {name}, a task added to {model}
 
 The encoder stayed as it was; the task has
@@ -70,6 +78,8 @@ greenadapt predict --model FOLDER --task {name} --input {input} > predictions.js
 
 greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test sets.
 """
+
+
 _ADAPTERS = {
     "pals": "projected attention layers whose projections its layers share",
     "low-rank": "low-rank layers",
@@ -83,6 +93,8 @@ _ADAPTERS = {
     "bert-layer": "a layer of its own on top",
     "none": "nothing beside the head",
 }
+
+
 _SAMPLING = {
     "round-robin": "Every task made a step in turn.",
     "proportional": "Each step was of a task drawn in proportion to its number N of examples.",
@@ -90,6 +102,8 @@ _SAMPLING = {
     "anneal": "Each step was of a task drawn in proportion to N^a,\nN being its number of examples, and a falling from "
     "1 in the first epoch to 0.2 in the last.",
 }
+
+
 _OPTIONS = {f"--{name}": f"--adapter-{name}" for name in ("size", "heads", "form", "init")}
 
 

@@ -2,16 +2,21 @@
 
 import shlex
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from greenadapt.config import GMAP_PRETRAINING, PretrainConfig
-from greenadapt.names import short
-from greenadapt.report.card import memory_options, options_of
-from greenadapt.report.loss_tables import loss_tables
-from greenadapt.report.markdown import SENTENCES, escaped, fenced, front_matter, section, spent
-from greenadapt.store import plain
-
-Json = dict[str, Any]
+from greenadapt.report.card_text import (
+    SENTENCES,
+    escaped,
+    fenced,
+    front_matter,
+    memory_options,
+    options_of,
+    section,
+    spent,
+)
+from greenadapt.report.tables import loss_tables
+from greenadapt.storage.files import Json, plain
+from greenadapt.storage.names import short
 
 _CARD = """{front}
 # {model}, pre-trained on {texts}

@@ -3,17 +3,25 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from greenadapt.config import TaskConfig, TrainConfig
-from greenadapt.names import short
-from greenadapt.report.card import options_of
-from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
-from greenadapt.report.markdown import code, escaped, fenced, front_matter, section, spent
-from greenadapt.report.score_tables import Table, score_tables
-from greenadapt.store import plain
-
-Json = dict[str, Any]
+from greenadapt.report.card_text import (
+    code,
+    escaped,
+    fenced,
+    front_matter,
+    input_name,
+    memory_text,
+    memory_words,
+    options_of,
+    reads_text,
+    section,
+    seed_words,
+    spent,
+)
+from greenadapt.report.tables import Table, score_tables
+from greenadapt.storage.files import Json, plain
+from greenadapt.storage.names import short
 
 _CARD = """{front}
 # {model}, fine-tuned for {what}
@@ -40,8 +48,14 @@ tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 
 greenadapt {version}{cost}; `seeds/` holds each seed's history{predictions}.
 """
+
+
 _PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
+
+
 _WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
+
+
 _OPTIONS = {"--text-fields": "--text-field", "--label-kind": "--labels"}
 
 

@@ -1,31 +1,30 @@
-"""Labelled examples as rows with named fields: from JSON, JSON lines, CSV, TSV, or a data set of the hub."""
+"""Labelled rows from JSON, CSV, TSV and the hub; labels as numbers."""
 
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from greenadapt.config import TableFormat
-from greenadapt.corpus.reading import COMPRESSIONS, Decoder, data_suffix, input_errors, open_binary
+from greenadapt.corpus.opening import HUB_ID, SEPARATORS, Decoder, data_suffix, input_errors, is_hub_id, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.wording import counted, json_kind
 
 Row = dict[str, Any]
+
+
 Lines = Iterator[tuple[int, str]]
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
-TABLE_SUFFIXES = frozenset(_SEPARATORS)
-CONLL_SUFFIXES = frozenset({".conll", ".bio", ".iob", ".iob2"})
-_FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFIXES, ".txt", ".text"})
-_PART = r"\w[\w.-]*"
-# Without its owner a name can be that of a format: the hub's library then reads whatever lies in the current folder.
-_HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
+
+
 _FIELD_LIMIT = 2**31 - 1
+
+
 _NAMES_SHOWN = 20
 
 
@@ -47,15 +46,6 @@ def records(source: str, progress: Progress, table: TableFormat | None = None) -
         yield where, row
     if is_empty:
         raise InputError(f"{source} has no rows", "give a file with examples")
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether ``source`` is a data set of the hub, ``owner/name[/configuration][:split]``, and neither a file that is
-    there nor named as one.
-    """
-    if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
-        return False
-    return _HUB_ID.fullmatch(source) is not None
 
 
 def field(row: Row, name: str, where: str, hint: str = "") -> Any:
@@ -93,7 +83,7 @@ def parse_json(text: str, where: str, first_line: int = 1) -> Any:
 
 
 def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Row]]:
-    separator = _SEPARATORS.get(data_suffix(path))
+    separator = SEPARATORS.get(data_suffix(path))
     decoder = Decoder()
     with input_errors(path), open_binary(path) as stream:
         lines = decoder.lines(stream, path)
@@ -218,7 +208,7 @@ def _load_hub(source: str) -> Any:
             f"datasets {datasets.__version__} can run a data set's own code, which greenadapt never does",
             'pip install "greenadapt[hub]"',
         )
-    match = _HUB_ID.fullmatch(source)
+    match = HUB_ID.fullmatch(source)
     assert match is not None
     try:
         data = datasets.load_dataset(match["name"], match["configuration"], split=match["split"])
@@ -248,3 +238,27 @@ def _with_names(feature: Any, value: Any) -> Any:
     if hasattr(feature, "int2str") and isinstance(value, int):
         return feature.int2str(value) if value >= 0 else None
     return value
+
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+_DIGITS = re.compile(r"([0-9]{1,18})")
+
+
+def as_number(label: str | float) -> float | None:
+    """The finite number that a label is or spells, else ``None``."""
+    if isinstance(label, str) and not _NUMBER.fullmatch(label):
+        return None
+    try:
+        value = float(label)
+    except OverflowError:  # JSON's integers have no end
+        return None
+    return value if np.isfinite(value) else None
+
+
+def natural_order(labels: Collection[str]) -> list[str]:
+    """``labels`` sorted as people do: numbers by value, and numbers within names too (``type2`` before ``type10``)."""
+    if all(_NUMBER.fullmatch(label) for label in labels):
+        return sorted(labels, key=lambda label: (float(label), label))
+    return sorted(labels, key=lambda label: [int(p) if i % 2 else p for i, p in enumerate(_DIGITS.split(label))])

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from greenadapt.checkpoints.layout import TASK_NAME, TASK_NAME_RULE
 from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
-from greenadapt.corpus.reading import input_errors
+from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.names import own_folder
-from greenadapt.tasks import Json
-from greenadapt.tasks.records import is_hub_id
-from greenadapt.tasks.scores import as_number
-from greenadapt.tasks.task_metrics import check_metric
-from greenadapt.tasks.task_names import TASK_NAME, TASK_NAME_RULE
+from greenadapt.storage.files import Json
+from greenadapt.storage.names import own_folder
+from greenadapt.tasks.metrics import check_metric
+from greenadapt.tasks.records import as_number
 
 _DATA = ("train", "dev", "test")
 

@@ -7,16 +7,14 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from greenadapt.arrays import Array
 from greenadapt.config import Mix
 from greenadapt.errors import InputError
-from greenadapt.features import IGNORED, Feature, Views
-from greenadapt.sequence_table import BoolArray, IntArray, offsets_of
-from greenadapt.training.inputs import Inputs
+from greenadapt.models.embedding_rows import RowMap
+from greenadapt.models.tensors import Inputs, MemoryInput
+from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
+from greenadapt.tasks.features import IGNORED, Feature, Views
 from greenadapt.training.losses import n_terms
-from greenadapt.training.memory_input import MemoryInput
-from greenadapt.training.mixture import Purpose, choose, random_bits
-from greenadapt.training.rows import RowMap
+from greenadapt.training.random_draws import Purpose, choose, random_bits
 
 _PIECE_HEAD = "TokenClassification"
 

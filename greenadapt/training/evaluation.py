@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.arrays import Array
 from greenadapt.config import Pool
-from greenadapt.features import Encoder
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.forward import pooled
 from greenadapt.progress import Bar
-from greenadapt.tasks import Json, Task
-from greenadapt.training.blocks import ViewOutputs
-from greenadapt.training.inference import pooled
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.tasks.base import Task
+from greenadapt.tasks.features import Encoder
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
 

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 
-from greenadapt.checkpoint import Json
 from greenadapt.errors import ConflictError, InputError
-from greenadapt.json_files import described_in
+from greenadapt.models.machine import Machine, too_large
+from greenadapt.models.weights import takes_segments
+from greenadapt.storage.files import Json, described_in
 from greenadapt.training.batches import Batch, Cut, longest, share
 from greenadapt.training.feed import Draw, Feed
 from greenadapt.training.losses import loss_sum
-from greenadapt.training.machine import Machine, too_large
-from greenadapt.training.mixture import Purpose, random_bits
-from greenadapt.training.models import takes_segments
+from greenadapt.training.random_draws import Purpose, random_bits
 from greenadapt.training.state import POSITION, STATE_HINT, State, load_state, save_state
 
 # What of the settings decides what is learnt; a state goes on only under the same.

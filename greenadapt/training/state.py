@@ -8,11 +8,9 @@ from pathlib import Path
 
 import torch
 
-from greenadapt.checkpoint import Json
 from greenadapt.errors import InputError
-from greenadapt.json_files import read_object
-from greenadapt.publish import beside, publish_folder
-from greenadapt.store import write_json
+from greenadapt.storage.files import Json, read_object, write_json
+from greenadapt.storage.publish import beside, publish_folder
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 STATE_HINT = "remove this folder to train from the beginning"
@@ -29,7 +27,7 @@ class State:
 
 def save_state(folder: Path, state: State) -> None:
     """Write ``state`` as ``folder``; a kill at any moment leaves the old state or the new one there, whole."""
-    from greenadapt.training.tensors import write_tensors
+    from greenadapt.models.tensors import write_tensors
 
     work = beside(folder, "new")
     shutil.rmtree(work, ignore_errors=True)

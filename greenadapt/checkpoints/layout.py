@@ -1,0 +1,148 @@
+"""Which files the folder of a fine-tuned model has, and what they say of its seeds and its tasks."""
+
+import re
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.files import Json, described_in, read_object
+
+FACTS_FILE = "greenadapt.json"
+"""How the model was adapted, if it was."""
+
+
+TASK_FILE = "task.json"
+"""The task's settings, and how its model is used."""
+
+
+MULTITASK_FILE = "multitask.json"
+"""How a model of several tasks is used, and which it was trained on."""
+
+
+TASKS = "tasks"
+"""Has a folder a task, of a model of several."""
+
+
+WEIGHTS_FILE = "weights.safetensors"
+"""Weights of a further seed beside those of the first one, and of one of several tasks beside the encoder's."""
+
+
+SCORES = "scores.json"
+"""Of all seeds, and of each in its own folder."""
+
+
+SEEDS = "seeds"
+"""Has a folder a seed."""
+
+
+PREDICTIONS = "predictions.jsonl"
+"""Of one seed on the test set, in its order."""
+
+
+HISTORY = "history.jsonl"
+"""A line an epoch."""
+
+
+LOGITS = "logits.safetensors"
+"""Of one seed on the test set, both views, where they are kept."""
+
+
+MEMORY_FILE = "memory.safetensors"
+"""What a model has learnt about the memory of a general model."""
+
+
+MEMORY_FOLDER = "memory"
+"""The general model itself, where it was trained, too."""
+
+
+_AGAIN = "train the model again"
+
+
+def weights_of_seed(folder: Path, seed: int | None) -> Path:
+    """Where the weights of ``seed`` lie: the first one's in the folder itself; raises ``MissingError`` for another."""
+    if seed is None:
+        return folder
+    if not (folder / SCORES).is_file():
+        raise MissingError(f"{folder} has one model, no seed {seed}", "leave out --seed")
+    seeds = read_seeds(folder)
+    if seed not in seeds:
+        raise MissingError(f"{folder} has no seed {seed}", f"it has {', '.join(map(str, seeds))}")
+    return folder if seed == seeds[0] else folder / SEEDS / str(seed)
+
+
+def read_seeds(folder: Path) -> tuple[int, ...]:
+    """The seeds under which a model was fine-tuned, in that order.
+
+    Raises ``MissingError`` or ``InputError`` where the folder does not say so.
+    """
+    scores = read_described(folder / SCORES)
+    with described_in(folder / SCORES, _AGAIN):
+        return tuple(int(entry["seed"]) for entry in scores["seeds"])
+
+
+def n_weights(folder: Path) -> int:
+    """How many numbers the ``weights.safetensors`` in ``folder`` has; reads none of them.
+
+    Raises ``MissingError`` where the folder has no such file.
+    """
+    file = folder / WEIGHTS_FILE
+    if not file.is_file():
+        raise MissingError(f"{folder} has no {WEIGHTS_FILE}", _AGAIN)
+    weights = ArrayFile(file)
+    return sum(prod(weights.shape(name)) for name in weights.names)
+
+
+def read_described(path: Path) -> Json:
+    """The JSON object in a fine-tuned model's file; raises ``MissingError`` or ``InputError`` where it holds none."""
+    return read_object(path, "fine-tuned model", "give the folder that finetune wrote, or train it again")
+
+
+TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+"""Of a task, whose name is that of a folder, and of a set of examples."""
+
+
+TASK_NAME_RULE = "use letters, digits and _, and - and . but for the first character, 100 at most"
+
+
+def set_label(kind: str, name: str) -> str:
+    """How the set ``name`` of ``kind`` (``dev`` or ``test``) is told: the only one of its kind has the kind's name."""
+    return kind if kind == name else f"{kind} {name}"
+
+
+def is_multitask(folder: Path) -> bool:
+    """Whether a model's folder has several tasks on one encoder, or is made to."""
+    return (folder / MULTITASK_FILE).is_file()
+
+
+def require_multitask(folder: Path) -> None:
+    """Raise ``UsageError`` where a folder has no tasks on one encoder."""
+    if not is_multitask(folder):
+        raise UsageError(f"{folder} has no tasks that share an encoder", "give the folder that finetune --tasks wrote")
+
+
+def task_names(folder: Path) -> tuple[str, ...]:
+    """The tasks that a folder has, in the order of the training and then those that were added, by name.
+
+    A name that says something else than a folder in ``tasks/`` is none, whatever ``multitask.json`` says.
+    """
+    there = folder / TASKS
+    found = [path.name for path in sorted(there.iterdir()) if _is_task(path)] if there.is_dir() else []
+    settings = read_described(folder / MULTITASK_FILE)
+    with described_in(folder / MULTITASK_FILE, "train the model again"):
+        trained = settings["tasks"]
+    order = [name for name in trained if isinstance(name, str)] if isinstance(trained, list) else []
+    return tuple(sorted(found, key=lambda name: order.index(name) if name in order else len(order)))
+
+
+def require_tasks(folder: Path, names: Sequence[str]) -> None:
+    """Raise ``MissingError`` that lists the tasks of ``folder`` where it lacks one of ``names``."""
+    there = task_names(folder)
+    for name in names:
+        if name not in there:
+            raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(there) or 'none'}")
+
+
+def _is_task(path: Path) -> bool:
+    return bool(TASK_NAME.fullmatch(path.name)) and not path.is_symlink() and (path / TASK_FILE).is_file()

@@ -1,0 +1,156 @@
+"""How a model's folder was made, how a manifest names it, and what makes it a task's."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from greenadapt.checkpoints.layout import (
+    FACTS_FILE,
+    MEMORY_FILE,
+    MEMORY_FOLDER,
+    MULTITASK_FILE,
+    TASK_FILE,
+    TASKS,
+    WEIGHTS_FILE,
+    is_multitask,
+    task_names,
+)
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import PretrainedModel, find_model, hub_id, id_of_folder
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json, described_in, hash_file, hash_json, read_object
+from greenadapt.tokenization.added_words import WORDS_FILE
+from greenadapt.tokenization.special_tokens import read_settings
+from greenadapt.tokenization.writer import copy_tokenizers
+
+_MODEL_FILES = ("config.json", "model.safetensors")
+
+
+def read_facts(folder: Path) -> Json | None:
+    """What an adapted model's folder says of how it was made; ``None`` where it is none.
+
+    Raises ``InputError`` where the file lacks the names of the model and the corpus.
+    """
+    file = folder / FACTS_FILE
+    if not file.is_file():
+        return None
+    facts = read_object(file, "adapted model")
+    with described_in(file):
+        if not all(
+            isinstance(name, str) for name in (facts["corpus"], facts["model"]["name"], facts["model"]["source"])
+        ):
+            raise TypeError("the names of corpus and model are not text")
+    return facts
+
+
+def base_id(model: PretrainedModel) -> str | None:
+    """The model hub's id of the pretrained model that ``model`` is or was adapted from, where its folder says one."""
+    made = read_facts(model.folder)
+    return hub_id(made["model"]["source"] if made else model.source) or id_of_folder(model.folder)
+
+
+def reads_sentences(folder: Path) -> bool:
+    """Whether a model's folder has added words, and ``sentence-transformers`` loads it."""
+    return (folder / WORDS_FILE).is_file() and (folder / "modules.json").is_file()
+
+
+def starting_model(model: str) -> PretrainedModel:
+    """The model, by a name that says what it was adapted to, and by the path that the user gave; see ``find_model``."""
+    found = find_model(model)
+    made = read_facts(found.folder)
+    if made is None:
+        return found
+    source = str(Path(model).expanduser().absolute())
+    return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=source)
+
+
+def adapted_input(model: PretrainedModel) -> Json:
+    """``model_input`` of a model that may have added words, a task, or several, and a memory."""
+    return _with_files(model, [*_encoder_files(model.folder), *_task_files(model.folder)])
+
+
+def encoder_input(model: PretrainedModel) -> Json:
+    """``adapted_input`` without what the model's tasks have beside the encoder that they share."""
+    return _with_files(model, _encoder_files(model.folder))
+
+
+def _with_files(model: PretrainedModel, files: list[Path]) -> Json:
+    entry = model_input(model)
+    if files:
+        entry["sha256"] = hash_json([entry["sha256"], *map(hash_file, files)])
+    return entry
+
+
+def _encoder_files(folder: Path) -> list[Path]:
+    names = (WORDS_FILE, TASK_FILE, MEMORY_FILE, f"{MEMORY_FOLDER}/model.safetensors")
+    return [path for name in names if (path := folder / name).is_file()]
+
+
+def task_input(folder: Path) -> Json | None:
+    """What makes the model in ``folder`` a fine-tuned one, as an input in a manifest; ``None`` where it is none."""
+    files = [path for path in (folder / TASK_FILE, *_task_files(folder)) if path.is_file()]
+    if not files:
+        return None
+    hashes = [hash_file(path) for path in files]
+    return {"sha256": hashes[0] if len(files) == 1 else hash_json(hashes), "path": str(files[0])}
+
+
+def _task_files(folder: Path) -> list[Path]:
+    """Of a model of several tasks: what says so, and of each task what it is and its weights."""
+    if not is_multitask(folder):
+        return []
+    tasks = [folder / TASKS / name / file for name in task_names(folder) for file in (TASK_FILE, WEIGHTS_FILE)]
+    return [path for path in (folder / MULTITASK_FILE, *tasks) if path.is_file()]
+
+
+def copy_task(source: Path, folder: Path) -> None:
+    """Copy what makes the model in ``source`` a fine-tuned one, if it is: its task, or tasks, and what it has of a
+    memory.
+    """
+    for path in _task_files(source):
+        copied = folder / path.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copied)
+    for name in (TASK_FILE, MEMORY_FILE):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    if (general := source / MEMORY_FOLDER).is_dir():
+        (folder / MEMORY_FOLDER).mkdir()
+        copy_tokenizers(general, folder / MEMORY_FOLDER)
+        for name in _MODEL_FILES:
+            if (general / name).is_file():
+                shutil.copyfile(general / name, folder / MEMORY_FOLDER / name)
+
+
+def model_facts(model: PretrainedModel) -> Json:
+    """How a manifest names a model, so that later stages find it."""
+    return {"name": model.name, "source": model.source}
+
+
+def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
+    """Open a model's weights, and refuse before anything else what would fail, or spoil the result, in the end.
+
+    Raises ``InputError`` or ``MissingError`` for broken files and for NaN or infinity in the embedding, or in any
+    weight if the ``whole`` model is going to be copied or trained.
+    """
+    checkpoint = Checkpoint.open(model.folder)
+    checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
+    return checkpoint
+
+
+def model_input(model: PretrainedModel) -> Json:
+    """A model as an input in a manifest: a hash of its configuration, tokenizer files and weights."""
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+    present = [model.folder / name for name in names if (model.folder / name).is_file()]
+    files = [*present, *Checkpoint.open(model.folder).files]
+    return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
+
+
+def note_code(model: PretrainedModel, progress: Progress) -> None:
+    """Say which files of ``model`` name code (``auto_map``), which a folder that is made from it does not."""
+    named = {
+        "config.json": Checkpoint.open(model.folder).names_code,
+        "tokenizer_config.json": "auto_map" in read_settings(model.folder),
+    }
+    if files := [name for name, names_code in named.items() if names_code]:
+        progress.note(f"left out auto_map of {model.name}'s {' and '.join(files)}: it names code, which is never run")

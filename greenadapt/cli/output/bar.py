@@ -1,0 +1,75 @@
+"""A bar on a terminal: one line, which leaves out what a narrow terminal has no room for."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, Task
+from rich.text import Text
+
+from greenadapt.cli.output.console import short
+from greenadapt.progress import Bar
+
+_MOST, _LEAST = 40, 8  # columns of the bar itself
+
+
+@contextmanager
+def drawn_bar(console: Console, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+    """Draw work of ``total`` units while the block runs; it stays, finished, where the block ends well."""
+    # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
+    with Progress(_Line(console, unit), console=console, redirect_stdout=sys.stdout.isatty()) as bars:
+        task = bars.add_task(label, total=total, facts=())
+
+        class Drawn:
+            def advance(self, amount: float, **facts: str) -> None:
+                bars.update(task, advance=amount, facts=[f"{name} {value}" for name, value in facts.items()])
+
+        yield Drawn()
+        if total is not None:  # which may have been an estimate: what has ended is done
+            bars.update(task, total=bars.tasks[0].completed)
+
+
+class _Line(ProgressColumn):
+    """Label, bar, share, facts and time, as many of them as there is room for."""
+
+    max_refresh = 0.2  # seconds
+
+    def __init__(self, console: Console, unit: str) -> None:
+        super().__init__()
+        self._console, self._unit = console, unit
+
+    def render(self, task: Task) -> Text:
+        width = self._console.width
+        start = " ".join(task.description.split())
+        share = f"{task.percentage:3.0f}%" if task.total else f"{short(task.completed)} {self._unit}"
+        time = _time(task)
+        elapsed = task.finished_time if task.finished else task.elapsed
+        rate = f"{short(task.completed / max(elapsed or 0, 1e-9))} {self._unit}/s"
+        facts: Sequence[str] = [rate, *task.fields["facts"]] if task.total else [rate]
+        while facts and len("  ".join([start, share, *facts, time])) > width:
+            facts = facts[:-1]
+        end = "  ".join([share, *facts, time])
+        room = min(width - len(start) - len(end) - 2, _MOST)
+        line = Text(no_wrap=True, overflow="ellipsis").append(start).append(" ")
+        if task.total and room >= _LEAST:
+            line.append_text(self._bar(task, room)).append(" ")
+        return line.append(end)
+
+    def _bar(self, task: Task, width: int) -> Text:
+        mark = "-" if self._console.options.ascii_only else "━"
+        done = int(width * min(task.percentage, 100) / 100)
+        return Text(mark * done, "green" if task.finished else "cyan").append(mark * (width - done), "bright_black")
+
+
+def _time(task: Task) -> str:
+    """How long it took, or takes until now, and how long it will."""
+    elapsed = task.finished_time if task.finished else task.elapsed
+    left = None if task.finished else task.time_remaining
+    return _clock(elapsed or 0) + ("" if left is None else f", {_clock(left)} left")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,179 @@
+"""What people and scripts see: results on stdout, notes and bars on stderr."""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from greenadapt.cli.output.layout import table, terminal_width, wrapped
+from greenadapt.progress import Bar, Progress, Silent
+from greenadapt.storage.publish import STDOUT, naming
+
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LOG_EVERY = 60.0  # seconds between two lines of a bar where stderr is no terminal
+
+
+_is_quiet = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """Whether notes, bars and what a command has done are left out from now on, and only warnings and errors said."""
+    global _is_quiet
+    _is_quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Whether only warnings and errors are said, beside what was asked for."""
+    return _is_quiet
+
+
+def make_progress(*, is_read: bool = True) -> Progress:
+    """Bars that redraw themselves on a terminal; a line a minute in a log, and beside lines on the same terminal that
+    are for programs, ``is_read=False``, which a bar would wrap; warnings alone where it is to be quiet.
+    """
+    if _is_quiet:
+        return _Quiet()
+    return _Terminal() if sys.stderr.isatty() and (is_read or not sys.stdout.isatty()) else _Log()
+
+
+def write_warning(message: str) -> None:
+    """One line on stderr that the user should not miss, in yellow on a terminal."""
+    line = f"warning: {harmless(' '.join(message.split()))}"
+    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    sys.stderr.write(f"\x1b[33m{line}\x1b[0m\n" if colour else f"{line}\n")
+
+
+def say_loading(models: Iterable[str]) -> None:
+    """On a terminal, say what the seconds until the first answer are for."""
+    if sys.stderr.isatty() and not _is_quiet:
+        sys.stderr.write(f"loading {harmless(', '.join(models))}\n")
+
+
+def warn_in_words() -> None:
+    """Let what libraries warn of (``warnings.warn``) look as our own warnings do."""
+    import warnings
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        write_warning(str(message))
+
+    warnings.showwarning = show
+
+
+def harmless(message: str) -> str:
+    """``message`` without what a terminal takes as commands, which a name or an id from a file may have."""
+    return _COMMANDS.sub("\ufffd", message)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on one line of stdout; pure ASCII where stdout is not UTF-8."""
+    plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    print_lines([json.dumps(value, ensure_ascii=plain)])
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Plain lines on stdout, for its reader at once."""
+    with naming(STDOUT):
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()  # a full disk is met here, not when Python ends
+
+
+def print_text(lines: Iterable[str]) -> None:
+    """Lines on stdout for people, broken at spaces where a terminal is narrower."""
+    width = terminal_width()
+    print_lines(part for line in lines for part in wrapped(line, width))
+
+
+def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]], *, numbers: bool = True) -> None:
+    """A table on stdout; columns after the first are aligned to the right where they hold ``numbers``.
+
+    On a terminal it fits the terminal; elsewhere a row is one line, for grep and mail.
+    """
+    cells = [[harmless(" ".join(str(cell).split())) for cell in row] for row in rows]
+    if title:
+        print_text([title])
+    print_lines([*table(columns, cells, terminal_width(), numbers=numbers), ""])
+
+
+class _Log:
+    """Progress for logs and pipes."""
+
+    def note(self, message: str) -> None:
+        sys.stderr.write(harmless(message) + "\n")
+
+    def warn(self, message: str) -> None:
+        write_warning(message)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        bar = _LogBar(label, total, unit)
+        yield bar
+        bar.line(ended=True)
+
+
+class _LogBar:
+    def __init__(self, label: str, total: float | None, unit: str) -> None:
+        self.label, self.total, self.unit = label, total, unit
+        self.done = 0.0
+        self.start = self.told = time.monotonic()
+        self.facts: dict[str, str] = {}
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.done += amount
+        self.facts = facts
+        if time.monotonic() - self.told > _LOG_EVERY and self.done != self.total:
+            self.line()
+
+    def line(self, ended: bool = False) -> None:
+        self.told = time.monotonic()
+        seconds = max(self.told - self.start, 1e-9)
+        share = f" of {short(self.total)}" if self.total else ""
+        facts = "".join(f", {name} {value}" for name, value in self.facts.items())
+        rate = f"{short(self.done / seconds)} {self.unit}/s"
+        # The total may be an estimate: what has ended takes no longer, however much it was.
+        left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
+        facts += f", about {left:.0f} s left" if left >= 1 else ""
+        sys.stderr.write(f"{self.label}: {short(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
+
+
+class _Quiet(Silent):
+    """Warnings and nothing else."""
+
+    def warn(self, message: str) -> None:
+        write_warning(message)
+
+
+class _Terminal:
+    """Progress on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+    def note(self, message: str) -> None:
+        self.console.print(harmless(message))
+
+    def warn(self, message: str) -> None:
+        write_warning(message)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        from greenadapt.cli.output.bar import drawn_bar
+
+        with drawn_bar(self.console, label, total, unit) as bar:
+            yield bar
+
+
+def short(number: float | None) -> str:
+    """``number`` in at most four digits and a letter: 12345678 → 12.3M."""
+    value = float(number or 0)
+    for letter in ("", "k", "M", "G"):
+        if abs(value) < 999.5:
+            return f"{value:.3g}{letter}"
+        value /= 1000
+    return f"{value:.3g}T"

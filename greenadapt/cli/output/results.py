@@ -1,0 +1,61 @@
+"""Results of stages, printed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from greenadapt.cli.output.console import is_quiet, print_json, print_text
+from greenadapt.report.map_quality import r2
+from greenadapt.storage.results import Result
+
+
+def describe(result: Result) -> dict[str, Any]:
+    """A result as JSON: stage, status, folder, counts, facts, cost."""
+    manifest = result.manifest
+    return {
+        "stage": manifest.stage,
+        "status": "done" if result.fresh else "up to date",
+        "folder": str(result.path),
+        "config": manifest.config,
+        "counts": manifest.counts,
+        "facts": manifest.facts,
+        "cost": manifest.cost,
+    }
+
+
+def print_results(results: Iterable[Result], as_json: bool) -> None:
+    """The last result as one JSON object (the earlier ones under ``stages``), or a few lines about each;
+    under ``--quiet`` none.
+    """
+    results = list(results)
+    if as_json:
+        last = describe(results[-1])
+        if len(results) > 1:
+            last["stages"] = [describe(result) for result in results[:-1]]
+        print_json(last)
+        return
+    if not is_quiet():
+        print_text(line for result in results for line in _lines(result))
+
+
+def _lines(result: Result) -> list[str]:
+    manifest = result.manifest
+    known = {name.replace("_", " "): value for name, value in manifest.counts.items() if value is not None}
+    counts = ", ".join(f"{name} {_number(value)}" for name, value in known.items())
+    seconds = manifest.cost.get("seconds", 0.0)
+    status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
+    heldout = (manifest.facts.get("heldout") or {}).get("figures")
+    quality = [_quality(heldout)] if heldout else []
+    return [f"{manifest.stage}: {status}; {counts}", *quality, f"  {result.path}"]
+
+
+def _quality(figures: dict[str, Any]) -> str:
+    """How good a map is, in one line."""
+    found = figures["base_rows"]["cosine"]
+    return (
+        f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
+        f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}"
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,177 @@
+"""Tables of costs, neighbours and scores, printed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from greenadapt.cli.output.console import print_table, print_text
+from greenadapt.report.map_quality import r2
+from greenadapt.report.tables import Table, figure, score_tables, signed, task_score_tables
+from greenadapt.storage.files import Json
+from greenadapt.vectors.neighbours import Neighbours
+
+_MOST_COLUMNS = 10
+
+
+def print_costs(rows: Sequence[Json]) -> None:
+    """What stages cost, one table a corpus and model, each with its sum."""
+    if not rows:
+        print_text(["no results in this workspace yet", ""])
+        return
+    groups = dict.fromkeys((row.get("corpus", ""), row.get("model", "")) for row in rows)
+    for corpus, model in groups:
+        title = f"Cost of {corpus}, {model}" if corpus else "Cost"
+        _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
+    sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
+    print_text([f"Energy and CO2: {'; '.join(sources)}", ""])
+
+
+def _print_stages(title: str, rows: Sequence[Json]) -> None:
+    rows = [{**row, "stage": _named(row)} for row in rows]
+    names = ("seconds", "cpu_seconds", "energy_kwh", "co2_kg", "usd_low", "usd_high")
+    total: Json = {name: sum(row[name] for row in rows) for name in names}
+    total |= {"peak_memory_bytes": max(row["peak_memory_bytes"] for row in rows), "stage": "all"}
+    table = [
+        [
+            row["stage"],
+            f"{row['seconds']:.1f} s",
+            f"{row['cpu_seconds']:.1f} s",
+            f"{row['peak_memory_bytes'] / 2**20:,.0f} MB",
+            f"{_small(row['energy_kwh'] * 1000)} Wh",
+            f"{_small(row['co2_kg'] * 1000)} g",
+            f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
+        ]
+        for row in [*rows, total]
+    ]
+    print_table(title, ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"], table)
+
+
+def _named(row: Json) -> str:
+    """A stage, and the last part of its folder where that is not the stage's own in a workspace."""
+    name = Path(row.get("folder") or row["stage"]).name
+    return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
+
+
+def print_heldout(figures: Json) -> None:
+    """How well a map finds the rows of held-out words; nothing where there were too few to hold any out."""
+    if not figures:
+        return
+    names = ("precision_at_1", "precision_at_5", "precision_at_10")
+    rows = [
+        [f"own row among {label}, {measure}", *(f"{found[name]:.1%}" for name in names), f"{found['mrr']:.3f}"]
+        for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
+        for measure, found in figures[key].items()
+    ]
+    title = f"The map on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}"
+    print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
+
+
+def _small(number: float) -> str:
+    return f"{number:.3g}" if number >= 0.001 else "<0.001"
+
+
+def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
+    """One table a word, a row a view and a column a neighbour with its cosine; of many neighbours a table a view."""
+    if top > _MOST_COLUMNS:
+        for row in rows:
+            nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
+            print_table(f"{row.word}, {row.view}", ["nearest", "cosine"], nearest)
+        return
+    for word in dict.fromkeys(row.word for row in rows):
+        views = [row for row in rows if row.word == word]
+        cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
+        table = [[row.view, *near, *[""] * (top - len(near))] for row, near in zip(views, cells, strict=True)]
+        print_table(word, ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
+
+
+def print_paper_costs(rows: Sequence[Json]) -> None:
+    """The paper's table, computed, with the published figures."""
+    table = [
+        [
+            f"{row['paper']} ({row['size']})",
+            row["hardware"],
+            f"{row['watts']:,.0f} W",
+            f"{row['hours']:,.0f} h",
+            f"{row['co2_lbs']:,.1f} lbs ({row['published_co2_lbs']:,})",
+            f"${row['usd_low']:,.0f} to {row['usd_high']:,.0f} ({_range(row['published_usd'])})",
+        ]
+        for row in rows
+    ]
+    title = "Table 1 of arXiv 2004.03354 by the same formula (published figures in brackets)"
+    print_table(title, ["model", "hardware", "power", "time", "CO2", "cloud price"], table)
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return " to ".join(f"{number:,}" for number in numbers)
+
+
+def print_scores(scores: Json) -> None:
+    """The scores of a fine-tuned model (its ``scores.json``): each seed, their mean and deviation, and by part."""
+    _print_tables(score_tables(scores), if_none="give --test or --dev")
+
+
+def print_evaluated(scores: Json) -> None:
+    """The same of one labelled file (see ``Evaluated``), and how sure the main score is."""
+    _print_tables(score_tables(scores, scores["file"]), if_none="")
+    intervals, n_seeds = scores["intervals"], len(scores["seeds"])
+    # A model without added words has one view, whatever the pool.
+    ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
+    if ends is None:
+        return
+    main, (low, high) = scores["main"], map(figure, ends)
+    drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else "whole contexts"
+    drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
+    of = "mean " if n_seeds > 1 else ""
+    print_text([f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""])
+
+
+def print_task_scores(scores: Json) -> None:
+    """The scores of a model of many tasks (its ``scores.json``): of every set, and their average."""
+    _print_tables(task_score_tables(scores), if_none="give the tasks test or dev files")
+
+
+def print_comparison(rows: Sequence[Json]) -> None:
+    """The first model's score, those of the others, the first one's difference to each and how sure it is.
+
+    A row has ``model``, ``score``, ``std`` (``None`` for one seed), all but the first also ``difference``, ``low`` and
+    ``high``; of three, the first has ``gap_covered``.
+    """
+    ours = rows[0]["model"]
+    table = [
+        [row["model"], figure(row["score"]), figure(row["std"]), signed(row.get("difference")), _interval(row)]
+        for row in rows
+    ]
+    columns = ["model", "score", "std", f"{ours} less it", "95 % interval"]
+    print_table("Comparison on the test set, in percent", columns, table)
+    print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+
+
+def _print_tables(tables: Sequence[Table], if_none: str) -> None:
+    if not tables:
+        print_text([f"nothing was scored: {if_none}", ""])
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
+
+
+def _interval(row: Json) -> str:
+    return f"{signed(row['low'])} to {signed(row['high'])}" if "low" in row else ""
+
+
+def _in_words(model: str, row: Json) -> str:
+    difference, other = row["difference"], row["model"]
+    if row["low"] <= 0 <= row["high"]:
+        return (
+            f"{model} less {other}: {signed(difference)} points, but the interval holds zero: "
+            "these examples and seeds do not show which is better"
+        )
+    better = "better" if difference > 0 else "worse"
+    return f"{model} is {better} than {other} by {figure(abs(difference))} points"
+
+
+def _gap(rows: Sequence[Json]) -> list[str]:
+    if "gap_covered" not in rows[0]:
+        return []
+    ours, base, reference = (row["model"] for row in rows)
+    covered = rows[0]["gap_covered"]
+    if covered is None:
+        return [f"{reference} is not better than {base}: there is no gap to cover"]
+    return [f"{ours} covers {covered:.0%} of the gap from {base} to {reference}"]

@@ -1,0 +1,317 @@
+"""Text from files: decoding, decompressing, remote and piped sources, and the hash of a source."""
+
+import hashlib
+import lzma
+import re
+import sys
+import tarfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from greenadapt.config import TextLimits
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json, hash_json
+from greenadapt.storage.outputs import COMPRESSIONS
+from greenadapt.wording import byte_size, counted
+
+_BLOCK = 1 << 16
+
+
+_LINES_CHECKED = 100
+"""A NUL byte in one of the first lines says that a file is binary; later ones are the text's own dirt."""
+
+
+_TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
+
+
+STDIN = "-"
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text: its paragraphs, one line each, and where it comes from."""
+
+    lines: tuple[str, ...]
+    name: str = ""
+    id: str = ""
+    """Its own, where a record has one."""
+
+
+@dataclass
+class Decoder:
+    """UTF-8 bytes to text: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
+
+    strict: bool = False
+    lenient: bool = False
+    """Whether JSON lines that are no JSON object are skipped and counted as ``broken_lines``."""
+    limits: TextLimits | None = None
+    """``None``: documents of any length."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
+
+    def decode(self, data: bytes, where: str) -> str:
+        """``data`` as text; InputError naming ``where`` and the byte if it is not UTF-8 and ``strict``."""
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if self.strict:
+                raise InputError(
+                    f"{where}: byte {error.start + 1} (0x{data[error.start]:02x}) is not UTF-8",
+                    "convert the file to UTF-8, or leave out --strict to count and replace such bytes",
+                ) from None
+            text = data.decode("utf-8", errors="replace")
+            self.counts["replaced"] += text.count("\ufffd") - data.count("\ufffd".encode())
+            return text
+
+    def without_surrogates(self, text: str, where: str) -> str:
+        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, is as a broken byte."""
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            if self.strict:
+                raise InputError(
+                    f"{where}: character {error.start + 1} is a lone surrogate",
+                    "correct it, or leave out --strict to count and replace such characters",
+                ) from None
+            self.counts["replaced"] += sum("\ud800" <= character <= "\udfff" for character in text)
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text
+
+    def warn_replaced(self, name: str, progress: Progress) -> None:
+        """Say how much of ``name`` was replaced, if any."""
+        if replaced := self.counts["replaced"]:
+            one, many = "byte sequence or character is", "byte sequences or characters are"
+            progress.warn(f"{name}: {counted(replaced, one, many)} not UTF-8, replaced by U+FFFD")
+
+    def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+        """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
+        number, most = 0, _BLOCK if self.limits is None else min(_BLOCK, self.limits.max_document_bytes + 1)
+        while line := stream.readline(most):
+            number += 1
+            if number <= _LINES_CHECKED:
+                _refuse_binary(line, name)
+            if not line.endswith(b"\n"):
+                line += self._rest_of_line(stream, len(line), f"{name}, line {number}")
+            text = line.removeprefix(_BOM) if number == 1 else line
+            yield number, self.decode(text, f"{name}, line {number}")
+
+    def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
+        """``begin`` and the rest of the file as sound UTF-8, in blocks of whole characters, and lines if these are not
+        very long.
+        """
+        start, rest = 1, begin
+        while read := stream.read(_BLOCK):
+            block, rest = _whole_characters(rest + read + stream.readline(_BLOCK))
+            yield self.decode(block, f"{name}, from line {start}").encode()
+            start += block.count(b"\n")
+        if rest:
+            yield self.decode(rest, f"{name}, from line {start}").encode()
+
+    def check_size(self, n_bytes: int, where: str) -> None:
+        """Raise ``InputError`` where a document of ``n_bytes`` or more is longer than the limit."""
+        if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
+            raise InputError(
+                f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the longest that is read",
+                f"raise {self.limits.option}, or check that it is text",
+            )
+
+    def check_words(self, line: str, where: str) -> None:
+        """Raise ``InputError`` where there are more characters between two spaces than the limit."""
+        if self.limits is None or len(line) <= self.limits.max_word_chars:
+            return
+        longest, begin = self.limits.max_word_chars, 0
+        while begin + longest < len(line):
+            space = line.rfind(" ", begin, begin + longest + 1)
+            if space < 0:
+                end = line.find(" ", begin)
+                n = (len(line) if end < 0 else end) - begin
+                raise InputError(
+                    f"{where}: {n:,} characters without a space, the longest word that is read has {longest:,}",
+                    "raise --max-word-chars, or check that it is text",
+                )
+            begin = space + 1
+
+    def _rest_of_line(self, stream: IO[bytes], n_read: int, where: str) -> bytes:
+        """What follows the first ``n_read`` bytes of a line, no more than the limit."""
+        room = -1 if self.limits is None else max(0, self.limits.max_document_bytes + 1 - n_read)
+        rest = stream.readline(room)
+        self.check_size(n_read + len(rest), where)
+        return rest
+
+
+def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
+    """``data`` up to the last character of UTF-8 that may go on, and the rest."""
+    for back in range(1, min(4, len(data)) + 1):
+        if data[-back] >= 0xC0:
+            return data[:-back], data[-back:]
+        if data[-back] < 0x80:
+            break
+    return data, b""
+
+
+def _refuse_binary(head: bytes, name: str) -> None:
+    if b"\0" in head:
+        raise InputError(
+            f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or name its format with --format"
+        )
+
+
+@contextmanager
+def input_errors(name: str) -> Iterator[None]:
+    """Turn what a missing, unreadable, truncated or damaged file raises into one line that names it."""
+    from backports.zstd import ZstdError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingError(f"{name} does not exist", "check the path") from error
+    except (IsADirectoryError, PermissionError) as error:
+        raise InputError(f"{name} cannot be read ({error.strerror})", "check the path and its permissions") from error
+    except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ZstdError) as error:
+        raise InputError(f"{name} is truncated or damaged ({error})", "fetch it or compress it again") from error
+    except OSError as error:
+        raise InputError(f"{name} cannot be read ({error})", "fetch it or compress it again") from error
+
+
+@contextmanager
+def open_binary(path: str) -> Iterator[IO[bytes]]:
+    """A file's bytes, decompressed by its suffix (gz, bz2, xz, zst), from the disk, http(s) or s3."""
+    import smart_open
+
+    compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
+    with input_errors(path), smart_open.open(path, "rb", compression=compression) as stream:
+        yield stream
+
+
+def is_read_once(source: str) -> bool:
+    """Whether it is standard input or another pipe, such as a shell's ``<(…)``, which is empty when it was read."""
+    path = Path(source)
+    return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def input_name(source: str) -> str:
+    """What messages call a file, or standard input, ``-``."""
+    return "standard input" if source == STDIN else source
+
+
+@contextmanager
+def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
+    """A file's bytes as ``open_binary`` has them, or those of standard input for ``-``, and what messages call it."""
+    if source == STDIN:
+        if sys.stdin is None:  # closed by whoever started us
+            raise MissingError("standard input is closed", "name a file to read")
+        yield sys.stdin.buffer, input_name(source)
+        return
+    with open_binary(source) as stream:
+        yield stream, source
+
+
+@contextmanager
+def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+    """The bytes of an archive's member, decompressed by the suffix of its name."""
+    from smart_open.compression import compression_wrapper
+
+    with input_errors(name), compression_wrapper(stream, "rb", filename=name) as content:
+        yield content
+
+
+def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    """The regular files of a tar archive in order, each with a stream; nothing is extracted, no path is trusted."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        while member := archive.next():
+            if member.isfile() and (content := archive.extractfile(member)):
+                yield member.name, content
+            # tarfile remembers every member; a bulk archive has hundreds of thousands of them.
+            archive.members = []  # type: ignore[attr-defined]
+
+
+def squeeze(text: str) -> str:
+    """``text`` with every run of white space as one space, none at the ends."""
+    return " ".join(text.split())
+
+
+def data_suffix(path: str) -> str:
+    """The suffix that says what a file holds, such as ``.jsonl`` of ``A.JSONL.GZ``: in lower case, and that of the
+    compression taken off; "" where there is none.
+    """
+    name = Path(path)
+    if name.suffix.lower() in COMPRESSIONS:
+        name = name.with_suffix("")
+    return name.suffix.lower()
+
+
+def is_tar(path: str) -> bool:
+    """Whether the name is that of a tar archive, compressed or not."""
+    return bool(_TAR.search(path.lower()))
+
+
+def path_sha256(path: Path) -> str:
+    """SHA-256 of a file (streamed), or of the names and contents of a folder's files, in hexadecimal."""
+    if not path.is_dir():
+        with input_errors(str(path)), open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file_path in sorted(path.rglob("*")):
+        if file_path.is_file():
+            digest.update(f"{file_path.relative_to(path).as_posix()}\0{path_sha256(file_path)}\n".encode())
+    return digest.hexdigest()
+
+
+def require_source(source: str) -> None:
+    """Raise ``MissingError`` for what is neither a file or folder that is there, nor a data set of the hub or a URL."""
+    if not (Path(source).expanduser().exists() or "://" in source or is_hub_id(source)):
+        raise MissingError(f"{source} does not exist", "check the path")
+
+
+def source_input(source: str) -> Json:
+    """A file, folder or data set as an input in a manifest: its content, but of a data set its id.
+
+    Raises ``MissingError`` for a file that does not exist.
+    """
+    path = Path(source).expanduser()
+    if path.exists():
+        return {"sha256": path_sha256(path), "path": str(path.absolute())}
+    require_source(source)
+    return {"sha256": hash_json(source), "source": source}
+
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
+
+
+TABLE_SUFFIXES = frozenset(SEPARATORS)
+
+
+CONLL_SUFFIXES = frozenset({".conll", ".bio", ".iob", ".iob2"})
+
+
+_FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFIXES, ".txt", ".text"})
+
+
+_PART = r"\w[\w.-]*"
+
+
+# Without its owner a name can be that of a format: the hub's library then reads whatever lies in the current folder.
+HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether ``source`` is a data set of the hub, ``owner/name[/configuration][:split]``, and neither a file that is
+    there nor named as one.
+    """
+    if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
+        return False
+    return HUB_ID.fullmatch(source) is not None

@@ -1,0 +1,1 @@
+"""Predictions by fine-tuned models; torch is loaded when a model is opened."""

@@ -1,0 +1,174 @@
+"""What several models, or the seeds of one, say together.
+
+Among them the control of equal cost, one model's logits averaged over two seeds: reading a text in two tokenizations
+takes two passes, and averaging helps by itself. What the second tokenization is worth shows only beside a model that
+takes two passes without it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.checkpoints.layout import LOGITS, SEEDS, read_seeds
+from greenadapt.config import EnsembleRule, TrainConfig
+from greenadapt.errors import InputError, MissingError
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.storage.arrays import Array, ArrayFile
+from greenadapt.storage.files import Json
+from greenadapt.tasks.base import Task
+
+
+def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
+    """The logits of an ensemble of models for one example, (n_units, k) float32, from those of each, (n_units, k).
+
+    ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,
+    section 4, "Ensemble LMs"), so that its softmax is that mean. The probabilities are over the classes, of
+    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output has no classes, it gives a
+    number, and the mean is taken. A unit that no piece speaks for has the logit -inf, and probability 0 in that model.
+    """
+    values = np.stack(logits).astype(np.float64)
+    if rule == "probabilities" and values.size and values.shape[-1] > 1:
+        values = _log_softmax(values, axis=1 if head == "QuestionAnswering" else 2)
+        return np.asarray(_log_sum(values, axis=0)[0] - np.log(len(logits)), np.float32)
+    return np.asarray(values.mean(axis=0), np.float32)
+
+
+def _log_softmax(values: Array, axis: int) -> Array:
+    """Where all along ``axis`` are -inf they stay so: nothing is known there."""
+    total = _log_sum(values, axis)
+    return np.where(np.isneginf(values), -np.inf, values - np.where(np.isneginf(total), 0, total))
+
+
+def _log_sum(values: Array, axis: int) -> Array:
+    """log Σ exp along ``axis``, which is kept; -inf where all are -inf."""
+    highest = values.max(axis=axis, keepdims=True)
+    finite = np.where(np.isneginf(highest), 0, highest)
+    with np.errstate(divide="ignore"):  # log(0) is the -inf that is meant
+        return np.asarray(np.log(np.exp(values - finite).sum(axis=axis, keepdims=True)) + finite)
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """What is kept of a fine-tuned model: what its task is, and for each seed the logits of the test set."""
+
+    model: TaskFolder
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> "KeptRun":
+        """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` where there are none."""
+        return cls(TaskFolder.without_model(folder), read_seeds(folder))
+
+    def logits(self, seed: int) -> list[Array]:
+        """(n_units, k) float32 of each example under ``seed``, of the view or the mean that the model is used with.
+
+        Raises ``MissingError`` where they were not kept.
+        """
+        from greenadapt.models.example_blocks import ViewOutputs
+        from greenadapt.models.forward import pooled
+
+        path = self.model.folder / SEEDS / str(seed) / LOGITS
+        if not path.is_file():
+            raise MissingError(f"{path} is not there", "fine-tune it with --test and --save-logits")
+        file = ArrayFile(path)
+        base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
+        values = pooled(ViewOutputs(base, expanded), self.model.settings.get("pool", TrainConfig.pool))
+        return np.split(values, file["offsets"][1:-1])
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """What an ensemble says on a test set: the ``seeds`` of its members, its predictions and their scores."""
+
+    seeds: tuple[int, ...]
+    predictions: list[Json]
+    scores: Json
+
+
+def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[SeedScores]:
+    """Score the ensemble of the runs' first seeds on the labelled ``examples``, of their second ones, and so on.
+
+    Raises ``InputError`` where the runs differ in task, labels or number of seeds, or were tested on other examples.
+    """
+    check_alike([run.model for run in runs])
+    first, task = runs[0], runs[0].model.task
+    for other in runs[1:]:
+        if len(other.seeds) != len(first.seeds):
+            raise InputError(
+                f"{first.model.folder} has {len(first.seeds)} seeds, {other.model.folder} has {len(other.seeds)}",
+                "fine-tune both with as many --seeds",
+            )
+    scored = []
+    for seeds in zip(*(run.seeds for run in runs), strict=True):
+        logits = [_checked(run, seed, len(examples)) for run, seed in zip(runs, seeds, strict=True)]
+        together = [combined_units(each, rule, task.head) for each in zip(*logits, strict=True)]
+        predictions = [task.decode(*pair) for pair in zip(examples, together, strict=True)]
+        scored.append(SeedScores(seeds, predictions, task.score(examples, predictions)))
+    return scored
+
+
+def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
+    """``combined`` of one example: (n_units, k) float32 from those of each model, (n_units, k).
+
+    Raises ``InputError`` where the models do not read the same units.
+    """
+    if len({len(each) for each in logits}) > 1:
+        raise InputError(
+            "the models read a context in different numbers of windows, their logits have no mean",
+            "give models of the same base model and --max-length",
+        )
+    is_alone = len(logits) == 1 or not len(logits[0])
+    return logits[0] if is_alone else combined(logits, rule, head)
+
+
+def check_alike(models: Sequence[TaskFolder]) -> None:
+    """Raise ``InputError`` where models are of different tasks or labels, and so can be no ensemble."""
+    first = models[0]
+    for other in models[1:]:
+        if other.task.name != first.task.name:
+            raise InputError(
+                f"{first.folder} is for {first.task.name}, {other.folder} for {other.task.name}",
+                "give models of one task",
+            )
+        if other.task.head_config() != first.task.head_config():
+            raise InputError(
+                f"{first.folder} has the labels {_labels(first)}, {other.folder} has {_labels(other)}",
+                "give models that were trained on the same labels",
+            )
+        if other.settings.get("has_null") != first.settings.get("has_null"):
+            raise InputError(
+                f"one of {first.folder} and {other.folder} was trained on questions without answer, the other not",
+                "give models that were trained alike",
+            )
+
+
+def _checked(run: KeptRun, seed: int, n_examples: int) -> list[Array]:
+    logits = run.logits(seed)
+    if len(logits) != n_examples:
+        raise InputError(
+            f"{run.model.folder} was tested on {len(logits)} examples, here are {n_examples}", "test it on these"
+        )
+    return logits
+
+
+def _labels(model: TaskFolder) -> str:
+    return ", ".join(model.task.head_config().get("id2label", {}).values()) or "none"
+
+
+def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
+    """Predictions of each seed's model averaged with the next one's, of the last with the first.
+
+    ``logits`` has a file a seed, as fine-tuning keeps them, of which the base tokenization's are taken. There are as
+    many averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
+    as many independent ones would. Two seeds have one average, which is given twice.
+    """
+    arrays = [ArrayFile(path) for path in logits]
+    averages = []
+    for first, second in zip(arrays, [*arrays[1:], arrays[0]], strict=True):
+        mean: Array = (first["base"] + second["base"]) / 2
+        each = np.split(mean, first["offsets"][1:-1])
+        averages.append([task.decode(example, one) for example, one in zip(examples, each, strict=True)])
+    return averages

@@ -1,0 +1,199 @@
+"""Rows of answers to questions, and their summary."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from greenadapt.checkpoints.provenance import adapted_input
+from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.config import Pool, QaConfig
+from greenadapt.corpus.opening import source_input
+from greenadapt.errors import UsageError, require_torch
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
+from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
+from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
+from greenadapt.inference.qa.lookups import Lookup, Reader, Waiting, looked_up, read_journal
+from greenadapt.models.memory.choice import check_memories
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json
+from greenadapt.tasks.qa.answers import Found, ranked
+from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.qa.task import QuestionTask
+
+
+@dataclass(frozen=True)
+class QaRequest:
+    """What is asked, of which model, and which answers are told."""
+
+    model: str
+    """What ``finetune --task qa`` wrote, or any extractive model, adapted or not."""
+    sources: InquirySources
+    config: QaConfig = field(default_factory=QaConfig)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    compare: str | None = None
+    """The model before it was adapted."""
+    null_odds: bool = False
+    """Whether every row has to have ``null_odds``."""
+    task: str | None = None
+    """Which task answers, of a model of several."""
+
+    def __post_init__(self) -> None:
+        if self.compare is not None and self.reading.pool is not None:
+            raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
+
+
+class Answering:
+    """Models found, questions read: iterate over ``rows`` once, then look at ``summary``.
+
+    Raises ``MissingError`` or ``InputError`` where a model or a file is not what it should be.
+    """
+
+    def __init__(self, request: QaRequest, progress: Progress) -> None:
+        require_torch("answering questions")
+        one_process("qa")
+        self._request = request
+        self._progress = progress
+        given = {OURS: request.model, BASE_MODEL: request.compare}
+        self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
+        check_memories([model.folder for model in self._models.values()], request.reading.memory)
+        self.inquiry = read_inquiry(request.sources, progress)
+        self._golds = self.inquiry.golds()
+        self._scored: list[Json] = []
+        self._impossible: list[str] = []
+
+    @property
+    def model(self) -> PretrainedModel:
+        """The one that is asked."""
+        return self._models[OURS].found
+
+    def rows(self, journal: Path | None = None) -> Iterator[Json]:
+        """A row a question, in order, each as soon as it and those before it have been looked up everywhere.
+
+        With a ``journal``, what was looked up is kept there, and what is there already is not looked up again. Raises
+        at once what opening the models raises.
+        """
+        return self._rows(self._open(), journal)
+
+    def _rows(self, readers: dict[str, Reader], journal: Path | None) -> Iterator[Json]:
+        waiting = Waiting(self.inquiry, self._request.config.n_best)
+        done: set[tuple[str, str]] = set()
+        for lookup in read_journal(journal):
+            waiting.add(lookup)
+            done.add((lookup.id, lookup.document))
+            yield from map(self._row, waiting.complete())
+        left = self.inquiry.n_lookups - len(done)
+        unit = "questions" if self.inquiry.n_each == 1 else "lookups"
+        if done:
+            self._progress.note(f"{len(done):,} of {self.inquiry.n_lookups:,} {unit} are done already")
+        with ExitStack() as stack:
+            bar = stack.enter_context(self._progress.bar("qa", left, unit))
+            kept = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
+            pending = (one for one in self.inquiry.lookups() if (one.id, one.document) not in done)
+            for lookup in looked_up(readers.values(), pending):
+                if kept is not None:
+                    kept.write(lookup.as_line())
+                    kept.flush()
+                waiting.add(lookup)
+                bar.advance(1)
+                yield from map(self._row, waiting.complete())
+        self._warn_impossible()
+
+    def summary(self) -> Json:
+        """``scores`` where questions have gold answers, and ``comparison`` with the base model; after all ``rows``."""
+        groups = [self.inquiry.asked[row["id"]].context for row in self._scored]
+        described: Json = {"scores": score_rows(self._scored, groups)} if self._golds else {}
+        if BASE_MODEL in self._models:
+            names = {name: model.found.name for name, model in self._models.items()}
+            described["comparison"] = compare_rows(self._scored, groups, names)
+        return described
+
+    def inputs(self) -> dict[str, Json]:
+        """All that decides the answers, for a manifest."""
+        names = {OURS: "model", BASE_MODEL: "base model"}
+        models = {names[name]: adapted_input(model.found) for name, model in self._models.items()}
+        paths = self._request.sources.paths()
+        return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
+
+    def _open(self) -> dict[str, Reader]:
+        request = self._request
+        is_compared = request.compare is not None
+        reading = replace(request.reading, pool="mean") if is_compared else request.reading
+        readers = {}
+        for name, model in self._models.items():
+            opened = OpenedModel.open(model.folder, reading)
+            sets: dict[str, Pool] = {name: opened.run.pool}
+            if is_compared and name == OURS and opened.encoder.has_words:
+                sets |= {"base": "base", "expanded": "expanded"}
+            readers[name] = Reader(opened, model.task, sets, request.config)
+        questions = {question.question: question.id for question in self.inquiry.asked.values()}
+        readers[OURS].warn_long(questions, self._progress)
+        return readers
+
+    def _row(self, lookup: Lookup) -> Json:
+        told = {name: self._ranked(name, found) for name, found in lookup.found.items()}
+        ours, found = told.pop(OURS), lookup.found[OURS]
+        question = self.inquiry.asked[lookup.id].question
+        row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
+        if self._models[OURS].task.has_null:
+            is_known = found.null is not None and found.candidates
+            row["null_odds"] = (found.null or 0.0) - found.candidates[0].logit if is_known else None
+        row["answers"] = ours[: self._request.config.top]
+        if lookup.id in self._golds:
+            row["gold"] = self._golds[lookup.id]
+        if told:
+            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in told.items()}
+        if self._golds or told:
+            self._scored.append(row)
+        if row["logit"] is None:
+            self._impossible.append(lookup.id)
+        return row
+
+    def _ranked(self, name: str, found: Found) -> list[Json]:
+        model = self._models.get(name, self._models[OURS])  # the sets of one tokenization are of our model
+        return [one.candidate.as_located(one.score) for one in ranked(found, model.task.null_threshold)]
+
+    def _scored_answer(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
+        golds = self._golds.get(id)
+        if golds is None:
+            return answer
+        return {**answer, **asdict(score_answer(answer["answer"], golds, is_second=self.inquiry.is_second))}
+
+    def _warn_impossible(self) -> None:
+        if found := self._impossible:
+            self._progress.warn(
+                f"questions without any possible answer: {len(found):,}, such as {found[0]}; their context is empty, "
+                f"or its words have more than {self._models[OURS].task.max_answer_chars} characters, or "
+                "the model gives no numbers"
+            )
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model that is asked: where it lies, and how its answers are chosen, by its folder and by the request."""
+
+    found: PretrainedModel
+    folder: TaskFolder
+    task: QuestionTask
+
+    @classmethod
+    def find(cls, name: str, model: str, request: QaRequest) -> "_Model":
+        found, config = find_model(model), request.config
+        which = (request.reading.seed, request.task) if name == OURS else ()
+        folder = TaskFolder.open_questions(found, *which)
+        said = {
+            "word_unit": config.word_unit,
+            "max_answer_chars": config.max_answer_chars,
+            "has_null": config.no_answer,
+            "null_threshold": config.null_threshold,
+        }
+        trained: Any = folder.task
+        task: QuestionTask = replace(trained, **{name: value for name, value in said.items() if value is not None})
+        if name == OURS and not task.has_null:
+            if request.null_odds:
+                raise UsageError("--null-odds, but the model always answers", "give --no-answer")
+            if config.null_threshold is not None:
+                raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
+        return cls(found, replace(folder, task=task), task)

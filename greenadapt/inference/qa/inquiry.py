@@ -1,0 +1,167 @@
+"""What is asked of which contexts: questions with a context of their own, or each question of each document."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, zip_longest
+
+from greenadapt.corpus.opening import Decoder, input_name, is_read_once
+from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.qa.sources import Asked, Names, Text, read_asked, read_texts
+from greenadapt.progress import Progress, Silent
+from greenadapt.tasks.qa.questions import Question, read_questions
+from greenadapt.tasks.qa.task import gold_texts, has_impossible
+
+
+@dataclass(frozen=True)
+class InquirySources:
+    """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts.
+
+    Raises ``UsageError`` where it is said that something is missing, or given twice.
+    """
+
+    data: str | None = None
+    documents: tuple[str, ...] = ()
+    questions: str | None = None
+    """A file, see ``read_asked``."""
+    asked: tuple[str, ...] = ()
+    """Questions themselves."""
+    format: str | None = None
+    """Of the documents, where their names do not say it."""
+    fields: tuple[str, ...] = ("text",)
+    """Of the documents, in JSON lines and tables."""
+    single: bool = False
+    """Whether ``documents`` has to be one text."""
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (not self.documents):
+            raise UsageError(
+                "need either questions with their contexts, or documents",
+                "give --data FILE, or --context FILE or --documents PATH with --question or --questions",
+            )
+        if self.data is not None and is_read_once(self.data):
+            raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")
+        if self.data is not None and (self.questions or self.asked):
+            raise UsageError("--data has its own questions", "leave out --question and --questions, or --data")
+        if self.documents and (self.questions is None) == (not self.asked):
+            raise UsageError("need questions on the documents", "give either --question TEXT or --questions FILE")
+        paths = self.paths()
+        if "" in paths:
+            raise UsageError("a path is empty", "name a file or a folder")
+        if repeated := next((path for path in paths if paths.count(path) > 1), None):
+            raise UsageError(f"{input_name(repeated)} is given twice", "give it once")
+
+    def paths(self) -> list[str]:
+        """All files, folders and data sets that are read."""
+        return [source for source in (self.data, self.questions, *self.documents) if source is not None]
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """All questions, and the contexts to look for answers in."""
+
+    asked: dict[str, Question]
+    """By id, in the order in which they are answered; of questions to documents without context."""
+    n_each: int
+    """In how many contexts each question is looked up."""
+    n_contexts: int
+    """How many contexts there are in all."""
+    _stream: Callable[[], Iterator[Question]] = field(repr=False)
+
+    @property
+    def n_lookups(self) -> int:
+        """How many questions on one context there are."""
+        return len(self.asked) * self.n_each
+
+    def lookups(self) -> Iterator[Question]:
+        """Each question on each of its contexts, those on one context together; read anew each time."""
+        return self._stream()
+
+    @cached_property
+    def is_second(self) -> bool:
+        """Whether answers are scored as in SQuAD 2."""
+        return has_impossible(self.asked.values())
+
+    def golds(self) -> dict[str, list[str]]:
+        """The gold answers that count, by the id of the question, of those that are labelled."""
+        labelled = (question for question in self.asked.values() if question.is_labelled)
+        return {question.id: gold_texts(question, is_second=self.is_second) for question in labelled}
+
+
+def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
+    """Read the questions, and look through all documents once, so that what is broken is said before work begins.
+
+    Raises ``InputError`` where a file is broken, two questions share an id or a document is empty, ``MissingError``
+    where one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
+    """
+    if sources.data is not None:
+        return _own_contexts(sources.data, progress)
+    asked = _asked(sources, progress)
+    documents = _Documents(sources, progress)
+    stubs = {one.id: Question(one.id, one.question, "") for one in asked}
+
+    def stream() -> Iterator[Question]:
+        for text in documents.read():
+            yield from (replace(stub, context=text.text, document=text.name) for stub in stubs.values())
+
+    return Inquiry(stubs, documents.n, documents.n, stream)
+
+
+def _own_contexts(data: str, progress: Progress) -> Inquiry:
+    questions = read_questions(data, progress, labelled=None)
+    by_context: dict[str, list[Question]] = {}
+    for question in questions:
+        by_context.setdefault(question.context, []).append(question)
+
+    def stream() -> Iterator[Question]:
+        for context, together in by_context.items():  # one object for equal contexts, which are told by identity
+            yield from (replace(question, context=context) for question in together)
+
+    return Inquiry({question.id: question for question in questions}, 1, len(by_context), stream)
+
+
+def _asked(sources: InquirySources, progress: Progress) -> list[Asked]:
+    if sources.questions is not None:
+        return read_asked(sources.questions, progress)
+    if empty := [number for number, text in enumerate(sources.asked, start=1) if not text.strip()]:
+        raise UsageError(f"--question number {empty[0]} is empty")
+    texts = (Decoder().without_surrogates(text, "--question") for text in sources.asked)
+    return [Asked(str(number), text) for number, text in enumerate(texts, start=1)]
+
+
+class _Documents:
+    """The documents, read once to see that they are sound, then as often as they are wanted."""
+
+    def __init__(self, sources: InquirySources, progress: Progress) -> None:
+        self._sources = sources
+        self._piped: dict[str, list[Text]] = {}
+        self._names: list[str] = []
+        names = Names()
+        for source in sources.documents:
+            for text in read_texts(source, progress, sources.format, sources.fields, names):
+                self._names.append(text.name)
+                if is_read_once(source):
+                    self._piped.setdefault(source, []).append(text)
+        if sources.single and self.n > 1:
+            raise UsageError(
+                f"--context {sources.documents[0]} holds {self.n:,} documents", "give them with --documents"
+            )
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self._names)
+
+    def read(self) -> Iterator[Text]:
+        """The documents again, by the same names; what was to be said of them has been."""
+        texts = chain.from_iterable(map(self._texts, self._sources.documents))
+        for text, name in zip_longest(texts, self._names):
+            if text is None or name is None:
+                raise InputError("the documents changed while they were read", "run the command again")
+            yield replace(text, name=name)
+
+    def _texts(self, source: str) -> Iterable[Text]:
+        sources = self._sources
+        if source in self._piped:
+            return self._piped[source]
+        return read_texts(source, Silent(), sources.format, sources.fields)

@@ -1,0 +1,164 @@
+"""Each question looked up in each of its contexts, and what was found put together."""
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from greenadapt.config import Pool, QaConfig
+from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.qa.excerpt import sentence_around
+from greenadapt.inference.qa.inquiry import Inquiry
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array
+from greenadapt.tasks.qa.answers import Candidate, Found, together
+from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa.windows import longest_question
+
+# Questions that all models answer before the next ones; their contexts are held.
+_BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What was found for one question in one document, or in all of them: by the name of each set of answers."""
+
+    id: str
+    document: str
+    found: dict[str, Found]
+
+    def as_line(self) -> str:
+        """As a line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def of_line(cls, line: str) -> "Lookup":
+        """What ``as_line`` wrote."""
+        values = json.loads(line)
+        found = {
+            name: Found(tuple(Candidate(**one) for one in each["candidates"]), each["null"])
+            for name, each in values["found"].items()
+        }
+        return cls(values["id"], values["document"], found)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One model, and the sets of answers that it gives."""
+
+    model: OpenedModel
+    task: QuestionTask
+    sets: Mapping[str, Pool]
+    """Name of the set → whose logits decide."""
+    config: QaConfig
+
+    def found(self, questions: Iterable[Question]) -> Iterator[dict[str, Found]]:
+        """What the model says about each question on its context, in order."""
+        from greenadapt.models.forward import pooled
+
+        asked: deque[Question] = deque()  # appended in the thread that reads ahead, taken out here
+
+        def noted() -> Iterator[Question]:
+            for question in questions:
+                asked.append(question)
+                yield question
+
+        for output in self.model.outputs(noted()):
+            question = asked.popleft()
+            yield {name: self._located(question, pooled(output, pool)) for name, pool in self.sets.items()}
+
+    def _located(self, question: Question, logits: Array) -> Found:
+        """What is found, with the sentences of those that may be told."""
+        found = self.task.found(question, logits, self.config.n_best)
+        top = self.config.top
+        located = (_in_sentence(one, question) for one in found.candidates[:top])
+        return Found((*located, *found.candidates[top:]), found.null)
+
+    def warn_long(self, questions: dict[str, str], progress: Progress) -> None:
+        """Say which questions leave no room for the context; text → id."""
+        encoder = self.model.encoder
+        room = longest_question(encoder.max_length, encoder.n_special_pair)
+        long = []
+        for text, name in questions.items():
+            pieces = encoder.tokenizer.encode(text)
+            n = max(len(pieces.base.ids), len(pieces.expanded.ids))
+            if n > room:
+                long.append((name, n))
+        if long:
+            progress.warn(
+                f"questions longer than the {room} pieces that the model reads beside a context: {len(long):,}; "
+                f"they are cut, the first is {long[0][0]} with {long[0][1]}"
+            )
+
+
+def _in_sentence(one: Candidate, question: Question) -> Candidate:
+    assert one.start is not None  # spans have both
+    assert one.end is not None
+    around = sentence_around(question.context, one.start, one.end)
+    return replace(one, document=question.document, sentence=around.text, sentence_start=around.start)
+
+
+def looked_up(readers: Iterable[Reader], questions: Iterator[Question]) -> Iterator[Lookup]:
+    """Look each question up in its context with every model, in order."""
+    for block in _blocks(questions):
+        each = (reader.found(block) for reader in readers)
+        for question, *founds in zip(block, *each, strict=True):
+            found = {name: one for sets in founds for name, one in sets.items()}
+            yield Lookup(question.id, question.document, found)
+
+
+def _blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
+    block: list[Question] = []
+    size = 0
+    for question in questions:
+        if not block or block[-1].context is not question.context:
+            size += len(question.context)
+        if block and (len(block) == _BLOCK or size > _BLOCK_CHARACTERS):
+            yield block
+            block, size = [], len(question.context)
+        block.append(question)
+    if block:
+        yield block
+
+
+class Waiting:
+    """Questions of which some contexts are still to be looked up, or earlier questions are."""
+
+    def __init__(self, inquiry: Inquiry, n_best: int) -> None:
+        self._n_best = n_best
+        self._missing = dict.fromkeys(inquiry.asked, inquiry.n_each)
+        self._found: dict[str, dict[str, Found]] = {}
+
+    def add(self, lookup: Lookup) -> None:
+        """Put what was found on one more context to what is there."""
+        before = self._found.get(lookup.id, {name: Found(()) for name in lookup.found})
+        self._found[lookup.id] = {
+            name: together([before[name], one], self._n_best) for name, one in lookup.found.items()
+        }
+        self._missing[lookup.id] -= 1
+
+    def complete(self) -> Iterator[Lookup]:
+        """Take out those that are complete, as far as all before them are."""
+        while self._missing and not self._missing[name := next(iter(self._missing))]:
+            del self._missing[name]
+            yield Lookup(name, "", self._found.pop(name))
+
+
+def read_journal(journal: Path | None) -> Iterator[Lookup]:
+    """What an earlier attempt looked up; from a line on that is not whole or damaged, the file is cut off."""
+    if journal is None or not journal.is_file():
+        return
+    sound = 0
+    with open(journal, "rb+") as file:
+        for line in file:
+            try:
+                lookup = Lookup.of_line(line.decode()) if line.endswith(b"\n") else None
+            except (ValueError, KeyError, TypeError):
+                lookup = None
+            if lookup is None:
+                file.truncate(sound)
+                return
+            sound += len(line)
+            yield lookup

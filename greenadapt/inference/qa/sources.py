@@ -1,0 +1,241 @@
+"""Questions, and the whole documents they are about."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from greenadapt.corpus.opening import (
+    JSON_SUFFIXES,
+    STDIN,
+    TABLE_SUFFIXES,
+    Decoder,
+    Document,
+    data_suffix,
+    input_name,
+    open_binary,
+    open_input,
+)
+from greenadapt.corpus.readers import read_whole
+from greenadapt.corpus.recipes import FORMATS, format_of
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.progress import Progress
+from greenadapt.tasks.qa.questions import refuse_squad
+from greenadapt.tasks.records import Row, json_rows, records, refuse_repeated
+from greenadapt.wording import counted, json_kind
+
+DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
+
+
+_SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .tar, compressed or not"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document: characters of answers count in ``text``."""
+
+    name: str
+    text: str
+
+
+@dataclass
+class Names:
+    """The names of documents that were given so far."""
+
+    taken: set[str] = field(default_factory=set)
+    _repeats: Counter[str] = field(default_factory=Counter)
+
+    def name(self, document: Document) -> str:
+        """The document's own id; where another has that, or it has none, its place, such as ``a.jsonl:3``; and where
+        another has that too, such as the second article of an XML file, its place and ``#2``.
+        """
+        known = [Decoder().without_surrogates(name, name) for name in (document.id, document.name)]
+        found = next((name for name in known if name and name not in self.taken), "")
+        while not found or found in self.taken:
+            self._repeats[known[1]] += 1
+            found = f"{known[1]}#{self._repeats[known[1]] + 1}"
+        self.taken.add(found)
+        return found
+
+
+def read_texts(
+    source: str,
+    progress: Progress,
+    format: str | None = None,  # noqa: A002  (the option's name)
+    fields: tuple[str, ...] = ("text",),
+    names: Names | None = None,
+) -> Iterator[Text]:
+    """The documents of a file, a folder, a tar archive, or of standard input for ``-``, as they are asked for.
+
+    ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` tells it by the suffix, and takes standard input for text. A
+    file of plain text is one document, verbatim: its line breaks stay as they are, only a byte order mark is dropped.
+    An object of JSON lines is one, the strings in ``fields`` verbatim with a line break between; a row of a table, a
+    CORD-19 parse and an article are the paragraphs that the corpus readers find in them, a line each.
+
+    A document is called by its own id (``id``, ``document_id``, ``doc_id`` or ``paper_id`` of a record), else by its
+    path as it was given, with the line or the archive's member where there is one; see ``Names``, which several
+    sources can share, so that no two names are the same.
+
+    Files of unknown kinds and documents without text are left out, with a warning that counts them. Raises
+    ``MissingError`` where nothing is there, ``UsageError`` for an unknown format, and ``InputError`` where the format
+    cannot be told, a file is broken, there is no text at all, or ``source`` holds questions.
+    """
+    kind = _kind(source, format)
+    return _texts(_Source(source, kind, is_told=format is None, fields=tuple(fields)), names or Names(), progress)
+
+
+@dataclass(frozen=True)
+class _Source:
+    path: str
+    kind: str
+    is_told: bool
+    """Whether the kind is told by the name."""
+    fields: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return input_name(self.path)
+
+
+def _kind(source: str, given: str | None) -> str:
+    """The format of a source that is there."""
+    known = tuple(name for name in DOCUMENT_FORMATS if name != "auto") if source == STDIN else DOCUMENT_FORMATS
+    if given is not None and given not in known:
+        what = "standard input" if source == STDIN else "a document"
+        raise UsageError(f"{given!r} is no format of {what}", f"the formats are {', '.join(known)}")
+    if source == STDIN:
+        return given or "text"
+    is_remote = "://" in source
+    if not is_remote and not Path(source).exists():
+        raise MissingError(f"{source} does not exist", "check the path")
+    told = given or ("auto" if Path(source).is_dir() else format_of(source))
+    if not told:
+        raise InputError(
+            f"{source}: the format cannot be told from the name",
+            f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(known)}",
+        )
+    return told
+
+
+def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Text]:
+    decoder = Decoder()
+    counts = decoder.counts
+    try:
+        for document in read_whole(source.path, source.kind, source.fields, decoder):
+            text = decoder.without_surrogates("\n".join(document.lines), document.name)
+            if source.is_told and source.kind == "text" and text.startswith('{"'):
+                raise InputError(
+                    f"{source.name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
+                )
+            if text.strip():
+                counts["documents"] += 1
+                yield Text(names.name(document), text)
+            else:
+                counts["empty"] += 1
+    except InputError:
+        if source.path != STDIN and Path(source.path).is_file() and _is_empty(source.path):
+            raise _without_text(source, Counter()) from None
+        refuse_squad(source.path)
+        raise
+    if not counts["documents"]:
+        raise _without_text(source, counts)
+    _warn(source, decoder, progress)
+
+
+def _without_text(source: _Source, counts: Counter[str]) -> InputError:
+    if skipped := counts["skipped_files"]:
+        return InputError(
+            f"{source.name} has no text: skipped {counted(skipped, 'file')} of unknown kinds",
+            "name theirs with --format",
+        )
+    if counts["empty"] > 1:
+        return InputError(f"{source.name} has no text in {counts['empty']:,} documents", "give some that have text")
+    what = "has no files" if source.kind == "auto" and not counts["empty"] else "is empty"
+    return InputError(f"{source.name} {what}", "give a document with text")
+
+
+def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
+    counts = decoder.counts
+    if skipped := counts["skipped_files"]:
+        progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
+    if empty := counts["empty"]:
+        progress.warn(f"{source.name}: left out {counted(empty, 'document')} without text")
+    decoder.warn_replaced(source.name, progress)
+
+
+def _is_empty(path: str) -> bool:
+    with open_binary(path) as stream:
+        return not stream.read(1)
+
+
+_LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question without a context."""
+
+    id: str
+    question: str
+
+
+def read_asked(source: str, progress: Progress) -> list[Asked]:
+    """The questions of a file, or of standard input for ``-``.
+
+    They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
+    lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
+    Raises ``MissingError`` where there is no such file, ``InputError`` where it is broken, has no questions, or two of
+    the same id, naming both places.
+    """
+    try:
+        found = list(_asked(source, progress))
+    except InputError:
+        refuse_squad(source)
+        raise
+    if not found:
+        raise InputError(f"{source} has no questions", "give one a line, or JSON lines with the field question")
+    refuse_repeated((asked.id, where) for where, asked in found)
+    return [asked for _, asked in found]
+
+
+def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
+    """The questions, each with its place."""
+    if data_suffix(source) in TABLE_SUFFIXES:
+        for where, row in records(source, progress):
+            yield where, _asked_record(row, where)
+        return
+    decoder = Decoder()
+    with open_input(source) as (stream, name):
+        lines = decoder.lines(stream, name)
+        first = list(_up_to_text(lines))
+        if first and (data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first[-1][1])):
+            for entry in json_rows(chain(first, lines), name, decoder):
+                yield entry.where, _asked_record(entry.fields, entry.where)
+        else:
+            for number, line in chain(first, lines):
+                if text := line.strip():
+                    yield f"{name}:{number}", Asked(f"{name}:{number}", text)
+    decoder.warn_replaced(name, progress)
+
+
+def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines up to the first that is not empty."""
+    for number, line in lines:
+        yield number, line
+        if line.strip():
+            return
+
+
+def _asked_record(record: Row, where: str) -> Asked:
+    question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
+    if question is None:
+        raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
+    if not isinstance(question, str):
+        raise InputError(f"{where}: the question is {json_kind(question)}, not a string")
+    name = where if record.get("id") is None else record["id"]
+    if type(name) not in (str, int):
+        raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer")
+    return Asked(str(name), question)

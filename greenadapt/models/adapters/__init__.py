@@ -1,0 +1,1 @@
+"""Many tasks on one encoder (Stickland and Murray, arXiv 1902.02671)."""

@@ -1,0 +1,122 @@
+"""Where in an encoder of transformers adapters come in: hooks on its own modules, which do nothing without one."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from greenadapt.errors import UsageError
+from greenadapt.models.adapters.kinds import Adapter, LayerCall
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ADAPTABLE_TYPES = ("bert", "roberta", "xlm-roberta")
+"""Architectures that adapters are known to go into."""
+_REASONS = {
+    "electra": "it has no pooler, which tasks share",
+    "mpnet": "its layers take a bias by relative position, which adapters have not",
+    "distilbert": "it has no pooler, which tasks share, and layers of its own kind",
+    "modernbert": "it has no pooler, which tasks share, and normalizes before its layers, not behind them",
+}
+
+
+class AdapterHooks:
+    """The places in the layers of an encoder where the adapter in use comes in; without one it is the plain encoder."""
+
+    def __init__(self, encoder: "PreTrainedModel") -> None:
+        """Put hooks on the modules of ``encoder``, which ``check_architecture`` lets pass."""
+        self._adapter: Adapter | None = None
+        self._beside: list[Tensor | None] = []
+        self._keep: Collection[int] = ()
+        self.call = LayerCall()
+        """What the layers were given beside the states, while an adapter is in use."""
+        self.kept: dict[int, Tensor] = {}
+        """What the layers that ``use`` is told to keep have read, (b, m, d), while an adapter is in use."""
+        layers: Any = encoder.get_submodule("encoder.layer")
+        self._layers = list(layers)
+        for number, layer in enumerate(layers):
+            layer.register_forward_pre_hook(partial(self._enter, number), with_kwargs=True)
+            layer.attention.output.dropout.register_forward_hook(partial(self._after_attention, number))
+            layer.output.register_forward_pre_hook(partial(self._enter_output, number))
+            layer.output.dropout.register_forward_hook(partial(self._after_ffn, number))
+            layer.output.LayerNorm.register_forward_pre_hook(partial(self._add, number))
+            layer.register_forward_hook(partial(self._leave, number))
+
+    @contextmanager
+    def use(self, adapter: Adapter, keep: Collection[int] = ()) -> Iterator[None]:
+        """Within, the encoder runs with ``adapter``, and what the layers ``keep``, from 0, read is ``kept``."""
+        self._adapter, self._keep = adapter, keep
+        try:
+            yield
+        finally:
+            self._adapter, self._keep, self._beside = None, (), []
+            self.call, self.kept = LayerCall(), {}
+
+    def resume(self, states: Tensor, call: LayerCall, first: int) -> Tensor:
+        """The last layer's output, (b, m, d), where layer ``first``, from 0, reads ``states`` and all get ``call``."""
+        self.call = call
+        for layer in self._layers[first:]:
+            states = layer(states, *call.args, **call.kwargs)
+        return states
+
+    def _at(self, layer: int) -> Adapter | None:
+        return self._adapter if self._adapter is not None and layer in self._adapter.layers else None
+
+    def _enter(self, number: int, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._adapter is not None:
+            self.call = LayerCall(args[1:], kwargs)
+        if number in self._keep:
+            self.kept[number] = args[0]
+        if (adapter := self._at(number)) is not None:
+            self._beside = [adapter.beside_layer(number, args[0], self.call.mask)]
+
+    def _after_attention(self, number: int, dropout: Any, args: Any, output: Tensor) -> Tensor:
+        adapter = self._at(number)
+        return output if adapter is None else adapter.after_attention(number, output)
+
+    def _enter_output(self, number: int, layer: Any, args: tuple[Any, ...]) -> None:
+        if (adapter := self._at(number)) is not None:
+            self._beside.append(adapter.beside_ffn(number, args[1], self.call.mask))
+
+    def _after_ffn(self, number: int, dropout: Any, args: Any, output: Tensor) -> Tensor:
+        adapter = self._at(number)
+        return output if adapter is None else adapter.after_ffn(number, output)
+
+    def _add(self, number: int, norm: Any, args: tuple[Any, ...]) -> tuple[Tensor] | None:
+        if self._at(number) is None:
+            return None
+        total: Tensor = args[0]
+        for term in self._beside:
+            total = total if term is None else total + term
+        return (total,)
+
+    def _leave(self, number: int, layer: Any, args: Any, output: Any) -> Any:
+        if (adapter := self._at(number)) is None:
+            return output
+        return adapter.after_layer(number, output, self.call.mask)
+
+
+def check_architecture(encoder: "PreTrainedModel") -> None:
+    """Raise ``UsageError`` unless adapters go into the layers of ``encoder``."""
+    config: Any = encoder.config
+    check_model_type(config.model_type)
+    if getattr(config, "is_decoder", False):
+        raise _cannot(config.model_type, "it is a decoder, which must not see what follows")
+    if chunk := getattr(config, "chunk_size_feed_forward", 0):
+        raise _cannot(config.model_type, f"it feeds {chunk} pieces forward at once, and adapters need all of them")
+
+
+def check_model_type(model_type: str) -> None:
+    """Raise ``UsageError`` unless adapters go into the layers of encoders of this type."""
+    if model_type not in ADAPTABLE_TYPES:
+        raise _cannot(model_type, _REASONS.get(model_type, "nothing is known of its layers"))
+
+
+def _cannot(model_type: str, reason: str) -> UsageError:
+    return UsageError(
+        f"a model of type {model_type} cannot be shared by tasks: {reason}",
+        f"use an encoder of type {', '.join(ADAPTABLE_TYPES)}",
+    )

@@ -1,0 +1,242 @@
+"""What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671): in its layers, or on top of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from greenadapt.config import AdapterConfig
+from greenadapt.models.adapters.layers import FeedForward, Gelu, Identity, Projected, Residual, SelfAttention
+from greenadapt.models.adapters.shape import AdapterShape
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_TOP_LAYERS = 6  # more or fewer were worse in the paper
+_STD = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCall:
+    """What an encoder gives each of its layers beside the states."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """The mask of the layer's attention, (b, 1, 1 or m, m), bool or to be added; ``None``: no padding."""
+        mask: Tensor | None = self.args[0] if self.args else self.kwargs.get("attention_mask")
+        return mask
+
+
+class Adapter(nn.Module):
+    """An adapter that does nothing (``none``), and the places where others do something.
+
+    States are (b, m, d) in all of them, layers numbers from 0; ``layers`` are those that the adapter changes.
+    """
+
+    layers: tuple[int, ...] = ()
+
+    def beside_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
+        """What is added before the last layer norm of a layer that reads ``states``."""
+        return None
+
+    def beside_ffn(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
+        """What is added before the last layer norm of a layer whose feed-forward part reads ``states``."""
+        return None
+
+    def after_attention(self, layer: int, states: Tensor) -> Tensor:
+        """What takes the place of the attention's output, before it is added to the layer's input."""
+        return states
+
+    def after_ffn(self, layer: int, states: Tensor) -> Tensor:
+        """What takes the place of the feed-forward part's output, before it is added to that part's input."""
+        return states
+
+    def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
+        """What takes the place of the layer's output."""
+        return states
+
+    def on_top(self, states: Tensor, call: LayerCall) -> Tensor:
+        """What takes the place of the last layer's output."""
+        return states
+
+    def zero(self) -> None:
+        """Make the projections to the model's width zero, so that the model is the plain one."""
+
+
+class Parallel(Adapter):
+    """h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)): equation 8."""
+
+    def __init__(self, function: Projected) -> None:
+        super().__init__()
+        self.function, self.layers = function, function.layers
+
+    def beside_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
+        output: Tensor = self.function(layer, states, mask)
+        return output
+
+    def zero(self) -> None:
+        self.function.zero()
+
+
+class Serial(Adapter):
+    """h^{l+1} = LN(h' + TS(h')) of the layer's output h': equation 10."""
+
+    def __init__(self, function: Projected, width: int, eps: float) -> None:
+        super().__init__()
+        self.function, self.layers = function, function.layers
+        self.norms = nn.ModuleDict({str(layer): nn.LayerNorm(width, eps) for layer in self.layers})
+
+    def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
+        output: Tensor = self.norms[str(layer)](states + self.function(layer, states, mask))
+        return output
+
+
+class Lhuc(Adapter):
+    """h · 2 σ(a) of the output h of each layer, with a vector a (d,) a layer that starts as zero: a factor of one."""
+
+    def __init__(self, width: int, layers: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = layers
+        self.scales = nn.ParameterDict({str(layer): torch.zeros(width) for layer in layers})
+
+    def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
+        return states * (2 * torch.sigmoid(self.scales[str(layer)]))
+
+
+class Houlsby(Adapter):
+    """x + V^D GELU(V^E x) of what attention and the feed-forward part put out (arXiv 1902.00751), before it is added
+    to their input; the second of them ``beside``: TS(a) of what the feed-forward part reads, added to what it puts out,
+    as the released code has it, whose TS is another bottleneck or PALs (``houlsby-pals``).
+    """
+
+    def __init__(self, first: Projected, second: Projected, *, beside: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.layers = first, second, first.layers
+        self.beside = beside
+
+    def after_attention(self, layer: int, states: Tensor) -> Tensor:
+        output: Tensor = states + self.first(layer, states)
+        return output
+
+    def after_ffn(self, layer: int, states: Tensor) -> Tensor:
+        return states if self.beside else states + self.second(layer, states)
+
+    def beside_ffn(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
+        output: Tensor | None = self.second(layer, states, mask) if self.beside else None
+        return output
+
+    def zero(self) -> None:
+        self.first.zero()
+        self.second.zero()
+
+
+class OnTop(Adapter):
+    """h^f = TS(h) = V^D g(V^E h) of the last layer's output h, where g is several layers (equations 6 and 7)."""
+
+    def __init__(self, width: int, size: int, layers: list[Residual]) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(width, size), nn.Linear(size, width)
+        self.stack = nn.ModuleList(layers)
+
+    def on_top(self, states: Tensor, call: LayerCall) -> Tensor:
+        states = self.encode(states)
+        for layer in self.stack:
+            states = layer(states, call.mask)
+        output: Tensor = self.decode(states)
+        return output
+
+
+class LayerOnTop(Adapter):
+    """Another layer of the encoder's own kind on top of the others, with fresh weights."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def on_top(self, states: Tensor, call: LayerCall) -> Tensor:
+        output: Tensor = self.layer(states, *call.args, **call.kwargs)
+        return output
+
+
+def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
+    """The adapter of one task for ``encoder``, its weights yet to be drawn by ``draw_weights``.
+
+    Raises ``UsageError`` where ``config`` does not go with the encoder.
+    """
+    model: Any = encoder.config
+    shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
+    make = _Maker(config, shape, model)
+    if config.adapter == "none":
+        return Adapter()
+    if config.adapter == "lhuc":
+        return Lhuc(model.hidden_size, shape.layers)
+    if config.adapter == "houlsby":
+        return Houlsby(make.bottleneck(shape.size), make.bottleneck(shape.size), beside=config.form == "reference")
+    if config.adapter == "houlsby-pals":
+        return Houlsby(make.bottleneck(shape.bottleneck), make.function(), beside=True)
+    if config.adapter in ("top-attention", "top-ffn"):
+        return OnTop(model.hidden_size, shape.size, make.stack())
+    if config.adapter == "bert-layer":
+        layers: Any = encoder.get_submodule("encoder.layer")
+        return LayerOnTop(type(layers[0])(model, layer_idx=len(layers)))  # a number that no memory is for
+    if config.placement == "serial":
+        return Serial(make.function(), model.hidden_size, model.layer_norm_eps)
+    return Parallel(make.function())
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the parts of an adapter."""
+
+    config: AdapterConfig
+    shape: AdapterShape
+    model: Any
+    """The encoder's configuration."""
+
+    def function(self) -> Projected:
+        """What is beside or behind each layer."""
+        size, is_reference = self.shape.size, self.config.form == "reference"
+        kinds: dict[str, Callable[[], nn.Module]] = {
+            "low-rank": Gelu if is_reference else Identity,
+            "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention has
+        }
+        make = kinds.get(self.config.adapter, self._attention)
+        functions = {layer: make() for layer in self.shape.layers}
+        has_pals = self.config.adapter in ("pals", "houlsby-pals")
+        is_shared = has_pals or self.config.adapter == "ffn"
+        return Projected(self.model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
+
+    def bottleneck(self, size: int) -> Projected:
+        """GELU between projections of each layer's own."""
+        functions = {layer: Gelu() for layer in self.shape.layers}
+        return Projected(self.model.hidden_size, size, functions, shared=False)
+
+    def stack(self) -> list[Residual]:
+        """The layers on top, in the small width."""
+        size = self.shape.size
+        is_attention = self.config.adapter == "top-attention"
+        functions = [
+            self._attention(mixing=True) if is_attention else FeedForward(size, 2 * size) for _ in range(_TOP_LAYERS)
+        ]
+        return [Residual(function, size, self.model.layer_norm_eps) for function in functions]
+
+    def _attention(self, *, mixing: bool = False) -> SelfAttention:
+        dropout = self.model.attention_probs_dropout_prob
+        return SelfAttention(self.shape.size, self.shape.heads, dropout, mixing=mixing)
+
+
+def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the matrices of ``module``, which is on the CPU, from N(0, 0.02); biases are 0, layer norms 1 and 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=_STD, generator=generator)
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)

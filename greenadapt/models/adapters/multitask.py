@@ -1,0 +1,211 @@
+"""One encoder that several tasks share, each with an adapter and a head of its own (arXiv 1902.02671)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from greenadapt.config import AdapterConfig
+from greenadapt.errors import MissingError
+from greenadapt.models.adapters.hooks import AdapterHooks, check_architecture
+from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, make_adapter
+from greenadapt.models.tensors import exact_linear
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_TEXT_HEAD = "SequenceClassification"  # the one that reads what the pooler makes of a text
+Output = dict[str, Tensor]
+"""``logits`` (b, n_outputs), of heads that label pieces (b, m, n_outputs); or ``start_logits`` and ``end_logits``
+(b, m)."""
+
+
+@dataclass(frozen=True)
+class TaskHeadSpec:
+    """What one task needs beside the encoder."""
+
+    head: str
+    """``SequenceClassification``, ``TokenClassification`` or ``QuestionAnswering``."""
+    n_outputs: int
+    """Classes; 1 for numbers, 2 for answers' first and last pieces."""
+    adapter: AdapterConfig
+
+
+class ExactLinear(nn.Linear):
+    """A linear layer that is ``exact_linear``."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(…, n_outputs) from (…, d)."""
+        return exact_linear(inputs, self.weight, self.bias)
+
+
+class TaskPart(nn.Module):
+    """The weights that are one task's alone: ``adapter`` and ``head``, a linear layer from the model's width d."""
+
+    def __init__(self, spec: TaskHeadSpec, encoder: "PreTrainedModel") -> None:
+        super().__init__()
+        config: Any = encoder.config
+        self.spec = spec
+        self.adapter: Adapter = make_adapter(spec.adapter, encoder)
+        self.head = ExactLinear(config.hidden_size, spec.n_outputs)
+        dropout = getattr(config, "classifier_dropout", None)
+        dropout = config.hidden_dropout_prob if dropout is None else dropout
+        self.dropout = nn.Dropout(0.0 if spec.head == "QuestionAnswering" else dropout)
+
+    @classmethod
+    def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
+        """A part with weights from ``generator``: first those of the head, then those of the adapter.
+
+        They are drawn on the CPU, and are where the encoder is. Raises ``UsageError`` where the adapter does not go
+        with the encoder.
+        """
+        with torch.random.fork_rng(devices=[]):  # torch's own start of each layer would use its random numbers
+            part = cls(spec, encoder)
+        draw_weights(part.head, generator)
+        draw_weights(part.adapter, generator)
+        if spec.adapter.init == "zero":
+            part.adapter.zero()
+        return part.to(encoder.device, encoder.dtype).train(encoder.training)
+
+    def forward(self, states: Tensor, pooler: nn.Module) -> Output:
+        """What the head makes of the adapted states (b, m, d), by way of the shared pooler where it reads texts."""
+        is_text = self.spec.head == _TEXT_HEAD
+        logits = self.head(self.dropout(pooler(states) if is_text else states))
+        if self.spec.head != "QuestionAnswering":
+            return {"logits": logits}
+        start, end = logits.split(1, dim=-1)
+        return {"start_logits": start.squeeze(-1).contiguous(), "end_logits": end.squeeze(-1).contiguous()}
+
+
+class MultitaskModel(nn.Module):
+    """An encoder of transformers with its pooler, and a ``TaskPart`` for each task in ``parts``; see ``part``."""
+
+    def __init__(self, encoder: "PreTrainedModel", parts: Mapping[str, TaskPart]) -> None:
+        """``parts`` by task, made for ``encoder``."""
+        super().__init__()
+        self._hooks = AdapterHooks(encoder)
+        self.encoder = encoder
+        self.parts = nn.ModuleDict({_key(task): part for task, part in parts.items()})
+        self.train(encoder.training)
+
+    @classmethod
+    def of(cls, encoder: "PreTrainedModel", heads: Mapping[str, TaskHeadSpec], seed: int) -> "MultitaskModel":
+        """Fresh parts for ``encoder``, those of a task drawn by ``seed`` and its name, whatever the other tasks are.
+
+        They are on the encoder's device, in its dtype. All weights are to be trained, see ``freeze``. Raises
+        ``UsageError`` where encoder and adapters do not go together.
+        """
+        check_architecture(encoder)
+        parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
+        return cls(encoder, parts)
+
+    @property
+    def config(self) -> Any:
+        """The encoder's configuration."""
+        return self.encoder.config
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks."""
+        return tuple(_task(key) for key in self.parts)
+
+    def freeze(self) -> None:
+        """Leave the encoder, and a memory that it has, as they are in training where one task's adapter says so.
+
+        A pooler that no task reads is left as it is, too. Call it when a memory is attached.
+        """
+        specs = [self.part(task).spec for task in self.tasks]
+        if any(spec.adapter.freeze_encoder for spec in specs):
+            self.encoder.requires_grad_(False)
+        if all(spec.head != _TEXT_HEAD for spec in specs):
+            self.encoder.pooler.requires_grad_(False)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The encoder's word embeddings."""
+        embeddings: nn.Module = self.encoder.get_input_embeddings()
+        return embeddings
+
+    def part(self, task: str) -> TaskPart:
+        """The adapter and head of ``task``; raises ``MissingError`` for another."""
+        if _key(task) not in self.parts:
+            raise MissingError(f"the model has no task {task}", f"it has {', '.join(self.tasks)}")
+        part = self.parts[_key(task)]
+        assert isinstance(part, TaskPart)
+        return part
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        task: str,
+        **memory: Tensor | None,
+    ) -> Output:
+        """What the head of ``task`` says of inputs (b, m), as transformers' heads return it.
+
+        ``memory`` has the arguments of an encoder with a general model beside it.
+        """
+        part = self.part(task)
+        with self._hooks.use(part.adapter):
+            states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
+            states = part.adapter.on_top(states, self._hooks.call)
+        output: Output = part(states, self.encoder.pooler)
+        return output
+
+    def each(
+        self,
+        tasks: Sequence[str],
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **memory: Tensor | None,
+    ) -> dict[str, Output]:
+        """``forward`` of each of the ``tasks``; what a layer makes of states that no adapter has touched is computed
+        once for all of them.
+        """
+        first = {task: self.n_untouched(task) for task in tasks}
+        outputs: dict[str, Output] = {}
+        kept: dict[int, Tensor] = {}
+        call = LayerCall()
+        for task in sorted(first, key=first.__getitem__, reverse=True):  # the first one leaves what the others need
+            part = self.part(task)
+            with self._hooks.use(part.adapter, keep=set(first.values())):
+                if outputs:
+                    states = self._hooks.resume(kept[first[task]], call, first[task])
+                else:
+                    states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
+                    kept, call = {self.config.num_hidden_layers: states} | self._hooks.kept, self._hooks.call
+                states = part.adapter.on_top(states, call)
+            outputs[task] = part(states, self.encoder.pooler)
+        return {task: outputs[task] for task in tasks}
+
+    def n_untouched(self, task: str) -> int:
+        """How many of the encoder's layers, from the first on, the adapter of ``task`` does not touch."""
+        n_layers: int = self.config.num_hidden_layers
+        return min(self.part(task).adapter.layers, default=n_layers)
+
+    def _encoded(
+        self, ids: Tensor, mask: Tensor | None, types: Tensor | None, memory: Mapping[str, Tensor | None]
+    ) -> Tensor:
+        output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **memory)
+        states: Tensor = output.last_hidden_state
+        return states
+
+
+def _key(task: str) -> str:
+    """Under what name a module can be in ``parts``: torch allows no dots, and no names of its own."""
+    return f"task_{task.replace('.', ':')}"
+
+
+def _task(key: str) -> str:
+    """The task whose part is under ``key``."""
+    return key.removeprefix("task_").replace(":", ".")
+
+
+def _generator(seed: int, task: str) -> torch.Generator:
+    digest = sha256(f"{seed} {task}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch reads no more of it

@@ -1,0 +1,140 @@
+"""Models of several tasks: opened from a checkpoint, written with a small file a task, and opened again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoints.layout import TASKS, WEIGHTS_FILE
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import PALS_READ, AdapterConfig
+from greenadapt.errors import InputError, MissingError
+from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
+from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.task_folder import read_task, weight_folders
+from greenadapt.models.tensors import as_array, read_tensors
+from greenadapt.models.weights import (
+    ENCODER,
+    TrainedRows,
+    load_model,
+    load_trained,
+    read_trained,
+    read_weights,
+    refuse_lost,
+    write_model,
+    write_rows,
+)
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.tasks.base import Task
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedTasks:
+    """Some tasks of a trained model, for inference."""
+
+    model: MultitaskModel
+    """With these tasks alone, in evaluation mode, on the CPU; may be moved."""
+    rows: StreamedRows
+    """The model's view of the whole embedding."""
+    checkpoint: Checkpoint
+    """The folder of the whole encoder."""
+
+
+def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
+    """What ``task``, whose labels are known, needs on an encoder."""
+    config = task.head_config()
+    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter)
+
+
+def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
+    """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
+
+    In evaluation mode. A pooler that the checkpoint does not have is drawn by ``seed``, as the parts are. Runs none of
+    the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder, and what
+    ``MultitaskModel.of`` raises.
+    """
+    weights = read_weights(checkpoint)
+    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
+    encoder, new = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
+    refuse_lost(checkpoint, new)
+    return MultitaskModel.of(encoder, heads, seed).eval()
+
+
+def write_multitask(model: MultitaskModel, trained: TrainedRows, source: Checkpoint, folder: Path) -> None:
+    """Write the encoder, float32, that plain ``AutoModel.from_pretrained(folder)`` loads, and each task's own weights.
+
+    See ``write_model``; of a task there is ``tasks/<name>/weights.safetensors``.
+    """
+    write_model(model.encoder, trained, source, folder)
+    _write_parts(model, folder)
+
+
+def write_multitask_rows(
+    model: MultitaskModel, trained: TrainedRows, source: Checkpoint, full: Checkpoint, folder: Path
+) -> None:
+    """Write a model that ``source`` was trained to under another seed than ``full``, a folder of ``write_multitask``.
+
+    The encoder as ``write_rows`` does; the tasks' weights whole.
+    """
+    write_rows(model.encoder, trained, source, full, folder)
+    _write_parts(model, folder)
+
+
+def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
+    """Write what one task has beside the encoder, its adapter and its head, float32, into a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {key: as_array(tensor) for key, tensor in model.part(name).state_dict().items()}
+    write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
+
+
+def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
+    """The tasks ``names`` of the trained model in ``folder``, one of ``write_multitask``; reads no other's weights.
+
+    ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or a seed that is not
+    there, ``UsageError`` for tasks of several encoders, ``InputError`` for files that are broken.
+    """
+    found = weight_folders(folder, names, seed)
+    trained = read_trained(found.encoder)
+    encoder, rows = load_trained(trained, ENCODER)
+    described = {name: read_task(folder, name) for name in names}
+    for name, one in described.items():
+        if one.adapter.settings().get(PALS_READ) != one.settings["adapter"].get(PALS_READ):
+            raise InputError(
+                f"the task {name} of {folder} was trained by an earlier version, whose {one.adapter.adapter} read the "
+                "input of the layer, not that of its feed-forward part",
+                "train it again",
+            )
+    heads = {name: head_spec(one.task, one.adapter) for name, one in described.items()}
+    model = MultitaskModel.of(encoder, heads, seed=0).eval()
+    for name, part in found.parts.items():
+        _read_part(model, name, part)
+    return TrainedTasks(model, rows, trained.checkpoint)
+
+
+def _write_parts(model: MultitaskModel, folder: Path) -> None:
+    for name in model.tasks:
+        write_part(model, name, folder / TASKS / name)
+
+
+def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
+    """Give one task its weights; raises ``MissingError`` or ``InputError`` where they are not there or not its own."""
+    file, part = folder / WEIGHTS_FILE, model.part(name)
+    if not file.is_file():
+        raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")
+    weights = read_tensors(file)
+    found, needed = _shapes(weights), _shapes(part.state_dict())
+    differ = [key for key in {**needed, **found} if found.get(key) != needed.get(key)]
+    if differ:
+        key = differ[0]
+        raise InputError(
+            f"{file} is not of a task with the settings beside it: {key} is {found.get(key, 'not there')}, "
+            f"need {needed.get(key, 'none')}",
+            "train the task again",
+        )
+    part.load_state_dict(weights)
+
+
+def _shapes(weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -1,0 +1,96 @@
+"""How wide the adapters of a task are, how many heads they have, and in which layers they are."""
+
+from dataclasses import dataclass
+
+from greenadapt.config import AdapterConfig
+from greenadapt.errors import UsageError
+
+PAPER_WIDTH = 768
+"""Width of the model that the paper's sizes belong to."""
+_PAPER_SIZE_OF_HALF = 276  # of PALs in six layers of twelve
+_PAPER_BOTTLENECK = 50
+_HEAD_WIDTH = 17
+_REFERENCE_HEADS = 6
+
+
+@dataclass(frozen=True)
+class AdapterShape:
+    """What an ``AdapterConfig`` comes to for a model of some width and depth."""
+
+    layers: tuple[int, ...]
+    """Layers with an adapter, from 0, ascending; none where it is on top, or where there is none."""
+    size: int
+    """Width d_s that states are projected to; 0 where nothing is projected."""
+    heads: int
+    """Attention heads; 0 where there is no attention."""
+    bottleneck: int
+    """Width of the second bottleneck of ``houlsby-pals``."""
+
+    @classmethod
+    def of(cls, config: AdapterConfig, width: int, n_layers: int) -> "AdapterShape":
+        """The shape for a model of width d and ``n_layers`` layers.
+
+        A size that is not given is the paper's · d / 768, in a multiple of the heads. Heads that are not given are six
+        in the form ``reference``, else the most that divide d_s and are no more than d_s / 17, the width of a head in
+        the paper. Raises ``UsageError`` for layers that are not there, and for heads that do not divide the size.
+        """
+        layers = parse_layers(config.layers, n_layers) if config.kind.is_in_layers else ()
+        size = _default_size(config, width) if config.size is None else config.size
+        if config.kind.paper_size is None:
+            size = 0
+        heads = _heads(config, size) if config.kind.has_heads else 0
+        return cls(layers, size, heads, max(1, round(_PAPER_BOTTLENECK * width / PAPER_WIDTH)))
+
+
+def parse_layers(layers: str, n_layers: int) -> tuple[int, ...]:
+    """``all``, ``top``, ``bottom`` or numbers from 1 such as ``1,3``, as numbers from 0, ascending.
+
+    A half of an odd number of layers is rounded up. Raises ``UsageError``.
+    """
+    if layers in ("all", "top", "bottom"):
+        first = n_layers // 2 if layers == "top" else 0
+        return tuple(range(first, -(-n_layers // 2) if layers == "bottom" else n_layers))
+    numbers = []
+    for part in layers.split(","):
+        if not part.strip().isdecimal():
+            raise UsageError(
+                f"--layers is {layers!r}, of which {part!r} is no number", "give all, top, bottom, or numbers as in 1,3"
+            )
+        numbers.append(int(part))
+    beyond = [number for number in numbers if not 1 <= number <= n_layers]
+    if beyond:
+        raise UsageError(
+            f"--layers has layer {beyond[0]}, the model has {n_layers}", f"name layers from 1 to {n_layers}"
+        )
+    if sorted(set(numbers)) != numbers:
+        raise UsageError(f"--layers is {layers}, must ascend, each layer once", "sort the numbers")
+    return tuple(number - 1 for number in numbers)
+
+
+def _default_size(config: AdapterConfig, width: int) -> int:
+    paper = config.kind.paper_size or 0
+    if config.adapter == "pals" and config.layers in ("top", "bottom"):
+        paper = _PAPER_SIZE_OF_HALF
+    unit = 1
+    if config.kind.has_heads:
+        unit = _given_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
+    return unit * max(1, round(paper * width / PAPER_WIDTH / unit))
+
+
+def _given_heads(config: AdapterConfig) -> int | None:
+    return _REFERENCE_HEADS if config.heads is None and config.form == "reference" else config.heads
+
+
+def _most_heads(size: int) -> int:
+    return next(heads for heads in range(max(1, round(size / _HEAD_WIDTH)), 0, -1) if size % heads == 0)
+
+
+def _heads(config: AdapterConfig, size: int) -> int:
+    heads = _given_heads(config) or _most_heads(size)
+    if size % heads:
+        origin = "--adapter-heads" if config.heads else "of --adapter-form reference"
+        raise UsageError(
+            f"the adapters' width is {size}, no multiple of the {heads} heads {origin}",
+            f"use --adapter-size {max(1, round(size / heads)) * heads}, or heads that divide {size}",
+        )
+    return heads

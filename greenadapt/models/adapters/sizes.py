@@ -1,0 +1,81 @@
+"""How many weights adapters have, counted in the modules themselves, which are made without their numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from greenadapt.config import AdapterConfig
+from greenadapt.errors import InputError
+from greenadapt.models.adapters.hooks import check_model_type
+from greenadapt.models.adapters.kinds import make_adapter
+from greenadapt.models.adapters.shape import AdapterShape
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+BERT_BASE = {"model_type": "bert"}
+"""The configuration of BERT-base, uncased: transformers' own for its type."""
+
+
+@dataclass(frozen=True)
+class AdapterCount:
+    """What one task adds to an encoder beside its head."""
+
+    config: AdapterConfig
+    shape: AdapterShape
+    weights: int
+    """As the paper counts: without biases and the vectors of layer norms."""
+    parameters: int
+    """All of them."""
+
+
+def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
+    """The encoder that the configuration ``settings`` describes, on torch's device "meta": shapes without numbers.
+
+    Runs no code but transformers'. Raises ``UsageError`` for an architecture that adapters do not go into, and
+    ``InputError``, which names ``source``, for settings that are none of a model.
+    """
+    import transformers
+    from huggingface_hub.errors import StrictDataclassError
+
+    check_model_type(str(settings.get("model_type")))
+    auto: Any = transformers.AutoModel
+    own = {name: value for name, value in settings.items() if name not in ("model_type", "auto_map", "dtype")}
+    try:
+        config = transformers.AutoConfig.for_model(settings["model_type"], **own)
+        with torch.device("meta"):
+            encoder: PreTrainedModel = auto.from_config(config)
+    except (StrictDataclassError, ValueError, TypeError, RuntimeError, KeyError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{source} describes no model: {reason}", "fetch the model again") from None
+    if config.num_hidden_layers < 1:
+        raise InputError(f"{source} describes a model of {config.num_hidden_layers} layers", "use one that has some")
+    return encoder
+
+
+def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterCount:
+    """The count of one task's adapter for ``encoder``, whose numbers are not read.
+
+    Raises ``UsageError`` where ``config`` does not go with the encoder.
+    """
+    with torch.device("meta"):
+        adapter = make_adapter(config, encoder)
+    model: Any = encoder.config
+    shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
+    return AdapterCount(config, shape, sum(map(_weights, adapter.modules())), n_parameters(adapter))
+
+
+def n_parameters(module: nn.Module) -> int:
+    """All numbers that are trained in ``module``, each once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _weights(module: nn.Module) -> int:
+    """What ``module`` itself, without those in it, has of what the paper counts."""
+    if isinstance(module, nn.LayerNorm):
+        return 0
+    own = module.named_parameters(recurse=False)
+    return sum(parameter.numel() for name, parameter in own if name != "bias")

@@ -1,0 +1,1 @@
+"""A general model beside the domain model (Wan et al., arXiv 2212.03613)."""

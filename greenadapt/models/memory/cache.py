@@ -1,0 +1,312 @@
+"""A frozen general model's states, kept on disk: they never change, so that each text goes through the model once."""
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+
+from greenadapt.errors import InputError, ResourceError, UsageError
+from greenadapt.models.machine import too_large
+from greenadapt.models.memory.fusion import GeneralMemory
+from greenadapt.models.memory.input import MemoryReader
+from greenadapt.models.tensors import Inputs
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import IntArray, offsets_of
+from greenadapt.storage.files import hash_file
+from greenadapt.storage.locks import lock
+from greenadapt.storage.sequence_table import Sequences, SequenceTable
+from greenadapt.wording import byte_size
+
+_FORMAT = "1"
+_VALUE = np.dtype("<i2")  # the bytes of a bfloat16, which numpy does not know
+_TYPE_BITS = 8
+_OTHERWISE = "train without --cache-memory"
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctTexts:
+    """Different inputs of a general model, in an order that depends on nothing but themselves: the longest first."""
+
+    table: SequenceTable
+
+    @classmethod
+    def of(cls, inputs: Iterable[Inputs]) -> "DistinctTexts":
+        """Each of ``inputs`` once, whose ids are those of the base tokenizer."""
+        texts: set[bytes] = set()
+        for some in inputs:
+            sequences = _sequences(some)
+            bounds = sequences.offsets.tolist()
+            texts.update(sequences.values[a:b].tobytes() for a, b in pairwise(bounds))
+        ordered = sorted(texts, key=lambda text: (-len(text), text))
+        values = np.frombuffer(b"".join(ordered), "<i8")
+        lengths = np.fromiter(map(len, ordered), np.int64, len(ordered)) // values.itemsize
+        return cls(SequenceTable.build(Sequences(values, offsets_of(lengths))))
+
+    def __len__(self) -> int:
+        return len(self.table.stored)
+
+    @property
+    def offsets(self) -> IntArray:
+        """Pieces before each text, and of all: (n + 1,) int64."""
+        return self.table.stored.offsets
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all texts, hexadecimal."""
+        digest = hashlib.sha256(self.offsets.astype("<i8").tobytes())
+        digest.update(self.table.stored.values.astype("<i8", copy=False).data)
+        return digest.hexdigest()
+
+    def find(self, inputs: Inputs) -> IntArray:
+        """Which text each of b inputs is, (b,) int64, -1 for one that is not among them."""
+        return self.table.find(_sequences(inputs))
+
+    def inputs(self, among: slice) -> Inputs:
+        """The texts in a range."""
+        bounds = self.offsets[among.start : among.stop + 1]
+        values = self.table.stored.values[bounds[0] : bounds[-1]]
+        return Inputs(values >> _TYPE_BITS, values & ((1 << _TYPE_BITS) - 1), np.diff(bounds))
+
+
+@dataclass(frozen=True, eq=False)
+class GeneralStates:
+    """Which states of which general model are kept, and how they are computed."""
+
+    memory: GeneralMemory
+    sha256: str
+    """Of the general model's content."""
+    max_tokens: int
+    """Pieces, padding included, that go through the general model at once; one text at least."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many states a piece has, and how wide they are."""
+        return len(self.memory.plan.states), self.memory.general.config.hidden_size
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What decides the states of a text; in which precision they are computed is part of it."""
+        numbers = ",".join(map(str, self.memory.plan.states))
+        precision = str(self.memory.general.dtype).removeprefix("torch.")
+        return {"general": self.sha256, "states": numbers, "dim": str(self.shape[1]), "precision": precision}
+
+    def compute(self, reader: MemoryReader, inputs: Inputs) -> torch.Tensor:
+        """The states of b inputs, (n_states, b, m, dim) bfloat16 on the CPU.
+
+        Raises ``ResourceError`` where they do not fit into the memory of a GPU.
+        """
+        read = reader.read(inputs)
+        device = self.memory.general.device
+        try:
+            states = self.memory.read(**{name: tensor.to(device) for name, tensor in read.items()})
+            return states.to(torch.bfloat16).cpu()
+        except torch.cuda.OutOfMemoryError:
+            raise too_large(len(inputs.lengths), int(inputs.lengths.max()), self.max_tokens) from None
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """Where caches lie, and how many bytes one may have."""
+
+    path: Path
+    limit: int
+
+
+class CachedMemory:
+    """Gives the model the general model's states of texts that were kept, in place of their ids; a ``MemoryInput``."""
+
+    def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], file: "_StatesFile") -> None:
+        self._reader, self._texts = reader, texts
+        self._n_states, self._dim = shape
+        with open(file.path, "rb") as opened:
+            self._mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        # Of each text (n_states, m, dim), end to end: the states of a text in a padded batch are as many whole blocks.
+        self._values = np.frombuffer(self._mapped, _VALUE, offset=len(file.header))
+
+    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+        """``memory_states`` (n_states, b, m, dim) bfloat16, with zeros behind the shorter ones, and ``memory_mask``
+        (b, m) int64 where there is padding.
+
+        Raises ``ValueError`` for texts that are not in the cache.
+        """
+        inputs = self._reader.in_base_pieces(inputs)
+        numbers = self._texts.find(inputs)
+        if numbers.min() < 0:
+            raise ValueError(f"{(numbers < 0).sum()} of {len(numbers)} texts are not in the cache of states")
+        states = torch.empty((self._n_states, len(numbers), int(inputs.lengths.max()), self._dim), dtype=torch.bfloat16)
+        padded = states.view(torch.int16).numpy()
+        size = self._n_states * self._dim
+        for i, (first, length) in enumerate(zip(self._texts.offsets[numbers], inputs.lengths, strict=True)):
+            kept = self._values[first * size : (first + length) * size]
+            padded[:, i, :length] = kept.reshape(self._n_states, length, self._dim)
+            padded[:, i, length:] = 0
+        self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as this process's memory
+        arrays = {"memory_states": states}
+        if not inputs.is_piece.all():
+            arrays["memory_mask"] = inputs.mask
+        return arrays
+
+
+def open_cache(
+    folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
+) -> CachedMemory:
+    """The states of ``texts``, from the file of an earlier run where there is one, else computed now.
+
+    The file is known by the general model, the states and the texts. A run that was killed while it computed goes on
+    where it was. Raises ``UsageError`` where the file would be larger than the limit, ``ResourceError`` where the disk
+    or the memory of a GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for
+    a file that greenadapt did not write.
+    """
+    file = _StatesFile.of(folder.path, general, texts)
+    what = f"the general model's states of {len(texts):,} texts"
+    if file.size > folder.limit:
+        raise UsageError(
+            f"{what} need {byte_size(file.size)}, --max-cache allows {byte_size(folder.limit)}",
+            f"raise --max-cache, or {_OTHERWISE}",
+        )
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if not file.is_whole():
+        progress.note(f"{what} need {byte_size(file.size)} in {folder.path}")
+        with lock(file.path.with_suffix(".lock")):
+            if not file.is_whole():  # another run may have made it since
+                _fill(file, general, reader, texts, progress)
+    else:
+        progress.note(f"{what} are read from {file.path}, {byte_size(file.size)}")
+    return CachedMemory(reader, texts, general.shape, file)
+
+
+@dataclass(frozen=True, eq=False)
+class _StatesFile:
+    """A safetensors file of the one array ``states``, which grows as ``.part`` until it is whole."""
+
+    path: Path
+    header: bytes
+    """Says what is kept; a file of the same name with another one is not of greenadapt."""
+    bounds: IntArray
+    """At which byte of the file each text begins, and the last one ends: (n + 1,) int64."""
+
+    @classmethod
+    def of(cls, folder: Path, general: GeneralStates, texts: DistinctTexts) -> "_StatesFile":
+        facts = {"format": _FORMAT, **general.facts, "texts": texts.digest}
+        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        n_states, dim = general.shape
+        begins = texts.offsets * n_states * dim * _VALUE.itemsize
+        needed = int(begins[-1])
+        entry = {"dtype": "BF16", "shape": [needed // _VALUE.itemsize], "data_offsets": [0, needed]}
+        text = json.dumps({"__metadata__": facts, "states": entry}).encode()
+        text += b" " * (-len(text) % 8)
+        header = len(text).to_bytes(8, "little") + text
+        return cls(folder / f"{key[:32]}.safetensors", header, len(header) + begins)
+
+    @property
+    def part(self) -> Path:
+        """What it is called until it is whole."""
+        return self.path.with_suffix(".part")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return int(self.bounds[-1])
+
+    @property
+    def checksum(self) -> Path:
+        """Holds the SHA-256 of the whole file."""
+        return self.path.with_suffix(".sha256")
+
+    def is_whole(self) -> bool:
+        """Whether all is there as it was written; raises ``InputError`` where another file stands in its place."""
+        if not self.path.exists():
+            return False
+        size = self.path.stat().st_size
+        if size > self.size or not _begins(self.path, self.header):
+            raise InputError(f"{self.path} is no cache of these states that greenadapt wrote", "move it away")
+        is_complete = size == self.size and self.checksum.is_file()
+        return is_complete and self.checksum.read_text("ascii") == hash_file(self.path)
+
+    def resume(self, file: IO[bytes], batches: Sequence[slice]) -> int:
+        """Cut ``file`` back to batches that are whole, and say how many they are.
+
+        Batches rather than texts: what a text is batched with may change its states in the last bit, and so the file of
+        a run that was killed is that of one that was not.
+        """
+        size = file.seek(0, os.SEEK_END)
+        if size < len(self.header) or not _begins(self.part, self.header):
+            file.truncate(0)
+            file.write(self.header)
+            return 0
+        ends = self.bounds[[0, *(batch.stop for batch in batches)]]
+        done = int(np.searchsorted(ends, size, "right")) - 1
+        file.truncate(int(ends[done]))
+        return done
+
+
+def _fill(
+    file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
+) -> None:
+    if file.path.exists():
+        progress.warn(f"{file.path} is damaged, its states are computed anew")
+        file.path.unlink()
+    batches = list(_batches(np.diff(texts.offsets), general.max_tokens))
+    try:
+        with open(file.part, "ab") as opened, progress.bar("memory", int(texts.offsets[-1]), "pieces") as bar:
+            done = file.resume(opened, batches)
+            n_texts = batches[done - 1].stop if done else 0
+            _check_room(file, int(file.bounds[n_texts]))
+            bar.advance(int(texts.offsets[n_texts]))
+            for batch in batches[done:]:
+                inputs = texts.inputs(batch)
+                states = general.compute(reader, inputs).view(torch.int16).numpy()
+                for i, length in enumerate(inputs.lengths):
+                    opened.write(np.ascontiguousarray(states[:, i, :length], _VALUE).data)
+                bar.advance(len(inputs.ids))
+            opened.flush()
+            os.fsync(opened.fileno())
+        file.checksum.write_text(hash_file(file.part), "ascii")
+    except OSError as error:
+        size = file.part.stat().st_size if file.part.exists() else 0
+        raise ResourceError(
+            f"{file.part} cannot be written at byte {size:,} of {file.size:,} ({error.strerror or error})",
+            f"make room and run it again, which goes on from there, or {_OTHERWISE}",
+        ) from None
+    file.part.replace(file.path)
+
+
+def _check_room(file: _StatesFile, done: int) -> None:
+    missing, free = file.size - done, shutil.disk_usage(file.path.parent).free
+    if missing > free:
+        raise ResourceError(
+            f"the general model's states need {byte_size(missing)} in {file.path.parent}, "
+            f"which has {byte_size(free)} free",
+            f"make room, or {_OTHERWISE}",
+        )
+
+
+def _begins(path: Path, header: bytes) -> bool:
+    """Whether a file begins with ``header``, or is a part of it."""
+    with open(path, "rb") as file:
+        return header.startswith(file.read(len(header)))
+
+
+def _batches(lengths: IntArray, max_tokens: int) -> Iterator[slice]:
+    """Which texts, given their lengths in descending order, go through the general model together."""
+    begin = 0
+    while begin < len(lengths):
+        end = min(len(lengths), begin + max(1, max_tokens // int(lengths[begin])))
+        yield slice(begin, end)
+        begin = end
+
+
+def _sequences(inputs: Inputs) -> Sequences:
+    """Ids and types as one number a piece, little-endian int64."""
+    values = inputs.ids.astype("<i8") << _TYPE_BITS | inputs.types.astype("<i8")
+    return Sequences(values, offsets_of(inputs.lengths))

@@ -1,0 +1,164 @@
+"""Which general model is the memory of a domain model, and where it is found again."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE, is_multitask
+from greenadapt.checkpoints.provenance import check_model, model_input, read_facts
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.config import MemoryConfig, RunConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.models.memory.plan import MemoryPlan
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.storage.files import Json
+
+if TYPE_CHECKING:
+    from greenadapt.models.memory.general_model import GeneralModel
+
+ITS_BASE = "base"
+"""As ``--memory``: the model that the domain model was adapted from."""
+
+
+def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> None:
+    """Raise ``UsageError`` where settings of a memory do not go together, or with that there is none."""
+    if memory is None and config != MemoryConfig():
+        raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
+    if run.cache_memory and memory is None:
+        raise UsageError("--cache-memory, but no memory", "name the general model with --memory")
+    if run.cache_memory and not config.frozen:
+        raise UsageError("--cache-memory keeps what a frozen model gives", "leave out --unfreeze-memory")
+
+
+@dataclass(frozen=True)
+class MemoryChoice:
+    """A general model as the memory of a domain model."""
+
+    found: PretrainedModel
+    config: MemoryConfig
+    sha256: str
+    """Of its configuration, tokenizer and weights."""
+
+    @classmethod
+    def find(cls, memory: str, domain: PretrainedModel, config: MemoryConfig) -> "MemoryChoice":
+        """The model ``memory``, or ``base``.
+
+        Raises ``UsageError`` where ``domain`` was adapted from none, or its layers and width do not go with ``config``.
+        """
+        if memory == ITS_BASE:
+            made = read_facts(domain.folder)
+            if made is None:
+                raise UsageError(
+                    f"--memory base, but {domain.source} is no adapted model", "name the general model with --memory"
+                )
+            memory = made["model"]["source"]
+        found = find_model(memory)
+        check_model(found, whole=True)
+        _check_fit(domain, found, config)
+        return cls(found, config, model_input(found)["sha256"])
+
+    @classmethod
+    def of_task(cls, folder: TaskFolder, given: str | None) -> "MemoryChoice | None":
+        """The memory that a fine-tuned model was trained with, ``None`` where it has none.
+
+        A general model that was trained, too, lies in the folder; another one is looked for where it was then, or where
+        it is ``given`` to be. Raises ``MissingError`` where it is not there, ``InputError`` where it is another one.
+        """
+        return cls.of_settings(folder.settings, folder.folder, folder.weights, given)
+
+    @classmethod
+    def of_settings(
+        cls, settings: Json, folder: Path, weights: Path, given: str | None = None
+    ) -> "MemoryChoice | None":
+        """The same by what ``folder`` says of its model, whose weights lie in ``weights``."""
+        described = _Described.of(settings, folder)
+        if described is None:
+            return None
+        if not described.config.frozen:
+            own = weights / MEMORY_FOLDER
+            return cls(PretrainedModel(described.name, own, str(own)), described.config, "")
+        found = described.find(folder, given)
+        sha256 = model_input(found)["sha256"]
+        if sha256 != described.sha256:
+            raise InputError(
+                f"{found.source} is not the general model that {folder} was trained with: its SHA-256 is "
+                f"{sha256[:12]}…, need {described.sha256[:12]}…",
+                f"name the folder of {described.name} as it was with --memory",
+            )
+        return cls(found, described.config, sha256)
+
+    def as_input(self) -> Json:
+        """How a manifest names the general model."""
+        return {"sha256": self.sha256, "source": self.found.source}
+
+    def as_settings(self) -> Json:
+        """What ``task.json`` says under ``memory``."""
+        general = {"name": self.found.name, "source": self.found.source, "sha256": self.sha256}
+        return {**asdict(self.config), "general": general}
+
+    def open(self) -> "GeneralModel":
+        """The general model; raises ``InputError`` where it is of a kind that greenadapt does not know."""
+        from greenadapt.models.memory.general_model import GeneralModel
+
+        return GeneralModel(Checkpoint.open(self.found.folder), self.config, self.sha256)
+
+
+def check_memories(folders: Iterable[TaskFolder], given: str | None) -> None:
+    """Raise ``UsageError`` where a general model is given and none of the models needs one, ``MissingError`` or
+    ``InputError`` where one needs a general model, or what was learnt about it, that is not there.
+    """
+    needed = [(folder, one) for folder in folders if (one := _Described.of(folder.settings, folder.folder))]
+    if given is not None and not any(one.config.frozen for _, one in needed):
+        raise UsageError(f"--memory {given}, but no model here needs a general model beside it", "leave it out")
+    for folder, one in needed:
+        if one.config.frozen:
+            Checkpoint.open(one.find(folder.folder, given).folder)
+        if not (folder.weights / MEMORY_FILE).is_file():
+            raise MissingError(f"{folder.weights} has no {MEMORY_FILE}", "copy the whole folder, or train it again")
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What ``task.json`` says of a model's memory."""
+
+    config: MemoryConfig
+    name: str
+    source: str
+    sha256: str
+
+    def find(self, folder: Path, given: str | None) -> PretrainedModel:
+        """The general model that the model in ``folder`` needs, where it was or where it is ``given`` to be."""
+        try:
+            return find_model(given or self.source)
+        except (MissingError, InputError) as error:
+            raise MissingError(
+                f"{folder} needs the general model {self.name} as its memory ({error})",
+                "name the folder where that is with --memory",
+            ) from None
+
+    @classmethod
+    def of(cls, settings: Json, folder: Path) -> "_Described | None":
+        described: Any = settings.get("memory")
+        if described is None:
+            return None
+        try:
+            general = {name: described["general"][name] for name in ("name", "source", "sha256")}
+            if not all(isinstance(value, str) for value in general.values()):
+                raise TypeError("the general model's name, source and sha256 must be text")
+            config = {name: value for name, value in described.items() if name != "general"}
+            return cls(MemoryConfig(**{**config, "layers": tuple(config["layers"])}), **general)
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+            raise InputError(
+                f"{folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)} is broken: its memory ({error!r})",
+                "train the model again",
+            ) from None
+
+
+def _check_fit(domain: PretrainedModel, general: PretrainedModel, config: MemoryConfig) -> None:
+    """Raise ``UsageError`` for layers that are not there, before anything is read or trained."""
+    settings = (Checkpoint.open(model.folder).config for model in (domain, general))
+    n_domain, n_general = (one.get("num_hidden_layers") for one in settings)
+    if n_domain and n_general:  # other architectures are refused with their reason
+        MemoryPlan.of(config, n_domain, n_general)

@@ -1,0 +1,173 @@
+"""A general model whose states are memory for the domain model that is trained (G-MAP, arXiv 2212.03613)."""
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from greenadapt.config import MemoryConfig
+from greenadapt.errors import UsageError
+from greenadapt.models.memory.attention import Memory, use_memory_attention
+from greenadapt.models.memory.plan import MemoryPlan
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+KEYWORDS = ("memory_ids", "memory_mask", "memory_types", "memory_states")
+"""Arguments of a model with memory that are the general model's."""
+
+
+class GeneralMemory(nn.Module):
+    """A general model, and what is learnt to make memory of its states.
+
+    ``general`` is an encoder without pooler, of L_G layers and width d_G; ``gates`` has a linear map R^{d_G} → R for
+    each target of a gated ``plan``; ``project`` is a linear map from d_G to the domain model's width d_D, or ``None``;
+    ``biases`` has (n_heads,) for each target under the attention variant ``gate``. A ``frozen`` general model stays in
+    evaluation mode and gets no gradients.
+    """
+
+    def __init__(self, general: "PreTrainedModel", plan: MemoryPlan, config: MemoryConfig, domain: Any) -> None:
+        """``domain`` is the domain model's configuration."""
+        super().__init__()
+        width, n_targets = general.config.hidden_size, len(plan.targets)
+        self.plan = plan
+        self.variant = config.attention
+        self.frozen = config.frozen
+        self.general = general.requires_grad_(not config.frozen)
+        self.gates = nn.ModuleList(_linear(width, 1) for _ in range(n_targets * plan.gated))
+        self.project = _linear(width, domain.hidden_size) if config.project else None
+        n_biases = n_targets * (config.attention == "gate")
+        self.biases = nn.ParameterList(torch.zeros(domain.num_attention_heads) for _ in range(n_biases))
+
+    def train(self, mode: bool = True) -> "GeneralMemory":
+        """As in torch, but a frozen general model stays in evaluation mode."""
+        super().train(mode)
+        if self.frozen:
+            self.general.train(False)
+        return self
+
+    def general_states(self, ids: Tensor, mask: Tensor | None = None, types: Tensor | None = None) -> Tensor:
+        """The states ``plan.states`` for the general model's inputs (b, m) and their mask and types: (S, b, m, d_G)."""
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        given = {name: value for name, value in inputs.items() if value is not None}
+        is_half = self.general.dtype in (torch.float16, torch.bfloat16)  # autocast would only widen its layer norms
+        precision = torch.autocast(ids.device.type, enabled=False) if is_half else nullcontext()
+        with precision, torch.no_grad() if self.frozen else nullcontext():
+            hidden = self.general(**given, output_hidden_states=True).hidden_states
+            return torch.stack([hidden[state] for state in self.plan.states])
+
+    def read(
+        self,
+        memory_ids: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        memory_types: Tensor | None = None,
+        memory_states: Tensor | None = None,
+    ) -> Tensor:
+        """The states (S, b, m, d_G), cached or of inputs (b, m); raises ``ValueError`` unless given one of them."""
+        if (memory_ids is None) == (memory_states is None):
+            raise ValueError("a model with memory needs memory_ids or memory_states, and not both")
+        if memory_ids is not None:
+            return self.general_states(memory_ids, memory_mask, memory_types)
+        assert memory_states is not None
+        if not self.frozen:
+            raise ValueError("the states of a general model that is trained cannot be cached: give memory_ids")
+        if len(memory_states) != len(self.plan.states):
+            raise ValueError(f"memory_states has {len(memory_states)} states, need {len(self.plan.states)}")
+        return memory_states
+
+    def forward(self, **given: Tensor | None) -> Memory:
+        """What the domain model's layers see, given the arguments of ``read``."""
+        states = self.read(**given)
+        fused = {}
+        for number, target in enumerate(self.plan.targets):
+            chosen = states[self.plan.rows(number)]
+            fused[target - 1] = self.projected(fuse(chosen, self.gates[number]) if self.plan.gated else chosen[0])
+        mask = given.get("memory_mask")
+        biases = {target - 1: bias for target, bias in zip(self.plan.targets, self.biases, strict=False)}
+        return Memory(fused, None if mask is None else mask.bool(), self.variant, biases)
+
+    def projected(self, states: Tensor) -> Tensor:
+        """States (b, m, d_G) in the domain model's width: (b, m, d_D)."""
+        if self.project is None:
+            return states
+        projected: Tensor = self.project(states.to(self.project.weight.dtype))
+        return projected
+
+
+def fuse(states: Tensor, gate: Any) -> Tensor:
+    """Σ_l α_l m_l for each piece, of the states m (S, b, m, d_G): (b, m, d_G), in their dtype.
+
+    α is ``gate_weights`` of the linear layer ``gate``. Equations 9 to 11 of arXiv 2212.03613.
+    """
+    with torch.autocast(states.device.type, enabled=False):  # which would copy all states to another dtype
+        weights = gate_weights(states, gate).to(states.dtype)
+        fused: Tensor = (weights.permute(1, 2, 0)[:, :, None] @ states.permute(1, 2, 0, 3)).squeeze(2)
+    return fused
+
+
+def gate_weights(states: Tensor, gate: Any) -> Tensor:
+    """α = softmax over the layers of g(m), of the states m (S, b, m, d_G): (S, b, m), float32 or wider."""
+    scores = nn.functional.linear(states, gate.weight.to(states.dtype), gate.bias.to(states.dtype)).squeeze(-1)
+    return torch.softmax(scores, 0, torch.promote_types(scores.dtype, torch.float32))
+
+
+def attach_memory(
+    model: "PreTrainedModel", general: "PreTrainedModel", config: MemoryConfig, seed: int
+) -> GeneralMemory:
+    """Give ``model`` the states of ``general`` as memory: it is called with one of ``KEYWORDS`` beside its own.
+
+    The result is ``model.memory``, on the model's device; ``seed`` decides what is learnt from random numbers. Raises
+    ``UsageError`` where the models or ``config`` do not go together.
+    """
+    plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
+    if not plan.targets:
+        raise ValueError(f"strategy {config.strategy} gives no layer a memory")
+    use_memory_attention(model)
+    memory = add_general(model, general, plan, config, seed)
+    model.register_forward_pre_hook(_give_memory, with_kwargs=True)
+    return memory
+
+
+def add_general(
+    model: "PreTrainedModel", general: "PreTrainedModel", plan: MemoryPlan, config: MemoryConfig, seed: int
+) -> GeneralMemory:
+    """Make ``general`` the ``memory`` of ``model``, whose forward pass does not change yet.
+
+    Raises ``UsageError`` where their widths differ and nothing projects.
+    """
+    widths = general.config.hidden_size, model.config.hidden_size
+    if widths[0] != widths[1] and not config.project:
+        raise UsageError(
+            f"the general model is {widths[0]} wide and the domain model {widths[1]}",
+            "use --memory-project, or models of the same width",
+        )
+    memory = GeneralMemory(general, plan, config, model.config)
+    # Another seed than the head was drawn with, or its numbers would come again; torch reads the last 32 bits alone.
+    generator = torch.Generator().manual_seed(2**32 - 1 - seed)
+    if config.gate_init == "normal":
+        gates: Any = memory.gates
+        for gate in gates:
+            nn.init.normal_(gate.weight, std=0.02, generator=generator)
+    if memory.project is not None:  # a deviation that keeps the scale of the states
+        nn.init.normal_(memory.project.weight, std=widths[0] ** -0.5, generator=generator)
+    for learnt in (memory.gates, memory.biases, *filter(None, [memory.project])):
+        learnt.to(model.dtype)
+    memory.train(model.training)
+    model.memory = memory.to(model.device)
+    return memory
+
+
+def _linear(n_in: int, n_out: int) -> nn.Linear:
+    """A linear layer that is zero, which leaves torch's random numbers as they are."""
+    with torch.random.fork_rng(devices=[]):
+        layer = nn.Linear(n_in, n_out)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _give_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = {name: value for name, value in kwargs.items() if name in KEYWORDS}
+    own = {name: value for name, value in kwargs.items() if name not in KEYWORDS}
+    return args, {**own, "memory": model.memory(**given)}

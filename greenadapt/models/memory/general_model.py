@@ -1,0 +1,95 @@
+"""A general model put beside a domain model: opened and attached, its states kept where that is wanted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoints.layout import MEMORY_FOLDER
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import MemoryConfig, RunConfig
+from greenadapt.errors import UsageError
+from greenadapt.models.machine import Machine
+from greenadapt.models.memory.cache import CachedMemory, CacheFolder, DistinctTexts, GeneralStates, open_cache
+from greenadapt.models.memory.fusion import attach_memory
+from greenadapt.models.memory.input import MemoryReader
+from greenadapt.models.memory.logits_fusion import attach_logits_fusion
+from greenadapt.models.weights import open_encoder
+from greenadapt.progress import Progress
+from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
+from greenadapt.tokenization.writer import copy_tokenizers
+
+
+@dataclass(frozen=True, eq=False)
+class GeneralModel:
+    """A general model on disk, and how its states come into a domain model."""
+
+    checkpoint: Checkpoint
+    config: MemoryConfig
+    sha256: str
+    """Of its configuration, tokenizer and weights."""
+
+    @cached_property
+    def _n_rows(self) -> int:
+        """Rows of its embedding without those of added words, which it never reads."""
+        return Encoder.of(self.checkpoint).tokenizer.added.first_id
+
+    def reader(self, encoder: Encoder) -> MemoryReader:
+        """How it reads what a domain model reads by ``encoder``; see ``MemoryReader.of``."""
+        return MemoryReader.of(encoder, self.checkpoint)
+
+    def attach(self, model: Any, encoder: Encoder, machine: Machine, seed: int) -> None:
+        """Give ``model``, which reads by ``encoder``, a memory of this model, and move both to the machine's device.
+
+        ``seed`` draws its gates. A frozen general model is in half precision where the machine computes in it. Raises
+        ``UsageError`` where the two do not go together.
+        """
+        reads_pieces = not type(model).__name__.endswith("SequenceClassification")
+        if self.config.strategy == "logits" and reads_pieces and encoder.has_words:
+            raise UsageError(
+                "--strategy logits adds the logits of each piece, and added words are other pieces than the general "
+                "model's",
+                "use the model without added words, or another strategy",
+            )
+        general: Any = open_encoder(self.checkpoint, self._n_rows)
+        if self.config.frozen and machine.is_bfloat16:
+            general = general.to(torch.bfloat16)
+        attach = attach_logits_fusion if self.config.strategy == "logits" else attach_memory
+        attach(model, general, self.config, seed)
+        model.to(machine.device)
+
+    def copy_tokenizer(self, folder: Path) -> None:
+        """Make a general model that was trained, too, and written into ``folder``, a model's folder of its own."""
+        source = self.checkpoint.folder
+        base = source / BASE_FOLDER
+        copy_tokenizers(base if base.is_dir() else source, folder / MEMORY_FOLDER)
+
+
+@dataclass(frozen=True, eq=False)
+class StatesOnDisk:
+    """Where and how a general model's states are kept."""
+
+    folder: Path
+    run: RunConfig
+    machine: Machine
+    progress: Progress
+
+    def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Views]) -> CachedMemory:
+        """The states for all inputs of ``views``, computed where they are not there.
+
+        ``model``, with ``general`` as its memory, computes them; of several processes the first one does. Raises what
+        ``open_cache`` raises.
+        """
+        states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
+        texts = DistinctTexts.of(map(reader.of_views, views))
+        folder = CacheFolder(self.folder, self.run.max_cache)
+        if not self.machine.is_first:
+            self.machine.wait()
+        cached = open_cache(folder, states, reader, texts, self.progress)
+        if self.machine.is_first:
+            self.machine.wait()
+        return cached

@@ -1,0 +1,100 @@
+"""What a general model reads beside the domain model: the same text in base pieces (arXiv 2212.03613, section 3.1)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.errors import InputError, UsageError
+from greenadapt.models.tensors import Inputs
+from greenadapt.storage.arrays import offsets_of
+from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tokenization.added_words import AddedWords
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryReader:
+    """Puts base pieces in the place of added words, so that the general model reads its own tokenizer's ids.
+
+    Whatever the domain model reads, the general model reads the same text, with a length and a mask of its own; from a
+    text that is longer than ``max_length`` pieces it reads the first ones and the last special token.
+    """
+
+    added: AddedWords
+    pad_id: int
+    max_length: int
+    has_segments: bool
+
+    @classmethod
+    def of(cls, encoder: Encoder, general: Checkpoint) -> "MemoryReader":
+        """For a domain model that reads by ``encoder``, and a general one.
+
+        Raises ``InputError`` where their base tokenizers give other ids, ``UsageError`` where the words were added by
+        longest match, so that their pieces are not those of the base tokenizer.
+        """
+        theirs = Encoder.of(general)
+        ours = encoder.tokenizer.base.get_vocab()
+        n_same = len(ours.items() & theirs.tokenizer.base.get_vocab().items())
+        n_theirs = theirs.tokenizer.base.get_vocab_size()
+        if not n_same == len(ours) == n_theirs:
+            raise InputError(
+                f"{general.folder} has another vocabulary: {n_same:,} of its {n_theirs:,} entries are among the "
+                f"{len(ours):,} of the domain model's own tokenizer",
+                "give a general model with the tokenizer of the domain model, such as the one it was adapted from",
+            )
+        added = encoder.tokenizer.added
+        if added.oov == "greedy":
+            raise UsageError("the words were added with --oov greedy", "memory needs a model expanded with --oov base")
+        has_segments = int(general.config.get("type_vocab_size", 0)) > 1
+        return cls(added, encoder.special.pad, theirs.max_length, has_segments)
+
+    def in_base_pieces(self, inputs: Inputs) -> Inputs:
+        """What the general model reads for the domain model's ``inputs``."""
+        read = self._base_pieces(inputs)
+        return read if read.lengths.max(initial=0) <= self.max_length else self._cut(read)
+
+    def _base_pieces(self, inputs: Inputs) -> Inputs:
+        pieces, ids = self.added.pieces.stored, inputs.ids
+        is_new = ids >= self.added.first_id
+        sizes = np.ones(len(ids), np.int64)
+        entries = ids[is_new] - self.added.first_id
+        sizes[is_new] = np.diff(pieces.offsets)[entries]
+        base = np.repeat(ids, sizes)
+        base[np.repeat(is_new, sizes)] = pieces.take(entries).values
+        ends = offsets_of(sizes)[np.cumsum(inputs.lengths)]
+        return Inputs(base, np.repeat(inputs.types, sizes), np.diff(ends, prepend=0))
+
+    def of_views(self, views: Views) -> Inputs:
+        """What the general model reads for all inputs of an example, in both views."""
+        return self.in_base_pieces(_inputs_of(views))
+
+    def n_cut(self, views: Iterable[Views]) -> int:
+        """How many of the examples have an input of which the general model does not read all."""
+        lengths = (self._base_pieces(_inputs_of(one)).lengths for one in views)
+        return sum(int(each.max(initial=0)) > self.max_length for each in lengths)
+
+    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+        """``memory_ids`` (b, m) int64; ``memory_mask`` where there is padding, ``memory_types`` where the general model
+        tells segments.
+        """
+        read = self.in_base_pieces(inputs)
+        tensors = {"memory_ids": read.padded(read.ids, self.pad_id)}
+        if not read.is_piece.all():
+            tensors["memory_mask"] = read.mask
+        if self.has_segments:
+            tensors["memory_types"] = read.padded(read.types, 0)
+        return tensors
+
+    def _cut(self, inputs: Inputs) -> Inputs:
+        lengths = inputs.lengths
+        places = np.arange(len(inputs.ids)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+        is_last = places == np.repeat(lengths - 1, lengths)
+        kept = (places < self.max_length - 1) | is_last
+        return Inputs(inputs.ids[kept], inputs.types[kept], np.minimum(lengths, self.max_length))
+
+
+def _inputs_of(views: Views) -> Inputs:
+    """All inputs of an example, those that both views share once."""
+    return Inputs.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])

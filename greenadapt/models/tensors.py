@@ -1,0 +1,98 @@
+"""Arrays as tensors, inputs padded to one length, and a linear layer that depends on no other row."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.functional import linear
+
+from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, IntArray
+from greenadapt.tasks.features import Feature
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A copy in memory."""
+    is_whole = np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_
+    return torch.from_numpy(np.array(array, array.dtype if is_whole else np.float32))
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """The tensor in the CPU's memory."""
+    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
+    return array
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a safetensors file, by name; raises ``InputError`` where it is none."""
+    file = ArrayFile(path)
+    return {name: as_tensor(file[name]) for name in file.names}
+
+
+def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` where the disk is full."""
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """b inputs end to end: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
+
+    ids: IntArray
+    types: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def of(cls, features: Sequence[Feature]) -> "Inputs":
+        """The inputs that ``features`` are, of which there may be none."""
+        if not features:
+            return cls(*(np.zeros(0, np.int32) for _ in range(3)))
+        ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
+        return cls(ids, types, np.array([len(one) for one in features]))
+
+    @cached_property
+    def is_piece(self) -> BoolArray:
+        """(b, longest): where there is no padding, once the inputs lie below each other."""
+        is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
+        return is_piece
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """``is_piece`` as models want it: (b, longest) int64."""
+        return torch.from_numpy(self.is_piece.astype(np.int64))
+
+    def padded(self, values: Array, fill: int) -> torch.Tensor:
+        """``values`` (total,) below each other, (b, longest) int64, with ``fill`` behind the shorter ones."""
+        array = np.full(self.is_piece.shape, fill, np.int64)
+        array[self.is_piece] = values
+        return torch.from_numpy(array)
+
+
+def exact_linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b (…, n) of x (…, d), W (n, d) and b (n,), in the type of W under autocast, too.
+
+    In bfloat16 the logits of a long context would have many ties.
+    """
+    with torch.autocast(inputs.device.type, enabled=False):
+        return linear(inputs.to(weight.dtype), weight, bias)
+
+
+class MemoryInput(Protocol):
+    """Where the general model's part of a batch comes from."""
+
+    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+        """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""

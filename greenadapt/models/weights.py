@@ -1,0 +1,295 @@
+"""Task models whose embedding has only the rows that are needed: opened from a checkpoint, and written whole again."""
+
+import inspect
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from greenadapt.checkpoints.layout import WEIGHTS_FILE
+from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.checkpoints.writer import write_weights
+from greenadapt.errors import InputError, MissingError
+from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.memory_weights import write_memory
+from greenadapt.models.tensors import as_array, as_tensor, exact_linear, read_tensors
+from greenadapt.storage.arrays import Array, ArrayFile, Streamed, write_arrays
+from greenadapt.storage.files import Json, write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+HEADS = {
+    "TokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
+    "SequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    "QuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
+}
+"""Head → name of transformers' mapping from a configuration's class to the model's."""
+ENCODER = "MODEL_MAPPING"
+"""The same mapping for models without a head."""
+ROWS_FILE = "rows.safetensors"
+_MEMORY = "memory."
+_FLOAT32 = np.dtype("<f4")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRows:
+    """What training has done to the embedding."""
+
+    rows: Rows
+    """The rows that the model holds, in its order."""
+    shrink: float = 1.0
+    """What every other row is multiplied by: the product over the steps of 1 - learning rate · weight decay."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedWeights:
+    """What a trained model's folder holds of one seed."""
+
+    folder: Path
+    checkpoint: Checkpoint
+    """The folder of the whole model."""
+    weights: dict[str, torch.Tensor]
+    """All but the embedding, by name."""
+    table: RowTable
+    """The whole embedding."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskModel:
+    """A trained model for inference."""
+
+    model: "PreTrainedModel"
+    """In evaluation mode, on the CPU; may be moved."""
+    rows: StreamedRows
+    """The model's view of the whole embedding."""
+    head: str
+    checkpoint: Checkpoint
+    """The folder of the whole model."""
+
+
+def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows, seed: int) -> "PreTrainedModel":
+    """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
+
+    It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
+    with the same head where that is new, and with the other rows left out; the table is never read whole. A head that
+    the checkpoint has for other labels is made anew. Runs none of the folder's code.
+
+    Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    """
+    weights = read_weights(checkpoint)
+    if _labels(checkpoint.config) != _labels(head_config):
+        prefix = MODEL_TYPES[checkpoint.model_type].prefix
+        if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
+            weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
+    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
+    model, new = load_model(checkpoint, HEADS[head], {**head_config, "vocab_size": len(rows)}, weights, seed)
+    _keep_exact(model)
+    refuse_lost(checkpoint, [name for name in new if name.startswith(f"{model.base_model_prefix}.")])
+    return model
+
+
+def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
+    """The encoder of ``checkpoint`` alone, float32, with the first ``n_rows`` of its embedding, in evaluation mode.
+
+    Runs none of the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    """
+    weights = read_weights(checkpoint)
+    weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
+    model, new = load_model(checkpoint, ENCODER, {"vocab_size": n_rows}, weights, seed=0)
+    refuse_lost(checkpoint, new)
+    model.pooler = None  # type: ignore[assignment]  # nothing reads it
+    return model
+
+
+def write_model(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, folder: Path) -> None:
+    """Write the whole model, float32, that plain ``AutoModelFor<head>.from_pretrained(folder)`` loads.
+
+    Its table is that of ``source`` with the model's rows in their places, streamed; ``rows.safetensors`` says which
+    they are. Copies no tokenizer.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_memory(model, folder)
+    name, table = _embedding_name(model), _table(model, trained, source)
+    tensors: dict[str, Array | Streamed] = dict(_arrays(model))
+    tensors[name] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
+    write_weights(folder, tensors)
+    write_config(model, source, folder)
+    write_arrays(folder / ROWS_FILE, {"ids": trained.rows.ids}, {"shrink": repr(trained.shrink)})
+
+
+def write_config(model: "PreTrainedModel", source: Checkpoint, folder: Path) -> None:
+    """Write ``config.json`` of a model, float32, that has all rows of ``source``."""
+    config = json.loads(model.config.to_json_string())
+    config |= {"vocab_size": source.n_rows, "architectures": [type(model).__name__], "dtype": "float32"}
+    config.pop("auto_map", None)  # it names code, which is not copied
+    write_json(folder / "config.json", config)
+
+
+def write_rows(
+    model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, full: Checkpoint, folder: Path
+) -> None:
+    """Write a model that ``source`` was trained to under another seed, as what sets it apart from ``full``.
+
+    ``full`` is a folder of ``write_model``. ``weights.safetensors`` has all weights but the embedding,
+    ``rows.safetensors`` the rows that differ, and as ``shrink`` what all others are to be multiplied by.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_memory(model, folder)
+    written = ArrayFile(full.folder / ROWS_FILE)
+    shrink = trained.shrink / float(written.metadata["shrink"])
+    ids = np.union1d(trained.rows.ids, written["ids"])
+    rows = _table(model, trained, source).read(ids)
+    unchanged = RowTable(full.embedding(), Rows.all(0), rows[:0], shrink).read(ids)
+    differ = (rows != unchanged).any(axis=1)
+    others = _arrays(model)
+    del others[_embedding_name(model)]
+    write_arrays(folder / WEIGHTS_FILE, others, {"format": "pt"})
+    write_arrays(folder / ROWS_FILE, {"ids": ids[differ], "rows": rows[differ]}, {"shrink": repr(shrink)})
+
+
+def open_task_model(folder: Path) -> TaskModel:
+    """The trained model in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
+
+    Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
+    """
+    trained = read_trained(folder)
+    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
+    head = architecture.rpartition("For")[2]
+    if head not in HEADS:
+        raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    model, rows = load_trained(trained, HEADS[head])
+    _keep_exact(model)
+    return TaskModel(model, rows, head, trained.checkpoint)
+
+
+def read_trained(folder: Path) -> TrainedWeights:
+    """The weights in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
+
+    Raises ``MissingError`` for neither.
+    """
+    is_whole = (folder / "config.json").is_file()
+    if not is_whole and not (folder / WEIGHTS_FILE).is_file():
+        raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
+    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
+    weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
+    table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
+    return TrainedWeights(folder, checkpoint, weights, table)
+
+
+def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedModel", StreamedRows]:
+    """The model of transformers' ``mapping``, in evaluation mode, and its view of the whole embedding.
+
+    Raises ``InputError`` where its folder lacks weights.
+    """
+    checkpoint = trained.checkpoint
+    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    weights = {**trained.weights, checkpoint.embedding_name: torch.from_numpy(trained.table.read(rows.ids))}
+    model, new = load_model(checkpoint, mapping, {"vocab_size": len(rows)}, weights, seed=0)
+    if new:
+        name = type(model).__name__
+        raise InputError(f"{trained.folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
+    return model, StreamedRows(model, rows, trained.table)
+
+
+def takes_segments(model: Any) -> bool:
+    """Whether a model tells the first part of its input from the second one (``token_type_ids``)."""
+    known = "token_type_ids" in inspect.signature(model.forward).parameters
+    return known and getattr(model.config, "type_vocab_size", 0) > 1
+
+
+def load_model(
+    checkpoint: Checkpoint, mapping: str, config: Json, weights: dict[str, torch.Tensor], seed: int
+) -> tuple["PreTrainedModel", list[str]]:
+    """The model of transformers' ``mapping``, and the names of its weights that are new."""
+    import transformers
+
+    with _quiet():
+        settings = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False, **config)
+        model_class = getattr(transformers, mapping)[type(settings)]
+        torch.manual_seed(seed)
+        model, info = model_class.from_pretrained(
+            None,
+            config=settings,
+            state_dict=weights,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # of a head for other labels, which is made anew
+            output_loading_info=True,
+        )
+    return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
+
+
+def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
+    """Raise ``InputError`` for weights of the encoder that had to be made anew; a pooler may lack."""
+    lost = [name for name in new if "pooler" not in name]
+    if lost:
+        raise InputError(
+            f"{checkpoint.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}",
+            "fetch the model again",
+        )
+
+
+def _keep_exact(model: "PreTrainedModel") -> None:
+    """Make the last layer an ``exact_linear``."""
+    encoder = f"{model.base_model_prefix}."  # in some models it comes behind the head
+    named = ((name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
+    layer: Any = [module for name, module in named if not name.startswith(encoder)][-1]
+
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
+        return exact_linear(inputs, layer.weight, layer.bias)
+
+    layer.forward = forward
+
+
+def _labels(config: Json) -> Json:
+    """Number → label, as a configuration in JSON has it."""
+    return {str(number): label for number, label in (config.get("id2label") or {}).items()}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting that a head is new, or that special ids lie beyond a small embedding."""
+    import transformers
+
+    logging: Any = transformers.utils.logging
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """All weights but those with an entry a row of the vocabulary."""
+    vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
+    return {name: as_tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
+
+
+def _arrays(model: "PreTrainedModel") -> dict[str, Array]:
+    """All weights by name but the memory's, float32 where they have floating point numbers."""
+    weights = model.state_dict()
+    return {name: as_array(tensor) for name, tensor in weights.items() if not name.startswith(_MEMORY)}
+
+
+def _embedding_name(model: "PreTrainedModel") -> str:
+    layer = model.get_input_embeddings()
+    return next(f"{name}.weight" for name, module in model.named_modules() if module is layer)
+
+
+def _table(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint) -> RowTable:
+    layer: Any = model.get_input_embeddings()
+    values = as_array(layer.weight)
+    return RowTable(source.embedding(), trained.rows, values, trained.shrink)
+
+
+def _changed(full: Checkpoint, file: ArrayFile) -> RowTable:
+    return RowTable(full.embedding(), Rows(np.asarray(file["ids"])), file["rows"], float(file.metadata["shrink"]))

@@ -1,0 +1,225 @@
+"""Scores and losses as tables, for the terminal and for cards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from greenadapt.storage.files import Json
+
+VIEWS = {"mean": "both tokenizers, averaged", "base": "the base tokenizer", "expanded": "the expanded tokenizer"}
+
+
+_PART_SHARES = ("precision", "recall", "f1", "em", "substr")
+
+
+_PART_COUNTS = ("support", "questions")
+
+
+_PARTS = {"by_type": "type", "by_class": "class"}
+"""Score that holds the scores of parts of a set → what these parts are."""
+
+
+_NAMES = {"ner": "NER", "qa": "question answering"}
+
+
+_ANSWERS = ("has_answer", "no_answer")
+
+
+_NOT_SHARES = frozenset({"mse"})
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the names of the columns, and the rows; the first column has names, the others numbers."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def score_tables(scores: Json, test: str = "test set") -> list[Table]:
+    """The tables of a ``scores.json``: on the test and the development set each seed, their mean and deviation; of each
+    set also by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is what the title
+    calls the test set; a seed that is ``None`` is the only model.
+    """
+    tables = []
+    for name, called in (("test", test), ("dev", "dev set")):
+        if not all(name in seed for seed in scores["seeds"]):
+            continue
+        seeds = {_seed_name(seed["seed"]): seed[name] for seed in scores["seeds"]}
+        title = f"{_NAMES.get(scores['task'], scores['task'])}, {called}, in percent"
+        if len(next(iter(seeds.values())).get("views", {})) > 1:
+            title += f", by the logits of {VIEWS[scores['pool']]}"
+        tables.append(_by_seed(title, scores["main"], seeds))
+        tables += [*_by_view(scores["main"], seeds), *_by_part(list(seeds.values()))]
+    return tables
+
+
+def figure(share: float | None) -> str:
+    """A share in percent, nothing for ``None``."""
+    return "" if share is None else f"{100 * share:.2f}"
+
+
+def signed(share: float | None) -> str:
+    """A difference of shares in percent, with its sign."""
+    return "" if share is None else f"{100 * share:+.2f}"
+
+
+def _seed_name(seed: int | None) -> str:
+    return "model" if seed is None else f"seed {seed}"
+
+
+def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
+    first = next(iter(seeds.values()))
+    # Integers are counts of what was scored, the same for each seed.
+    names = [name for name, value in first.items() if isinstance(value, float | None)]
+    names.sort(key=lambda name: name != main)
+    rows = [[f"{name}, no share" if name in _NOT_SHARES else name, *_over_seeds(name, seeds)] for name in names]
+    return Table(title, ["score", *_columns(seeds)], rows)
+
+
+def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
+    views = next(iter(seeds.values())).get("views", {})
+    if len(views) < 2:
+        return []
+    of_view = {view: {seed: scores["views"][view] for seed, scores in seeds.items()} for view in views}
+    rows = [[VIEWS[view], *_over_seeds(main, each)] for view, each in of_view.items()]
+    return [Table(f"Scores by tokenization: {main}", ["logits of", *_columns(seeds)], rows)]
+
+
+def _by_part(seeds: Sequence[Json]) -> list[Table]:
+    """The scores of each part, means over the seeds."""
+    kind = next((name for name in _PARTS if name in seeds[0]), None)
+    parts = [seed[kind] if kind else {name: seed[name] for name in _ANSWERS if name in seed} for seed in seeds]
+    labels = list(dict.fromkeys(label for part in parts for label in part))
+    if len(labels) < 2:
+        return []
+    rows = []
+    # A type that only some seeds predict is missing from the others.
+    of_label = {label: [part[label] for part in parts if label in part] for label in labels}
+    names = [name for name in (*_PART_SHARES, *_PART_COUNTS) if name in of_label[labels[0]][0]]
+    for label, each in of_label.items():
+        means = {name: fmean(one[name] for one in each) for name in names}
+        rows.append([label, *(f"{v:,.0f}" if name in _PART_COUNTS else figure(v) for name, v in means.items())])
+    over = ", mean of the seeds" if len(seeds) > 1 else ""
+    what = _PARTS[kind] if kind else "question"
+    return [Table(f"by {what}{over}", [what, *names], rows)]
+
+
+def _columns(seeds: Mapping[str, Json]) -> list[str]:
+    return [*(["mean", "std"] if len(seeds) > 1 else []), *seeds]
+
+
+def _over_seeds(name: str, seeds: Mapping[str, Json]) -> list[str]:
+    """Mean, deviation (of a sample) and each; only the one where there is one seed."""
+    values = [scores.get(name) for scores in seeds.values()]
+    known = [value for value in values if value is not None]
+    summary: list[str] = []
+    if len(values) > 1:
+        whole = len(known) == len(values)
+        summary = [_score(name, fmean(known)), _score(name, stdev(known))] if whole else ["", ""]
+    return [*summary, *(_score(name, value) for value in values)]
+
+
+def _score(name: str, value: float | None) -> str:
+    if name in _NOT_SHARES and value is not None:
+        return f"{value:.4g}"
+    return figure(value)
+
+
+_KINDS = {"test": "test", "dev": "development"}
+
+
+def task_score_tables(scores: Json) -> list[Table]:
+    """The tables of a ``scores.json`` of many tasks: on the test and the development sets a row a set, and the average.
+
+    Of several seeds the mean and the deviation of a sample. Shares and correlations are in percent.
+    """
+    return [_table(scores, kind) for kind in _KINDS if kind in scores["average"]]
+
+
+def listed_table(tasks: Sequence[Json]) -> Table:
+    """Tasks of a folder, each with ``name``, ``kind``, ``adapter``, ``is_added``, ``weights``, ``metric`` and
+    ``scores``, of which the test sets' are told, or else the development sets'.
+    """
+    rows = [
+        [
+            one["name"],
+            one["kind"] + (", added" if one["is_added"] else ""),
+            one["adapter"],
+            f"{one['weights']:,}",
+            one["metric"],
+            _told(one["scores"]),
+        ]
+        for one in tasks
+    ]
+    columns = ["task", "kind", "adapter", "weights", "score", "in percent"]
+    return Table(f"{counted(len(rows))} on one encoder", columns, rows)
+
+
+def counted(n_tasks: int) -> str:
+    """So many tasks, in words."""
+    return "1 task" if n_tasks == 1 else f"{n_tasks} tasks"
+
+
+def set_name(task: str, kind: str, name: str) -> str:
+    """How a set of a task is called: by the task's name alone where it is the only one of its kind."""
+    return task if name == kind else f"{task} {name}"
+
+
+def _table(scores: Json, kind: str) -> Table:
+    seeds = scores["seeds"]
+    title = f"{counted(len(scores['tasks']))}, {_KINDS[kind]} sets, in percent"
+    if _has_views(seeds[0], kind):
+        title += f", by the logits of {VIEWS[scores['pool']]}"
+    rows = [
+        [f"{set_name(task, kind, name)}, {scores['metrics'][task]}", *_task_over_seeds(over, len(seeds))]
+        for task, kinds in scores["tasks"].items()
+        for name, over in kinds.get(kind, {}).items()
+    ]
+    if len(rows) > 1:
+        rows.append(["average", *_task_over_seeds(scores["average"][kind], len(seeds))])
+    columns = ["mean", "std"] if len(seeds) > 1 else [f"seed {seeds[0]['seed']}"]
+    return Table(title, ["set, score", *columns], rows)
+
+
+def _told(scores: Json) -> str:
+    kind = next((kind for kind in _KINDS if kind in scores), None)
+    if kind is None:
+        return ""
+    means = {name: figure(over["mean"]) for name, over in scores[kind].items()}
+    return ", ".join(f"{name} {mean}" for name, mean in means.items())
+
+
+def _task_over_seeds(over: Json, n_seeds: int) -> list[str]:
+    return [figure(over["mean"]), *([figure(over["std"])] if n_seeds > 1 else [])]
+
+
+def _has_views(seed: Json, kind: str) -> bool:
+    """Whether both tokenizations were scored, which the test sets' scores say."""
+    sets = [scores for kinds in seed["tasks"].values() for scores in kinds.get(kind, {}).values()]
+    return any(len(scores.get("views", {})) > 1 for scores in sets)
+
+
+SETS = {"heldout": "held-out text", "general": "general text"}
+
+
+def loss_tables(scores: Json) -> list[Table]:
+    """The table of a ``scores.json``: the loss on every text and by each tokenization, before and after training.
+
+    None where nothing was measured.
+    """
+    rows = []
+    for name, measured in scores["losses"].items():
+        for view, before in measured["before"].items():
+            after = measured["after"][view]
+            change = "" if before is None or after is None else f"{after - before:+.4f}"
+            numbers = [f"{measured['inputs']:,}", f"{measured['targets'][view]:,}", _loss(before), _loss(after), change]
+            rows.append([SETS[name], f"the {view} tokenizer", *numbers])
+    title = "masked language modelling: mean loss of a masked piece, in nats"
+    columns = ["text", "read by", "inputs", "masked", "before", "after", "change"]
+    return [Table(title, columns, rows)] if rows else []
+
+
+def _loss(loss: float | None) -> str:
+    return "" if loss is None else f"{loss:.4f}"

@@ -1,0 +1,148 @@
+"""The align stage: word vectors and a model in, the map and its held-out figures out."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.checkpoints.provenance import check_model, model_facts, model_input
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.config import AlignConfig
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.progress import Progress
+from greenadapt.report import map_quality
+from greenadapt.stages.session import ALIGN, W2V, Session, model_of
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json, hash_file, write_json
+from greenadapt.storage.names import path_name, short
+from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.vectors.alignment import check_casing, check_finite, fit
+from greenadapt.vectors.diagnostics import diagnose
+from greenadapt.vectors.formats import read_vectors
+from greenadapt.vectors.word_vectors import VECTORS, WordVectors
+
+REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """Where word vectors come from: a w2v result, or a file that was made elsewhere."""
+
+    entry: Json
+    """How the manifest names them."""
+    facts: Json
+    load: Callable[[], WordVectors]
+    imported: bool
+    """Whether the result keeps a copy, since the file may go."""
+
+
+def align(
+    session: Session, corpus: str | None, model: str | None, config: AlignConfig, vectors: Path | None = None
+) -> Result:
+    """Fit the map from a corpus's word vectors, or from ``vectors``, into the model's wordpiece space."""
+    if vectors is None:
+        name = session.corpus_name(corpus)
+        trained = session.find(name, session.model_name(name, model), W2V)
+        source, chosen = trained_vectors(trained), model_of(trained)
+    else:
+        if model is None:
+            raise UsageError("--vectors needs --model", "name the model whose space the vectors are mapped into")
+        chosen = find_model(model)
+        source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
+    name = source.facts["corpus"]
+    check_align(session, name, chosen, config)
+    with session.locked(None if session.out else name, chosen.name):
+        return run_align(session, name, chosen, source, config)
+
+
+def trained_vectors(result: Result) -> VectorSource:
+    """The vectors of a w2v result."""
+    facts = {name: result.manifest.facts[name] for name in ("corpus", "given", "title", "licence")}
+    return VectorSource(result.as_input(), facts, lambda: WordVectors.load(verified(result).folder), imported=False)
+
+
+def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> VectorSource:
+    if path.is_dir():
+        return trained_vectors(open_result(path, W2V))
+    if not path.is_file():
+        raise MissingError(f"no vectors file {path}", "give a .bin, .vec or .txt file, or a w2v result's folder")
+    facts = {"corpus": corpus or path_name(str(path.resolve())), "title": path.name, "licence": "unknown"}
+    facts["given"] = short(str(path))
+    entry = {"sha256": hash_file(path), "path": str(path.resolve())}
+    return VectorSource(entry, facts, lambda: read_vectors(path, progress), imported=True)
+
+
+def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
+    """Raise what the stage would raise about the model, or about what stands in its place, before any work."""
+    BaseVocabulary(load_tokenizer(model.folder))
+    check_model(model)
+    session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
+
+
+def run_align(
+    session: Session, corpus: str, model: PretrainedModel, source: VectorSource, config: AlignConfig
+) -> Result:
+    """The stage itself; the caller holds the lock."""
+
+    def build(work: Path) -> Outcome:
+        vectors, base = source.load(), Checkpoint.open(model.folder).embedding()
+        tokenizer = load_tokenizer(model.folder)
+        vocabulary = BaseVocabulary(tokenizer)
+        _check_words(session, vectors, vocabulary, WordSplitter(tokenizer).lowercases)
+        words, rows, ids = overlap(vectors, vocabulary)
+        pairs = np.asarray(vectors.matrix[rows], np.float32)
+        alignment = fit(pairs, np.asarray(base[ids], np.float32), config, words)
+        diagnostics = diagnose(pairs, base[: vocabulary.size], ids, config, vocabulary.special_ids)
+        of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
+        for warning in (*alignment.warnings, diagnostics.note, of_quality):
+            if warning:
+                session.progress.warn(warning)
+        alignment.save(work)
+        if source.imported:
+            vectors.save(work)
+        write_json(work / REPORT, {**alignment.facts(), "heldout": diagnostics.as_dict()})
+        counts = {
+            "overlap": len(words),
+            "words": len(vectors.words),
+            "source_dim": alignment.source_dim,
+            "target_dim": alignment.target_dim,
+            "rank": alignment.rank,
+        }
+        facts = {**source.facts, "model": model_facts(model), "heldout": diagnostics.as_dict()}
+        return Outcome(counts, facts)
+
+    inputs = {"vectors": source.entry, "model": model_input(model)}
+    return session.run(session.place(corpus, model.name, ALIGN), Job(ALIGN, asdict(config), inputs, build))
+
+
+def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
+    """The words that both sides have, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
+    whole = vocabulary.whole_words
+    found = [(word, row, whole[word]) for row, word in enumerate(vectors.words) if word in whole]
+    words = [word for word, _, _ in found]
+    return words, np.array([r for _, r, _ in found], np.int64), np.array([i for _, _, i in found], np.int64)
+
+
+def _check_words(session: Session, vectors: WordVectors, vocabulary: BaseVocabulary, lowercases: bool) -> None:
+    check_finite(vectors.matrix, "word vectors", vectors.words)
+    has_upper = any(word != word.lower() for word in vocabulary.whole_words)
+    warning = check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper)
+    if warning:
+        session.progress.warn(warning)
+
+
+def vectors_of(aligned: Result) -> WordVectors:
+    """The vectors that a map was fitted on, checked to be the same."""
+    if (aligned.folder / VECTORS).is_file():
+        return WordVectors.load(aligned.folder)
+    entry = aligned.manifest.inputs["vectors"]
+    result = open_result(Path(entry["path"]), W2V)
+    if result.manifest.digest != entry["sha256"]:
+        raise MissingError(
+            f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
+        )
+    return WordVectors.load(verified(result).folder)

@@ -1,0 +1,307 @@
+"""The corpus stage: documents in, counted words out; and what corpora there are."""
+
+import shlex
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from greenadapt.checkpoints.provenance import model_facts
+from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.config import CorpusConfig, TextLimits
+from greenadapt.corpus.download import fetch, is_fetched, local_path
+from greenadapt.corpus.heldout import without_heldout
+from greenadapt.corpus.opening import STDIN
+from greenadapt.corpus.pydocs import pydocs_versions
+from greenadapt.corpus.readers import Reading, open_corpus, require_local
+from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
+from greenadapt.corpus.standard_input import kept_input
+from greenadapt.corpus.words import prepare_corpus
+from greenadapt.errors import GreenadaptError, MissingError, UsageError
+from greenadapt.stages.session import CORPUS, Session, model_of
+from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.storage.locks import lock
+from greenadapt.storage.outputs import COMPRESSIONS
+from greenadapt.storage.results import Job, Outcome, Place, Result
+from greenadapt.wording import counted
+
+SHUFFLE_MEMORY = 256 << 20
+"""Bytes of the word stream that are shuffled in memory at once; more is not faster."""
+
+
+_TEXT_PER_COMPRESSED_BYTE = 4
+"""Bytes of text in a byte of a compressed file, about; for the estimate of the disk that is needed."""
+
+
+_LIMITS = {"max_document_bytes": "--max-document-bytes", "max_word_chars": "--max-word-chars"}
+
+
+_DEFAULTS = asdict(CorpusConfig())
+
+
+_LATER = ("lenient",)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How a corpus is read, as far as the user said; what is ``None`` stays as it was, or at its default."""
+
+    format: str | None = None
+    fields: tuple[str, ...] = ()
+    keep_duplicates: bool | None = None
+    strict: bool | None = None
+    heldout: float | None = None
+    max_document_bytes: int | None = None
+    max_word_chars: int | None = None
+
+    def of_recipe(self) -> Json:
+        """What the user said about the recipe."""
+        return {name: value for name, value in (("format", self.format), ("fields", self.fields)) if value}
+
+    def said(self) -> dict[str, list[str]]:
+        """The options that neither the recipe nor the configuration of a result has, as words of a command."""
+        limits = {option: getattr(self, name) for name, option in _LIMITS.items()}
+        return {
+            "--format": [self.format] if self.format else [],
+            "--field": list(self.fields),
+            **{option: [str(value)] for option, value in limits.items() if value is not None},
+        }
+
+    def of_config(self) -> Json:
+        """What the user said about the preparation."""
+        lenient = None if self.strict is None else not self.strict
+        given = {
+            "keep_duplicates": self.keep_duplicates,
+            "strict": self.strict,
+            "lenient": lenient,
+            "heldout": self.heldout,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | None:
+    """Fetch a corpus where need be and split it into words as the model's tokenizer does.
+
+    Returns ``None`` where no model is named or known yet: then the corpus is only fetched.
+    """
+    recipe = choose_corpus(session, corpus, text)
+    if model is None and not session.workspace.models(recipe.name):
+        _require_fetched(session, recipe)
+        open_corpus(recipe, session.workspace.downloads(recipe.name)).check()
+        return None
+    chosen = choose_model(session, recipe.name, model)
+    with session.locked(recipe.name, chosen.name):
+        return _run(session, session.place(recipe.name, chosen.name, CORPUS), recipe, chosen, text)
+
+
+def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
+    """The recipe that ``--corpus`` means: a named one, a path, ``-`` for standard input, or the workspace's name of a
+    path or an input used before.
+    """
+    if corpus is None:
+        raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+    if corpus == STDIN:
+        return session.standard_input(text.of_recipe())
+    name = session.corpus_name(corpus)
+    prepared = [
+        result
+        for model in session.workspace.models(name)
+        for result in session.workspace.results(name, model)
+        if result.manifest.stage == CORPUS
+    ]
+    if name in {recipe.name for recipe in list_recipes()} or not prepared:
+        kept = kept_input(session.workspace.root, corpus, text.of_recipe())
+        return kept or find_recipe(corpus, text.of_recipe())
+    known = _recipe_of(prepared[0])
+    if name == corpus:
+        return known
+    return find_recipe(corpus, {"format": known.format, "fields": known.fields, **text.of_recipe()})
+
+
+def _recipe_of(prepared: Result) -> Recipe:
+    facts, config = prepared.manifest.facts, prepared.manifest.config
+    sources = tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
+    fields = tuple(config["fields"])
+    names = {"name": facts["corpus"], "title": facts["title"], "licence": facts["licence"], "given": facts["given"]}
+    return Recipe(**names, format=config["format"], sources=sources, fields=fields, asked=facts["corpus"])
+
+
+def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:
+    """The model that ``--model`` means, by its workspace name too, or the only one that was used for the corpus."""
+    known = session.workspace.results(corpus, session.model_name(corpus, model))
+    if known:
+        return model_of(known[0])
+    if model is None:
+        raise MissingError(f"no readable result for corpus {corpus}", "name the model with --model")
+    return find_model(model)
+
+
+def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+    """The stage as a part of a later one; the caller holds the lock.
+
+    A variant of the later stage shares the plain corpus, unless it was asked to read the text in another way.
+    """
+    common = session.workspace.place(recipe.name, model.name, CORPUS)
+    own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
+    known = common.current()
+    asked = plain({**text.of_config(), **text.of_recipe()})
+    shared = known is None or all(
+        known.manifest.config.get(name, _DEFAULTS.get(name)) == value for name, value in asked.items()
+    )
+    return _run(session, common if shared and own.current() is None else own, recipe, model, text)
+
+
+def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+    earlier = place.current()
+    said = text.said()
+    config = CorpusConfig(**text.of_config())
+    if earlier is not None:
+        known = earlier.manifest.config
+        config = CorpusConfig(
+            **{**{name: known.get(name, _DEFAULTS[name]) for name in asdict(config)}, **text.of_config()}
+        )
+        said = {**earlier.manifest.facts.get("said", {}), **{name: values for name, values in said.items() if values}}
+        recipe = replace(recipe, **{"fields": tuple(known["fields"]), "format": known["format"], **text.of_recipe()})
+    _require_fetched(session, recipe)
+    reading = open_corpus(
+        recipe,
+        session.workspace.downloads(recipe.name),
+        strict=config.strict,
+        lenient=config.lenient,
+        limits=_limits(recipe, said).within(session.max_memory),
+        workers=session.workers,
+    )
+    sources = reading.fingerprint()
+    tokenizer = model.folder / "tokenizer.json"
+    inputs: dict[str, Json] = {
+        "text": {"sha256": hash_json(sources), "sources": sources},
+        "tokenizer": {"sha256": hash_file(tokenizer), "source": model.source},
+    }
+    settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
+
+    def build(work: Path) -> Outcome:
+        counts = prepare_corpus(
+            without_heldout(reading.documents(), config.heldout, work),
+            tokenizer,
+            work,
+            config,
+            workers=session.workers,
+            max_memory=min(session.max_memory, SHUFFLE_MEMORY),
+            progress=session.progress,
+            size_hint=_size_hint(session, recipe),
+        )
+        _tell(session, reading, counts)
+        facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
+        facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
+        if recipe.format == "pydocs":
+            facts["versions"] = pydocs_versions(recipe.packages)
+        return Outcome(counts, facts)
+
+    return session.run(place, Job(CORPUS, settings, inputs, build))
+
+
+def _settings(config: CorpusConfig) -> Json:
+    """The configuration in a manifest, as version 0.1 wrote it where what came later is at its default."""
+    return {name: value for name, value in asdict(config).items() if name not in _LATER or value != _DEFAULTS[name]}
+
+
+def _limits(recipe: Recipe, said: dict[str, list[str]]) -> TextLimits:
+    given: Json = {name: int(said[option][0]) for name, option in _LIMITS.items() if said.get(option)}
+    return replace(recipe.limits, **given)
+
+
+def _require_fetched(session: Session, recipe: Recipe) -> None:
+    folder = session.workspace.downloads(recipe.name)
+    if is_fetched(recipe, folder):
+        require_local(recipe)
+        return
+    if not session.download:
+        raise MissingError(
+            f"corpus {recipe.name} is not here yet and comes from the network",
+            f"add --download, or run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
+        )
+    with lock(folder / ".lock"):  # the other one is of a corpus and a model, and models share what is fetched
+        fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
+
+
+def _size_hint(session: Session, recipe: Recipe) -> int | None:
+    """Bytes of text that the sources hold, about."""
+    paths = [local_path(source, session.workspace.downloads(recipe.name)) for source in recipe.sources]
+    sizes = [
+        file.stat().st_size * (_TEXT_PER_COMPRESSED_BYTE if file.suffix in {*COMPRESSIONS, ".tgz"} else 1)
+        for path in paths
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.is_file()
+    ]
+    return sum(sizes) if sizes else None
+
+
+def _tell(session: Session, reading: Reading, counts: Json) -> None:
+    if counts["duplicates"]:
+        session.progress.note(
+            f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
+        )
+    if broken := reading.counts.get("broken_lines", 0):
+        session.progress.warn(f"skipped {counted(broken, 'line that is', 'lines that are')} no JSON object")
+    replaced = reading.counts.get("replaced", 0)
+    if replaced:
+        session.progress.warn(f"replaced {counted(replaced, 'broken UTF-8 sequence')} (--strict refuses such text)")
+
+
+def list_corpora(session: Session) -> list[Json]:
+    """The named corpora, then the others that the workspace holds; keys as ``show_corpus``, shorter."""
+    recipes = list_recipes()
+    rows = [_row(session, recipe) for recipe in recipes]
+    named = {recipe.name for recipe in recipes}
+    others = [name for name in session.workspace.corpora() if name not in named and session.workspace.models(name)]
+    return rows + [_known(session, name) for name in others]
+
+
+def show_corpus(session: Session, name: str) -> Json:
+    """``name``, ``title``, ``licence``, ``format``, ``fields``, ``sources``, ``network``, ``about``, ``models``.
+
+    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` where a local source is not there; ``models`` lists the
+    models that have results in the workspace.
+    """
+    if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
+        return _known(session, name)
+    recipe = find_recipe(name)
+    return {
+        **_row(session, recipe),
+        "format": recipe.format,
+        "fields": list(recipe.fields),
+        "about": recipe.about,
+        "sources": [source.url for source in recipe.sources] or ["the Python packages installed beside greenadapt"],
+    }
+
+
+def _row(session: Session, recipe: Recipe) -> Json:
+    fetched = is_fetched(recipe, session.workspace.downloads(recipe.name))
+    return {
+        "name": recipe.name,
+        "title": recipe.title,
+        "licence": recipe.licence,
+        "network": _network(recipe, fetched),
+        "models": session.workspace.models(recipe.name),
+    }
+
+
+def _network(recipe: Recipe, fetched: bool) -> str:
+    try:
+        require_local(recipe)
+    except GreenadaptError:
+        return "missing"
+    return "no" if recipe.is_local else "fetched" if fetched else "yes"
+
+
+def _known(session: Session, name: str) -> Json:
+    """A corpus that only the workspace knows: what the newest result says of it."""
+    models = session.workspace.models(name)
+    row = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
+    for model in models:
+        for result in session.workspace.results(name, model):
+            facts = result.manifest.facts  # of a fine-tuned model they do not tell the corpus
+            row |= {key: facts[key] for key in ("title", "licence") if key in facts}
+            if result.manifest.stage == CORPUS:
+                row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])
+                if any(Path(source).is_absolute() and not Path(source).exists() for source in sources):
+                    row["network"] = "missing"
+    return row

@@ -1,0 +1,85 @@
+"""What the results in a workspace cost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from greenadapt.checkpoints.source import model_name
+from greenadapt.cost import KG_PER_LB, paper_table
+from greenadapt.errors import MissingError
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import Json
+from greenadapt.storage.results import MANIFEST, Manifest, read_manifest
+
+
+def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
+    """One row a result: ``corpus``, ``model``, ``stage`` and the fields of ``cost.Cost``.
+
+    Only those of ``corpus`` and ``model`` where these are named; raises ``MissingError`` where these have none.
+    """
+    workspace = session.workspace
+    corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
+    wanted = model_name(model) if model is not None else None
+    rows = [
+        {"corpus": name, "model": known, "stage": result.path.name, **result.manifest.cost}
+        for name in corpora
+        for known in workspace.models(name)
+        if wanted in (None, known)
+        for result in workspace.results(name, known)
+    ]
+    if not rows and (corpus is not None or model is not None):
+        what = " and ".join(name for name in (corpus, model) if name is not None)
+        others = [name for name in workspace.corpora() if workspace.models(name)]
+        raise MissingError(
+            f"no results for {what} in {workspace.root}", f"there are results for: {', '.join(others) or 'nothing'}"
+        )
+    order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
+    return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"].split("@")[0], 9)))
+
+
+def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
+    """One row a result, those that it was made from first: ``folder``, ``stage`` and the fields of ``cost.Cost``.
+
+    Warns of inputs that were made again since, whose cost is not known any more. Raises ``MissingError`` for a folder
+    that holds no result.
+    """
+    rows: dict[Path, Json] = {}
+
+    def add(folder: Path, manifest: Manifest) -> None:
+        if folder.resolve() in rows:
+            return
+        for entry in manifest.inputs.values():
+            source = Path(entry.get("path") or entry.get("source") or "").expanduser()
+            if not (source / MANIFEST).is_file():
+                continue
+            before = read_manifest(source)
+            if "path" in entry and before.digest != entry["sha256"]:
+                session.progress.warn(f"{source} was made again since {folder} was made from it: left out")
+            else:
+                add(source, before)
+        rows[folder.resolve()] = {"folder": str(folder), "stage": manifest.stage, **manifest.cost}
+
+    for folder in folders:
+        add(folder, read_manifest(folder))
+    return list(rows.values())
+
+
+def paper_costs() -> list[Json]:
+    """The paper's table: ``paper`` (the model), ``size``, ``hardware``, ``watts``, ``hours``, CO2 and dollars by the
+    formula, and both as published.
+    """
+    return [
+        {
+            "paper": entry.row.model,
+            "size": entry.row.size,
+            "hardware": entry.row.hardware,
+            "watts": entry.row.watts,
+            "hours": entry.row.hours,
+            "co2_lbs": entry.co2_lbs,
+            "co2_kg": entry.co2_lbs * KG_PER_LB,
+            "usd_low": entry.usd_low,
+            "usd_high": entry.usd_high,
+            "published_co2_lbs": entry.row.published_co2_lbs,
+            "published_usd": list(entry.row.published_usd),
+        }
+        for entry in paper_table()
+    ]

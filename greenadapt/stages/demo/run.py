@@ -1,0 +1,113 @@
+"""All of it on what every machine has: the docstrings of its Python packages and the offline model."""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from greenadapt.checkpoints.source import OFFLINE_MODEL
+from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.corpus.heldout import HELDOUT
+from greenadapt.errors import MissingError, require_torch
+from greenadapt.stages.adapt import Plan, adapt
+from greenadapt.stages.corpus import TextOptions, choose_corpus
+from greenadapt.stages.demo.task import DemoTask, TaskPlan, demo_task
+from greenadapt.stages.neighbours import neighbours
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import Json
+from greenadapt.storage.results import Result
+from greenadapt.tokenization.added_words import AddedWords
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.fertility import Fertility, fertility
+from greenadapt.vectors.neighbours import Neighbours
+
+CORPUS = "pydocs"
+HELDOUT_SHARE = 0.01
+N_WORDS = 10
+# Words of the domain that a general model cuts into pieces; those that this machine's corpus has are shown.
+PROBES = [
+    "dtype",
+    "eigenvalues",
+    "ndarray",
+    "kwargs",
+    "iterable",
+    "tuple",
+    "coroutine",
+    "hashable",
+    "tokenizer",
+    "callable",
+    "subclass",
+    "timedelta",
+    "unicode",
+    "bytecode",
+    "dataframe",
+    "optimizer",
+    "namespace",
+    "metadata",
+    "boolean",
+    "polynomials",
+]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo shows."""
+
+    stages: list[Result]
+    fertility: Fertility
+    neighbours: list[Neighbours]
+    task: DemoTask | None
+    """``None`` where torch is not installed."""
+
+    @property
+    def adapted(self) -> Result:
+        """The adapted model's folder."""
+        return self.stages[-1]
+
+    @property
+    def results(self) -> list[Result]:
+        """Everything that was made."""
+        return [*self.stages, *(self.task.stages if self.task else [])]
+
+    @property
+    def heldout(self) -> Json:
+        """The map's figures on held-out words; see ``diagnostics.HeldOut``."""
+        return dict(self.stages[2].manifest.facts["heldout"]["figures"] or {})
+
+    def as_dict(self) -> Json:
+        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours``, ``task``, and each stage's ``cost``."""
+        return {
+            "folder": str(self.adapted.path),
+            "counts": self.adapted.manifest.counts,
+            "fertility": {**asdict(self.fertility), "before": self.fertility.before, "after": self.fertility.after},
+            "alignment": self.heldout,
+            "neighbours": [asdict(row) for row in self.neighbours],
+            "task": self.task.as_dict() if self.task else None,
+            "cost": {result.path.name: result.manifest.cost for result in self.results},
+        }
+
+
+def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -> Demo:
+    """Adapt the offline model to the docstrings of ``corpus``, look at the result, and fine-tune it on a task.
+
+    Without torch the task is left out, and a warning says so.
+    """
+    text = TextOptions(heldout=HELDOUT_SHARE)
+    packages = choose_corpus(session, corpus, text).packages
+    plan = Plan(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
+    stages = adapt(replace(session, out=None), corpus, OFFLINE_MODEL, plan)
+    prepared, adapted = stages[0].folder, stages[-1].folder
+    with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
+        counted = fertility(DualTokenizer.load(adapted), file)
+    near = neighbours(session, corpus, OFFLINE_MODEL, _probes(adapted), 4)
+    try:
+        require_torch("the task at the demo's end")
+    except MissingError as error:
+        session.progress.warn(str(error))
+        return Demo(stages, counted, near, None)
+    return Demo(stages, counted, near, demo_task(session, stages[-1], packages, task or TaskPlan()))
+
+
+def _probes(adapted: Path) -> list[str]:
+    """``N_WORDS`` of the added words: the probes that are there, then the most frequent."""
+    added = AddedWords.open(adapted / "words.safetensors")
+    words = [added.surface(entry) for entry in range(len(added))]
+    return list(dict.fromkeys([*(word for word in PROBES if word in set(words)), *words]))[:N_WORDS]

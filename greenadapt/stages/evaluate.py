@@ -1,0 +1,177 @@
+"""Scores of fine-tuned models on labelled files, counted as fine-tuning counts those of its test set."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from greenadapt.checkpoints.layout import SCORES, TASK_FILE, TASKS, is_multitask, read_seeds
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
+from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
+from greenadapt.inference.qa.comparison import FEWEST
+from greenadapt.models.memory.choice import check_memories
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.tasks.base import Task
+from greenadapt.tasks.bootstrap import interval, summed
+from greenadapt.tasks.classification.task import ClassificationTask
+from greenadapt.tasks.metrics import over_seeds
+from greenadapt.tasks.qa.task import QuestionTask
+
+if TYPE_CHECKING:
+    from greenadapt.training.evaluation import Evaluation
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """What is scored, on what."""
+
+    model: str
+    """A task's folder, or a model from elsewhere that answers questions."""
+    test: tuple[str, ...]
+    """Labelled files or data set ids, each of which is scored by itself."""
+    task: str | None = None
+    """Which task, of a model of several."""
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    """Without a ``seed`` every seed of the folder is scored."""
+    fields: Json = field(default_factory=dict)
+    """``text_fields`` and ``label_field`` of classification, where they are not called as in training."""
+    keep_logits: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.test:
+            raise UsageError("nothing to evaluate on", "give --test FILE")
+        if repeated := next((source for source, n in Counter(self.test).items() if n > 1), None):
+            raise UsageError(f"--test {repeated} is given twice", "give each file once")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One labelled file: its scores, and what they come from."""
+
+    scores: Json
+    """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each ``seed``, ``None`` if
+    there is only one model, and ``test``), ``mean`` and ``std``; by view the ends of the main score's 95 %
+    ``intervals``; and ``resampled``, what is drawn for them: ``examples``, or ``contexts`` of questions.
+    """
+    evaluations: dict[int | None, "Evaluation"]
+    """Of each seed."""
+
+
+def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
+    """Score the model on each file under each seed, in the order of the files; writes nothing.
+
+    Raises ``MissingError`` or ``InputError`` where the model or a file is not what it should be.
+    """
+    require_torch("evaluating")
+    one_process("evaluate")
+    folders = _folders(request)
+    check_memories(folders.values(), request.reading.memory)
+    [*_, first] = folders.values()
+    if request.keep_logits and (len(folders), len(request.test)) != (1, 1):
+        raise UsageError(
+            f"--logits keeps those of one file and one seed, there are {len(request.test)} and {len(folders)}",
+            "give one --test and --seed",
+        )
+    sets = {source: _examples(first.task, source, progress) for source in request.test}
+    by_seed = {seed: _evaluations(folder, sets, request, progress) for seed, folder in folders.items()}
+    pool = request.reading.pool_of(first)
+    evaluated = []
+    for source, examples in sets.items():
+        evaluations = {seed: found[source] for seed, found in by_seed.items()}
+        scores = _scores(first.task, examples, evaluations)
+        evaluated.append(Evaluated({"file": source, "examples": len(examples), "pool": pool, **scores}, evaluations))
+    return evaluated
+
+
+def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
+    """The model under every seed that is wanted; ``None`` where only one is known of."""
+    found, seed = find_model(request.model), request.reading.seed
+    if _is_from_elsewhere(found.folder):
+        return {None: TaskFolder.open_questions(found, seed, request.task)}
+    one = TaskFolder.open(request.model, seed, request.task)
+    if seed is not None:
+        return {seed: _with_fields(one, request.fields)}
+    own = one.folder / TASKS / str(one.name) if one.settings.get("added") else one.folder
+    seeds = read_seeds(own) if (own / SCORES).is_file() else (None,)
+    opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
+    return {seed: _with_fields(folder, request.fields) for seed, folder in opened.items()}
+
+
+def _is_from_elsewhere(folder: Path) -> bool:
+    """Whether it is a model that answers questions and that ``finetune`` did not write, which ``qa`` takes, too."""
+    if (folder / TASK_FILE).is_file() or is_multitask(folder):
+        return False
+    architectures = Checkpoint.open(folder).config.get("architectures") or [""]
+    return str(architectures[0]).endswith("ForQuestionAnswering")
+
+
+def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:
+    if not fields:
+        return folder
+    if not isinstance(folder.task, ClassificationTask):
+        raise UsageError(
+            f"--text-field and --label-field are for classification, the model is for {folder.task.name}",
+            "leave them out",
+        )
+    n_given, n_read = len(fields.get("text_fields", folder.task.text_fields)), len(folder.task.text_fields)
+    if n_given != n_read:
+        raise UsageError(f"--text-field is given {n_given} times, the model reads {n_read}", "give it as in training")
+    return replace(folder, task=replace(folder.task, **fields))
+
+
+def _examples(task: Task[Any], source: str, progress: Progress) -> list[Any]:
+    examples = task.read(source, progress)
+    if not examples:
+        raise InputError(f"--test {source} has no examples", "give a file that has some")
+    return examples
+
+
+def _evaluations(
+    folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
+) -> "dict[str, Evaluation]":
+    """What the model of one seed says about each file; with the end of this function its memory is free."""
+    from greenadapt.training.evaluation import Evaluator
+
+    opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views
+    pool = request.reading.pool_of(folder)
+    found = {}
+    for source, examples in sets.items():
+        evaluator, counts = Evaluator(folder.task, opened.encoder, examples, pool), Counter[str]()
+        label = source if folder.seed is None else f"{source}, seed {folder.seed}"
+        with progress.bar(label, len(examples), "examples") as bar:
+            found[source] = evaluator.evaluate(opened.run_on, bar, counts, keep_logits=request.keep_logits)
+        if counts["cut"]:
+            progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
+    return found
+
+
+def _scores(task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]") -> Json:
+    """See ``Evaluated``."""
+    each = [evaluation.as_dict() for evaluation in evaluations.values()]
+    # Questions on one context are no independent draws, see ``score_rows``.
+    groups = [question.context for question in examples] if isinstance(task, QuestionTask) else []
+    is_grouped = len(set(groups)) >= FEWEST
+    intervals = {}
+    for view in each[0]["views"]:
+        if all(scores["views"][view][task.main] is not None for scores in each):
+            predictions = [evaluation.view_predictions[view] for evaluation in evaluations.values()]
+            statistics: Array = np.stack([task.statistics(examples, one) for one in predictions])
+            found = interval(summed(statistics, groups) if is_grouped else statistics, task.main_score)
+            intervals[view] = [found.low, found.high]
+    seeds = [{"seed": seed, "test": scores} for seed, scores in zip(evaluations, each, strict=True)]
+    return {
+        "task": task.name,
+        "main": task.main,
+        "seeds": seeds,
+        **over_seeds(each),
+        "intervals": intervals,
+        "resampled": "contexts" if is_grouped else "examples",
+    }

@@ -1,0 +1,35 @@
+"""Word vectors out to other programs."""
+
+from pathlib import Path
+
+from greenadapt.errors import UsageError
+from greenadapt.stages.session import W2V, Session
+from greenadapt.storage.files import Json
+from greenadapt.storage.outputs import check_file
+from greenadapt.storage.results import open_result, verified
+from greenadapt.vectors.formats import read_vectors, write_vectors
+from greenadapt.vectors.word_vectors import WordVectors
+
+_SUFFIXES = (".bin", ".vec", ".txt")
+
+
+def export_vectors(
+    session: Session, file: Path, corpus: str | None, model: str | None, vectors: Path | None = None
+) -> Json:
+    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format that its suffix names.
+
+    Raises ``UsageError`` for a suffix that names none, and what ``check_file`` raises.
+    """
+    if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
+        raise UsageError(f"{file} names no format by its suffix", "end it in .bin, .vec or .txt, with .gz if wanted")
+    check_file(file, [] if vectors is None else [str(vectors)])
+    if vectors is None:
+        name = session.corpus_name(corpus)
+        result = session.find(name, session.model_name(name, model), W2V)
+        loaded = WordVectors.load(verified(result).folder)
+    elif vectors.is_dir():
+        loaded = WordVectors.load(verified(open_result(vectors, W2V)).folder)
+    else:
+        loaded = read_vectors(vectors, session.progress)
+    write_vectors(loaded, file)
+    return {"file": str(file), "words": len(loaded.words), "dim": loaded.dim}

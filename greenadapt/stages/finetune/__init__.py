@@ -1,0 +1,1 @@
+"""Fine-tuning as a stage: one task or many, seeds, comparison."""

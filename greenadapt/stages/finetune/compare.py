@@ -1,0 +1,106 @@
+"""Models fine-tuned alike, and how sure their difference is."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
+from greenadapt.checkpoints.provenance import starting_model
+from greenadapt.checkpoints.source import find_model
+from greenadapt.config import MemoryConfig
+from greenadapt.corpus.opening import source_input
+from greenadapt.errors import InputError, UsageError
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.one_task import check_finetune, default_out, finetune
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.storage.results import Result
+from greenadapt.tasks.base import load_task
+from greenadapt.tasks.bootstrap import gap_covered, paired
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The fine-tuned models, the first of which is compared with the others, and one row a model."""
+
+    results: list[Result]
+    rows: list[Json]
+    """``model``, ``folder``, ``score`` and ``std`` (over the seeds) of the main score; of all but the first also the
+    ``difference`` of the first to it, its 95 % interval ``low`` to ``high``; ``gap_covered`` of the first.
+    """
+
+
+def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -> Comparison:
+    """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way, but
+    for a memory, which only the first has.
+    """
+    if others and request.test is None:
+        raise UsageError("nothing to compare on", "give --test FILE")
+    plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
+    requests = [request, *(replace(plain, model=model) for model in others)]
+    outs = _outs(session, requests)  # before the first of them takes its time
+    for out, other in zip(outs[1:], requests[1:], strict=True):
+        check_finetune(replace(session, out=out), other)
+    results = [finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
+    return Comparison(results, _rows(request, results) if others else [])
+
+
+def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
+    """Where each model is written: a folder of its own, but for one that is given twice and has its usual place."""
+    taken: dict[Path, Path] = {}
+    outs: list[Path] = []
+    for request in requests:
+        chosen = starting_model(request.model)
+        name = find_model(request.model).name
+        out = session.out or default_out(request, chosen)
+        if session.out and outs:
+            out = out.with_name(f"{out.name}-{name}")
+        if taken.setdefault(out, chosen.folder) != chosen.folder:  # adapted to the same corpus in two ways
+            out = out.with_name(f"{out.name}-{name}")
+        outs.append(out)
+    return outs
+
+
+def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
+    task = load_task(read_described(results[0].folder / TASK_FILE))
+    _check_test(request, results)
+    examples = task.read(request.test or "", Silent())
+    rows: list[Json] = []
+    statistics = []
+    for result in results:
+        statistics.append(_statistics(task, examples, result, request.seeds))
+        # Not from scores.json, where a correlation that is not defined has no number; here it is 0.
+        each = task.main_score(statistics[-1].sum(axis=1))
+        row: Json = {"model": result.manifest.facts["model"]["name"], "folder": str(result.path)}
+        row |= {"score": float(each.mean()), "std": float(each.std(ddof=1)) if len(each) > 1 else None}
+        rows.append(row)
+    for row, theirs in zip(rows[1:], statistics[1:], strict=True):
+        row |= asdict(paired(statistics[0], theirs, task.main_score))
+    if len(rows) == 3:
+        rows[0]["gap_covered"] = gap_covered(rows[1]["score"], rows[0]["score"], rows[2]["score"])
+    return rows
+
+
+def _check_test(request: FinetuneRequest, results: list[Result]) -> None:
+    """The predictions are of the test set as it was when the models were trained."""
+    now = source_input(request.test or "")["sha256"]
+    if any(result.manifest.inputs["test"]["sha256"] != now for result in results):
+        raise InputError(f"{request.test} changed while the models were trained", "run the command again")
+
+
+def _statistics(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
+    """(n_seeds, n_examples, m), from the predictions that the runs left."""
+    files = [result.folder / SEEDS / str(seed) / PREDICTIONS for seed in seeds]
+    return np.stack([task.statistics(examples, read_predictions(file)) for file in files])
+
+
+def read_predictions(path: Path) -> list[Json]:
+    """The predictions of one seed on the test set, in its order."""
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]

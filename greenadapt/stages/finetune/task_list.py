@@ -1,0 +1,113 @@
+"""The tasks that a folder has on one encoder: which, how large and how good, and how one is taken away."""
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+from greenadapt.checkpoints.layout import (
+    SCORES,
+    SEEDS,
+    TASKS,
+    WEIGHTS_FILE,
+    n_weights,
+    read_described,
+    require_multitask,
+    require_tasks,
+    task_names,
+)
+from greenadapt.checkpoints.source import require_whole
+from greenadapt.models.task_folder import read_task
+from greenadapt.storage.files import Json, described_in, write_json
+from greenadapt.storage.locks import lock
+from greenadapt.storage.publish import beside, real_folder
+from greenadapt.storage.results import MANIFEST, read_manifest
+
+_REMOVED = ".removed"
+
+
+@dataclass(frozen=True)
+class ListedTask:
+    """One of several tasks."""
+
+    name: str
+    kind: str
+    """``ner``, ``classification`` or ``qa``."""
+    adapter: str
+    metric: str
+    weights: int
+    """Numbers that are its own."""
+    bytes: int
+    """Of the file that holds them."""
+    is_added: bool
+    """Whether it was added to an encoder that was trained before."""
+    scores: Json
+    """``dev`` and ``test``, where there are such, by set: ``mean`` over the seeds and, of several, ``std``."""
+
+
+def list_tasks(folder: Path) -> list[ListedTask]:
+    """The tasks of ``folder``; raises ``UsageError`` where that has none that share an encoder."""
+    require_multitask(folder)
+    require_whole(folder)
+    return [_listed(folder, name) for name in task_names(folder)]
+
+
+def remove_task(folder: Path, name: str) -> None:
+    """Take a task out of ``folder``, with its weights of all seeds; nothing else there changes.
+
+    The manifest lists no file of it any more, before the first one is gone: what is left of a folder is whole at any
+    moment. Raises ``UsageError`` where the folder has none that share an encoder, ``MissingError`` that lists the tasks
+    where there is no such.
+    """
+    folder = real_folder(folder)
+    require_multitask(folder)
+    with lock(beside(folder, "lock"), folder):
+        require_tasks(folder, [name])
+        gone = [folder / TASKS / name]
+        if not read_task(folder, name).is_added:
+            # The one that says that the task is there goes last, so that the same command ends what was killed.
+            gone = [*(seed / TASKS / name for seed in sorted((folder / SEEDS).glob("*"))), *gone]
+            _forget_files(folder, gone)
+        for path in gone:
+            if path.is_dir():  # at once: others see all of it or nothing
+                path.rename(path.with_name(f".{name}-{uuid4().hex[:8]}{_REMOVED}"))
+        end_removals(folder)
+
+
+def end_removals(folder: Path) -> None:
+    """Take away what removals have moved aside, also those that were killed; the caller holds the folder's lock."""
+    for base in (folder, *(folder / SEEDS).glob("*")):
+        for hidden in (base / TASKS).glob(f".*{_REMOVED}"):
+            shutil.rmtree(hidden)
+
+
+def _listed(folder: Path, name: str) -> ListedTask:
+    described = read_task(folder, name)
+    own = folder / TASKS / name
+    file = (own if described.is_added else folder) / SCORES
+    scores: Json = {}
+    if file.is_file():
+        with described_in(file, "train the model again"):
+            scores = read_described(file)["tasks"].get(name, {})
+    return ListedTask(
+        name=name,
+        kind=described.task.name,
+        adapter=described.adapter.adapter,
+        metric=str(described.settings.get("metric", described.task.main)),
+        weights=n_weights(own),
+        bytes=(own / WEIGHTS_FILE).stat().st_size,
+        is_added=described.is_added,
+        scores=scores,
+    )
+
+
+def _forget_files(folder: Path, gone: list[Path]) -> None:
+    """Write the manifest without the files below ``gone``, whole or not at all."""
+    if not (folder / MANIFEST).is_file():
+        return
+    manifest = read_manifest(folder)
+    below = tuple(f"{path.relative_to(folder).as_posix()}/" for path in gone)
+    files = {name: entry for name, entry in manifest.files.items() if not name.startswith(below)}
+    part = folder / f".{MANIFEST}.part"
+    write_json(part, asdict(replace(manifest, files=files)))
+    part.replace(folder / MANIFEST)

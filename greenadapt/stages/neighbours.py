@@ -1,0 +1,83 @@
+"""Looking at a map: neighbours of words within and across the two spaces."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from greenadapt.checkpoints.provenance import model_input
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.errors import GreenadaptError, MissingError, UsageError
+from greenadapt.progress import Progress
+from greenadapt.stages.align import vectors_of
+from greenadapt.stages.session import ALIGN, Session, model_of, require_same_model
+from greenadapt.storage.results import open_result, verified
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
+
+
+def neighbours(
+    session: Session,
+    corpus: str | None,
+    model: str | None,
+    words: Sequence[str],
+    top: int,
+    alignment: Path | None = None,
+) -> list[Neighbours]:
+    """The ``top`` nearest wordpieces and domain words of ``words``, in every view.
+
+    Warns of words that neither side has, with the near names, and of what is not one word. Raises what the first of
+    these met where no word is known: ``MissingError`` or ``UsageError``, which is also raised for ``top`` < 1.
+    """
+    if top < 1:
+        raise UsageError(f"--top is {top}, must be at least 1")
+    if alignment is not None:
+        aligned = open_result(alignment, ALIGN)
+    else:
+        name = session.corpus_name(corpus)
+        aligned = session.find(name, session.model_name(name, model), ALIGN)
+    chosen = model_of(verified(aligned))
+    require_same_model(aligned, model_input(chosen))
+    vectors, tokenizer = vectors_of(aligned), load_tokenizer(chosen.folder)
+    vocabulary, splitter = BaseVocabulary(tokenizer), WordSplitter(tokenizer)
+    domain = Space(vectors.words, vectors.index, vectors.matrix)
+    base_rows = Checkpoint.open(chosen.folder).embedding()[: vocabulary.size]
+    labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
+    base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
+    known = _known(words, splitter, domain, base, session.progress)
+    return neighbour_table(known, domain, base, Alignment.load(aligned.folder).apply, top)
+
+
+def _known(words: Sequence[str], splitter: WordSplitter, domain: Space, base: Space, progress: Progress) -> list[str]:
+    """Those of ``words`` that have a vector; warns of the others, or raises what the first one met where all are."""
+    known: dict[str, None] = {}
+    unknown: list[GreenadaptError] = []
+    for given in dict.fromkeys(words):
+        try:
+            word = _one_word(given, splitter)
+            _require_vector(word, domain, base)
+            known[word] = None
+        except GreenadaptError as error:
+            unknown.append(error)
+    if not known:
+        raise unknown[0]
+    for reason in unknown:
+        progress.warn(str(reason))
+    return list(known)
+
+
+def _require_vector(word: str, domain: Space, base: Space) -> None:
+    if word not in domain.rows and word not in base.rows:
+        near = near_names(word, dict.fromkeys([*domain.rows, *base.rows]))
+        hint = f"near: {', '.join(near)}" if near else "it is not in the corpus, or too rare (--min-count of w2v)"
+        raise MissingError(f"no vector for {word!r}, neither among {len(domain.rows):,} words nor the model's", hint)
+
+
+def _one_word(word: str, splitter: WordSplitter) -> str:
+    parts = splitter.split(word)
+    if len(parts) != 1:
+        raise UsageError(
+            f"{word!r} is {len(parts)} words as the model's tokenizer splits it ({' '.join(parts)})",
+            "ask for one word at a time",
+        )
+    return parts[0]

@@ -1,0 +1,313 @@
+"""The pretrain stage: a model and running text in, the model trained further as a masked language model out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenadapt import __version__
+from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask
+from greenadapt.checkpoints.provenance import (
+    adapted_input,
+    base_id,
+    check_model,
+    model_facts,
+    note_code,
+    read_facts,
+    reads_sentences,
+    starting_model,
+)
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.checkpoints.writer import copy_side_files
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.corpus.opening import STDIN, Document
+from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.recipes import find_recipe
+from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.models.memory.choice import MemoryChoice, check_memory
+from greenadapt.progress import Progress
+from greenadapt.stages.distributed import Build, run_together, start_machine
+from greenadapt.stages.run_names import data_name
+from greenadapt.stages.session import PRETRAIN, Session
+from greenadapt.storage.files import Json, hash_json, read_object, write_json
+from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.tasks.features import Encoder
+from greenadapt.tokenization.added_words import WORDS_FILE
+from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.wording import counted
+
+if TYPE_CHECKING:
+    from greenadapt.models.machine import Machine
+    from greenadapt.training.pretrain.run import PretrainRun, Texts
+
+_USUAL_LENGTH = 128
+_TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-training does not have
+
+
+@dataclass(frozen=True)
+class PretrainRequest:
+    """What is to be trained on what."""
+
+    model: str
+    texts: tuple[str, ...]
+    """Named corpora, recipes or paths, read one after the other."""
+    general_text: str | None = None
+    """Text of no domain, on which the loss tells what the model forgets."""
+    format: str | None = None
+    """Of ``texts``, where their names do not say it."""
+    fields: tuple[str, ...] = ()
+    """Fields or columns that hold text."""
+    config: PretrainConfig = field(default_factory=PretrainConfig)
+    training: TrainConfig = GMAP_PRETRAINING
+    run: RunConfig = field(default_factory=RunConfig)
+    memory: str | None = None
+    """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
+    memory_config: MemoryConfig = field(default_factory=MemoryConfig)
+
+    def __post_init__(self) -> None:
+        if not self.texts:
+            raise UsageError("nothing to train on", "give --text FILE")
+        if [*self.texts, self.general_text].count(STDIN) > 1:
+            raise UsageError("standard input is given twice, and can be read once", "give a file in place of one -")
+        check_memory(self.memory, self.memory_config, self.run)
+        if self.run.cache_memory:
+            raise UsageError("--cache-memory, but other pieces are masked in every epoch", "leave it out")
+        if self.memory_config.strategy == "logits":
+            raise UsageError(
+                "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
+            )
+        if self.config.only_new_rows and self.memory is not None:
+            raise UsageError("--only-new-rows trains nothing of a memory", "leave out --memory")
+        if self.config.only_new_rows and self.training.mix == "base":
+            raise UsageError("--mix base reads no added word, so that --only-new-rows has nothing to train")
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What training begins with."""
+
+    model: PretrainedModel
+    memory: MemoryChoice | None
+    texts: tuple[Reading, ...]
+    general_text: Reading | None
+
+    @classmethod
+    def of(cls, session: Session, request: PretrainRequest) -> "_Start":
+        model = starting_model(request.model)
+        check_model(model, whole=True)
+        if (model.folder / TASK_FILE).is_file() or is_multitask(model.folder):
+            raise UsageError(
+                f"{request.model} is fine-tuned for a task, and pre-training would undo that",
+                "give the model that it was fine-tuned from",
+            )
+        if request.config.only_new_rows and not (model.folder / WORDS_FILE).is_file():
+            raise UsageError(f"--only-new-rows, but {request.model} has no added words", "give an adapted model")
+        memory = None
+        if request.memory is not None:
+            memory = MemoryChoice.find(request.memory, model, request.memory_config)
+        said: Json = {"fields": request.fields}
+        texts = tuple(_open(session, text, {**said, "format": request.format}) for text in request.texts)
+        given = request.general_text
+        return cls(model, memory, texts, None if given is None else _open(session, given, said))
+
+    def inputs(self, request: PretrainRequest) -> dict[str, Json]:
+        """What a manifest says of all that is read."""
+        inputs = {"model": adapted_input(self.model)}
+        if self.memory is not None:
+            inputs["memory"] = self.memory.as_input()
+        texts = zip(request.texts, self.texts, strict=True)
+        named = {f"text {number}": pair for number, pair in enumerate(texts, start=1)}
+        if request.general_text is not None and self.general_text is not None:
+            named["general text"] = request.general_text, self.general_text
+        for name, (given, reading) in named.items():
+            sources = reading.fingerprint()
+            inputs[name] = {"sha256": hash_json([reading.recipe.fields, sources]), "sources": sources}
+            inputs[name]["content"] = hash_json([reading.recipe.fields, list(sources.values())])
+            inputs[name] |= _lies_at(given, reading)
+        return inputs
+
+
+def _lies_at(given: str, reading: Reading) -> Json:
+    """How a manifest says which text this is: a path, or a corpus by name or address."""
+    is_path = given != reading.recipe.name and "://" not in given
+    return {"path": str(Path(given).absolute())} if is_path else {"source": given}
+
+
+def pretrain(session: Session, request: PretrainRequest) -> Result:
+    """Train and write the model; does nothing where that is done, goes on where it was killed."""
+    require_torch("pre-training")
+    start = _Start.of(session, request)
+    name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
+    session = replace(session, out=session.out or Path("runs") / name)
+    settings = {**asdict(request.config), **asdict(request.training)}
+    place = session.place("", start.model.name, PRETRAIN)
+    session.check(place, PRETRAIN, _config(request, start))
+    return run_together(
+        session,
+        place,
+        partial(start_machine, session, request.training, request.run, settings),
+        partial(_build, request, start),
+        partial(_job, request, start),
+    )
+
+
+def read_losses(result: Result) -> Json:
+    """``scores.json`` of a pre-trained model."""
+    return _read_scores(result.folder)
+
+
+def _config(request: PretrainRequest, start: _Start) -> Json:
+    """All that decides the result beside the content of files."""
+    training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
+    config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
+    return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
+
+
+def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
+    config = _config(request, start)
+
+    def card(work: Path, outcome: Outcome, cost: Json) -> str:
+        from greenadapt.report.pretrain_card import PretrainCard
+
+        return PretrainCard(
+            model=start.model.name,
+            base=base_id(start.model),
+            given=request.model,
+            texts=request.texts,
+            general_text=request.general_text,
+            memory=None if start.memory is None else start.memory.as_settings()["general"],
+            config=config,
+            scores=_read_scores(work),
+            counts=outcome.counts,
+            version=__version__,
+            is_expanded=(work / WORDS_FILE).is_file(),
+            cost=cost,
+            reads_sentences=reads_sentences(work),
+        ).text()
+
+    return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
+
+
+def _build(request: PretrainRequest, start: _Start, session: Session, machine: "Machine", work: Path) -> Outcome:
+    from greenadapt.training.pretrain.run import Pretraining, PretrainRun
+    from greenadapt.training.state import remove_state
+
+    progress = session.progress
+    checkpoint = Checkpoint.open(start.model.folder)
+    encoder = _encoder(checkpoint, request.config.max_length)
+    note_code(start.model, progress)
+    if not encoder.has_words:
+        progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
+    setup = Pretraining(
+        checkpoint=checkpoint,
+        encoder=encoder,
+        texts=_packed(start, request.config, encoder, work, machine, progress),
+        config=request.config,
+        train=request.training,
+        run=request.run,
+        machine=machine,
+        progress=progress,
+        general=None if start.memory is None else start.memory.open(),
+    )
+    run = PretrainRun(setup, work)
+    _tell(run, start, request.config, progress)
+    run.train()
+    run.finish(work)
+    if machine.is_first:
+        copy_tokenizers(start.model.folder, work)
+        copy_side_files(start.model.folder, work)
+        write_json(work / FACTS_FILE, _facts(request, start))
+        remove_state(work)
+    machine.end()
+    losses = _read_scores(work)["losses"] if machine.is_first else {}
+    return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
+
+
+def _read_scores(folder: Path) -> Json:
+    return read_object(folder / SCORES, "pre-trained model", "make it again with --force")
+
+
+def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
+    opened = run.opened
+    if opened.has_new_head:
+        steps = f"it is trained alone for {config.head_steps:,} steps first" if config.head_steps else "it is untrained"
+        progress.note(f"{start.model.name} has no head for masked language modelling, and gets one: {steps}")
+    heads = [name for name in opened.left_out if "pooler" not in name and "position_ids" not in name]
+    if heads:
+        progress.warn(f"left out {len(heads)} weights of {start.model.name} that no such model has, as {heads[0]}")
+
+
+def _facts(request: PretrainRequest, start: _Start) -> Json:
+    """``greenadapt.json``: how the model was adapted, if it was, and what it was pre-trained on since."""
+    recipe = start.texts[0].recipe
+    known = read_facts(start.model.folder) or {
+        "greenadapt": __version__,
+        "corpus": recipe.name,
+        "title": recipe.title,
+        "licence": recipe.licence,
+        "model": model_facts(start.model),
+    }
+    training = {"texts": [reading.recipe.name for reading in start.texts], "config": asdict(request.config)}
+    if start.memory is not None:
+        training["memory"] = start.memory.as_settings()
+    return {**known, "pretrained": [*known.get("pretrained", []), training]}
+
+
+def _encoder(checkpoint: Checkpoint, max_length: int | None) -> Encoder:
+    if max_length is not None:
+        return Encoder.of(checkpoint, max_length)
+    encoder = Encoder.of(checkpoint)
+    return replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
+
+
+def _packed(
+    start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
+) -> "Texts":
+    """The inputs of all texts, which the first process tokenizes where an earlier attempt has not done it."""
+    from greenadapt.training.pretrain.packed_text import PackedText, pack
+    from greenadapt.training.pretrain.run import Texts
+
+    folder, general = work / ".text", start.general_text
+    domain = [folder / name for name in (("train", "heldout") if config.heldout else ("train",))]
+    folders = [*domain, *([] if general is None else [folder / "general"])]
+    if machine.is_first:
+        if any(PackedText.open(each) is None for each in domain):
+            pack(_documents(start.texts, "text", progress), encoder, domain, config.heldout)
+        if general is not None and PackedText.open(folder / "general") is None:
+            pack(_documents([general], "general text", progress), encoder, [folder / "general"])
+    machine.wait()
+    found: dict[str, Any] = {each.name: PackedText.open(each) for each in folders}
+    for name, text in found.items():
+        if left_out := text.counts["left_out"]:
+            progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
+        if not len(text):
+            raise _no_text(name, config.heldout)
+    return Texts(found["train"], found.get("heldout"), found.get("general"))
+
+
+def _no_text(name: str, heldout: float) -> InputError:
+    if name == "general" or not heldout:
+        option = "--general-text" if name == "general" else "--text"
+        return InputError(f"{option} has no text", "give a file that has some")
+    return InputError(
+        f"--heldout {heldout} leaves no text to {'train' if name == 'train' else 'measure'} on",
+        "give more documents (of plain text, a line is one), or --heldout 0 to train on all",
+    )
+
+
+def _documents(readings: Sequence[Reading], label: str, progress: Progress) -> Iterator[Document]:
+    with progress.bar(label, None, "documents") as bar:
+        for reading in readings:
+            for document in reading.documents():
+                bar.advance(1)
+                yield document
+            if replaced := reading.counts.get("replaced", 0):
+                progress.warn(f"{reading.recipe.given}: replaced {counted(replaced, 'broken UTF-8 sequence')}")
+
+
+def _open(session: Session, text: str, said: Json) -> Reading:
+    said = {name: value for name, value in said.items() if value}
+    recipe = session.standard_input(said) if text == STDIN else find_recipe(text, said)
+    return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)

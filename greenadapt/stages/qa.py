@@ -1,0 +1,76 @@
+"""The qa stage: questions and documents in, answers kept in a folder out."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from greenadapt.checkpoints.layout import SCORES, read_described
+from greenadapt.checkpoints.provenance import model_facts
+from greenadapt.corpus.opening import input_name, is_read_once
+from greenadapt.errors import UsageError
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.stages.session import QA, Session
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.results import Job, Outcome, Result
+
+ANSWERS = "answers.jsonl"
+"""A row a question."""
+
+
+_JOURNAL = "lookups.part.jsonl"
+
+
+def answer(session: Session, request: QaRequest) -> Result:
+    """Write ``answers.jsonl``, a row a question, and ``scores.json`` into the session's ``out``.
+
+    Does nothing where that is done, and goes on from the last question where it was killed.
+    """
+    if pipes := [*filter(is_read_once, request.sources.paths())]:
+        raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
+    _refuse_within(session, request.sources)
+    config: Json = {**asdict(request.config), **asdict(request.reading)}
+    del config["memory"]  # where the general model lies; which one it is says the model
+    del config["max_tokens"]
+    sources = request.sources
+    # The rows name documents and questions by paths as they were given.
+    config |= {"sources": sources.paths(), "asked": list(sources.asked)}
+    config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
+    session.check(session.place("", request.model, QA), QA, config)
+    answering = Answering(request, session.progress)
+    model = answering.model
+
+    def build(work: Path) -> Outcome:
+        rows = answering.rows(work / _JOURNAL)
+        part = work / f"{ANSWERS}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        part.rename(work / ANSWERS)
+        write_json(work / SCORES, answering.summary())
+        (work / _JOURNAL).unlink()
+        counts = {"questions": len(answering.inquiry.asked), "contexts": answering.inquiry.n_contexts}
+        return Outcome(counts, {"model": model_facts(model)})
+
+    with session.locked(None, model.name):
+        return session.run(session.place("", model.name, QA), Job(QA, config, answering.inputs(), build, resumes=True))
+
+
+def _refuse_within(session: Session, sources: InquirySources) -> None:
+    """Answers in a folder of documents would be documents of the next run."""
+    out = session.out.absolute() if session.out else None
+    for path in sources.documents:
+        if out is not None and Path(path).is_dir() and out.is_relative_to(Path(path).absolute()):
+            raise UsageError(f"--out {out} lies in the documents, {path}", "write elsewhere")
+
+
+def read_rows(result: Result) -> Iterator[Json]:
+    """The rows of a result."""
+    with open(result.folder / ANSWERS, encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def read_summary(result: Result) -> Json:
+    """The summary of a result, see ``Answering.summary``."""
+    return read_described(result.folder / SCORES)

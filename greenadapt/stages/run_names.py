@@ -1,0 +1,39 @@
+"""Names of the folders in ``runs/``, for results whose folder the user did not name."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from greenadapt.corpus.opening import is_hub_id
+
+_NAMED = 3
+"""So many names are written out."""
+_SUFFIXES = re.compile(r"(\.[A-Za-z]\w{0,6}){1,2}$")
+_COMMON = re.compile(
+    r"([-_.\s\d]|train(ing)?|dev(el(opment)?)?|valid(ation)?|test|eval|data(set)?s?|sets?|all|full|of|raw|text)*", re.I
+)
+"""Names that say which part of a data set a file is, or nothing at all."""
+
+
+def data_name(sources: Iterable[str]) -> str:
+    """What files or data sets are called: their own names, or of ``NCBI-disease/train.tsv`` that of the folder."""
+    return joined(map(_data_name, sources))
+
+
+def joined(names: Iterable[str]) -> str:
+    """The names, each once, as one; of many only the first are written out."""
+    each = list(dict.fromkeys(names))
+    if len(each) > _NAMED:
+        each = [*each[: _NAMED - 1], f"and-{len(each) - _NAMED + 1}-more"]
+    return "-".join(each)
+
+
+def _data_name(source: str) -> str:
+    if is_hub_id(source):
+        parts = ["-".join(source.partition(":")[0].split("/")[1:])]
+    else:
+        *folders, file = Path(source.partition("://")[2] or Path(source).expanduser().absolute()).parts
+        stem = _SUFFIXES.sub("", file)
+        parts = [stem, *reversed(folders[1:]), stem]
+    telling = (part for part in parts if not _COMMON.fullmatch(part))
+    return re.sub(r"[^\w.-]+", "-", next(telling, parts[-1])).strip("-.") or "data"

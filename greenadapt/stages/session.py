@@ -1,0 +1,121 @@
+"""What the stages of one command share, and how they find each other's results by name."""
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from greenadapt.checkpoints.source import PretrainedModel, find_model, model_name
+from greenadapt.corpus.opening import STDIN
+from greenadapt.corpus.recipes import Recipe, corpus_name
+from greenadapt.corpus.standard_input import keep_input
+from greenadapt.errors import InputError, UsageError
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json
+from greenadapt.storage.locks import lock
+from greenadapt.storage.publish import beside, naming, real_folder
+from greenadapt.storage.results import Job, Place, Result, check_place, open_result, run_job
+from greenadapt.storage.workspace import Workspace
+from greenadapt.workers import launched_processes
+
+CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
+
+
+PRETRAIN, FINETUNE, QA = "pretrain", "finetune", "qa"
+
+
+@dataclass(frozen=True)
+class Session:
+    """The options that every stage of a command obeys."""
+
+    workspace: Workspace
+    progress: Progress
+    out: Path | None = None
+    """Where the command's last stage writes instead of the workspace."""
+    variant: str | None = None
+    force: bool = False
+    updates: bool = False
+    """Whether a finished model is trained again where the content of an input changed, without ``force``."""
+    download: bool = False
+    workers: int = 1
+    max_memory: int = 4 << 30
+    """Bytes."""
+
+    def place(self, corpus: str, model: str, stage: str) -> Place:
+        """Where this command writes a stage."""
+        if self.out is not None:
+            return Place(real_folder(self.out), linked=False)
+        return self.workspace.place(corpus, model, stage, self.variant)
+
+    def find(self, corpus: str, model: str, stage: str) -> Result:
+        """A stage's result that an earlier command wrote."""
+        return open_result(self.workspace.find_place(corpus, model, stage, self.variant).path, stage)
+
+    @contextmanager
+    def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
+        """Be the one writer of all that this command may write; ``corpus=None`` leaves the workspace out."""
+        with ExitStack() as locks:
+            if corpus is not None:
+                locks.enter_context(self.workspace.locked(corpus, model))
+            if self.out is not None:
+                out = real_folder(self.out)
+                locks.enter_context(lock(beside(out, "lock"), out))
+            yield
+
+    def check(self, place: Place, stage: str, config: Json) -> None:
+        """Refuse at once what ``run`` would refuse of ``place`` after the work before it; see ``check_place``."""
+        check_place(place, stage, config, force=self.force)
+
+    def run(self, place: Place, job: Job) -> Result:
+        """Bring ``place`` up to date with ``job``."""
+        job = replace(job, kept=job.kept and not self.updates)
+        with naming(place.work):  # where it is not known which file of it did not go onto a full disk
+            return run_job(place, job, force=self.force, progress=self.progress)
+
+    def standard_input(self, said: Json) -> Recipe:
+        """The corpus on standard input; raises ``UsageError`` where several processes would have to share it."""
+        if launched_processes()[1] > 1:
+            raise UsageError("several processes cannot share standard input", "write the text to a file")
+        stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+        return keep_input(stream, self.workspace.root, said, self.progress)
+
+    def corpus_name(self, corpus: str | None) -> str:
+        """The workspace name of ``--corpus``; raises ``UsageError`` where it was left out."""
+        if corpus is None:
+            raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+        if corpus == STDIN:
+            raise UsageError(
+                "standard input is read by corpus prepare, w2v and adapt",
+                "give the name that it got there (greenadapt corpus list shows it)",
+            )
+        return corpus if corpus in self.workspace.corpora() else corpus_name(corpus)
+
+    def model_name(self, corpus: str, model: str | None) -> str:
+        """The workspace name of ``--model``, or of the one model that has results for ``corpus``."""
+        return model_name(model) if model is not None else self.workspace.only_model(corpus)
+
+
+def model_of(result: Result) -> PretrainedModel:
+    """The model that a result was made for."""
+    return find_model(result.manifest.facts["model"]["source"])
+
+
+def require_same_model(aligned: Result, model: Json) -> None:
+    """Refuse a model, as ``model_input`` names it, that changed since ``aligned`` was fitted on it."""
+    if model["sha256"] != aligned.manifest.inputs["model"]["sha256"]:
+        raise InputError(
+            f"{model['source']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
+        )
+
+
+def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
+    """``model`` itself, or the adapted one of ``corpus`` in the workspace; raises ``UsageError`` for neither."""
+    if corpus is not None:
+        name = session.corpus_name(corpus)
+        return str(session.find(name, session.model_name(name, model), EXPAND).path)
+    if model is None:
+        raise UsageError("no model", "give a folder with --model, or the corpus it was adapted to with --corpus")
+    return model

@@ -1,0 +1,76 @@
+"""The w2v stage: prepared words in, word vectors out."""
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from greenadapt.checkpoints.provenance import check_model, model_facts
+from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.config import ResolvedEngine, W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.stages.corpus import TextOptions, choose_corpus, choose_model, run_prepare
+from greenadapt.stages.session import W2V, Session
+from greenadapt.storage.files import Json
+from greenadapt.storage.results import Job, Outcome, Place, Result, verified
+from greenadapt.vectors.cbow import require_engine, resolve_engine, train
+
+
+def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConfig, text: TextOptions) -> Result:
+    """Train word vectors on a corpus; prepares it first where need be."""
+    require_engine(config)
+    recipe = choose_corpus(session, corpus, text)
+    chosen = choose_model(session, recipe.name, model)
+    with session.locked(recipe.name, chosen.name):
+        training = check_w2v(session, recipe.name, chosen, config)
+        prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
+        return run_w2v(session, chosen, prepared, training)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings of which none is left open."""
+
+    config: W2VConfig
+    is_kept: bool
+    """Whether nobody asked for the engine."""
+
+    def settings(self) -> Json:
+        """What a manifest has of them."""
+        # One worker is another result than several; how many several are is not: a cron job may change machines.
+        return {**asdict(self.config), "workers": "one" if self.config.workers == 1 else "several"}
+
+
+def check_w2v(session: Session, corpus: str, model: PretrainedModel, config: W2VConfig) -> Resolved:
+    """The settings; raises what the stage would raise about the model or about what stands in its place."""
+    checkpoint, place = check_model(model), session.place(corpus, model.name, W2V)
+    if config.dim is None:
+        config = replace(config, dim=checkpoint.dim)
+    before = None if session.force else _engine_of(place)
+    resolved = Resolved(resolve_engine(config, before, session.progress), config.engine == "auto")
+    session.check(place, W2V, resolved.settings())
+    return resolved
+
+
+def run_w2v(session: Session, model: PretrainedModel, prepared: Result, resolved: Resolved) -> Result:
+    """The stage itself; the caller holds the lock."""
+    corpus, config = prepared.manifest.facts["corpus"], resolved.config
+
+    def build(work: Path) -> Outcome:
+        require_engine(config, is_kept=resolved.is_kept)
+        words = PreparedCorpus.open(verified(prepared).folder)
+        training = work / "training"
+        vectors = train(words, config, training, progress=session.progress, max_memory=session.max_memory)
+        vectors.save(work)
+        shutil.rmtree(training)
+        counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
+        facts = {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
+        return Outcome(counts, {"corpus": corpus, **facts, "model": model_facts(model), "workers": config.workers})
+
+    job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True)
+    return session.run(session.place(corpus, model.name, W2V), job)
+
+
+def _engine_of(place: Place) -> ResolvedEngine | None:
+    """The engine of the vectors in ``place``, so that neither a new release nor an installed numba changes them."""
+    current = place.current()
+    return current.manifest.config.get("engine") if current is not None else None

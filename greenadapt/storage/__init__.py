@@ -1,0 +1,1 @@
+"""What is on disk, whoever wrote it."""

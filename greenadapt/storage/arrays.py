@@ -1,0 +1,157 @@
+"""Named arrays in safetensors: memory-mapped, written piece by piece; and the array types that all share.
+
+The safetensors library copies every tensor it reads and needs every tensor in memory to write; embedding tables and
+word streams can be larger than memory, so the header is read here and the bytes are mapped.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from greenadapt.errors import InputError
+from greenadapt.storage.publish import naming
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+_AGAIN = "fetch or make it again"
+
+
+_MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
+
+
+class ArrayFile:
+    """A safetensors file: ``names``, ``metadata`` and, by name, read-only memory-mapped arrays.
+
+    Raises ``InputError`` where the file is cut short or is not a safetensors file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _MAX_HEADER):
+                raise InputError(f"{path} is not a safetensors file, or is cut short", _AGAIN)
+            try:
+                header: dict[str, Any] = json.loads(file.read(length))
+                self.metadata: dict[str, str] = header.pop("__metadata__", {})
+                self._entries: dict[str, tuple[np.dtype[Any], tuple[int, ...], int, int]] = {
+                    name: (DTYPES[entry["dtype"]], tuple(entry["shape"]), *entry["data_offsets"])
+                    for name, entry in header.items()
+                }
+                self._start = 8 + length
+                for name, (dtype, shape, begin, end) in self._entries.items():
+                    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+                    if begin < 0 or end - begin != n_bytes or self._start + end > size:
+                        last = self._start + end
+                        raise InputError(f"{path} is cut short: {name} ends at byte {last}, the file at {size}", _AGAIN)
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{path} has a safetensors header that cannot be read ({error})", _AGAIN) from None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays, in the order of the header."""
+        return list(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one array, without touching its bytes."""
+        return self._entries[name][1]
+
+    def dtype(self, name: str) -> "np.dtype[Any]":
+        """Element type of one array, without touching its bytes."""
+        return self._entries[name][0]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> Array:
+        dtype, shape, begin, end = self._entries[name]
+        if begin == end:
+            return np.zeros(shape, dtype)
+        raw = np.memmap(self.path, np.uint8, "r", self._start + begin, (end - begin,))
+        array: Array = np.asarray(raw).view(dtype).reshape(shape)
+        return array
+
+
+def write_arrays(
+    path: Path,
+    arrays: Mapping[str, "Array | Streamed"],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write ``arrays`` as one safetensors file, in the given order, a piece at a time."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
+    for name, array in arrays.items():
+        dtype = np.dtype(array.dtype)
+        size = int(np.prod(array.shape, dtype=np.int64)) * dtype.itemsize
+        header[name] = {"dtype": NAMES[dtype], "shape": list(array.shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the arrays start at a multiple of eight, so that they can be mapped
+    with naming(path), open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, array in arrays.items():
+            begin = file.tell()
+            for piece in array.pieces if isinstance(array, Streamed) else row_blocks(array):
+                file.write(np.ascontiguousarray(piece, dtype=array.dtype).reshape(-1).view(np.uint8).data)
+            written, expected = file.tell() - begin, header[name]["data_offsets"][1] - header[name]["data_offsets"][0]
+            if written != expected:
+                raise ValueError(f"{name}: {written} bytes given, {expected} announced")
+
+
+class Streamed:
+    """An array that is never whole in memory: its shape and type, and its rows in pieces."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", pieces: Iterable[Array]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.pieces = pieces
+
+
+def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
+    """``array`` in consecutive blocks of whole rows of about ``block_bytes`` bytes each."""
+    if array.ndim == 0:
+        yield array.reshape(1)
+        return
+    row = max(1, array.nbytes // max(1, len(array)))
+    step = max(1, block_bytes // row)
+    for begin in range(0, len(array), step):
+        yield array[begin : begin + step]
+
+
+IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def offsets_of(lengths: IntArray) -> IntArray:
+    """``(0, l1, l1 + l2, …)``, int64 (n + 1,)."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

@@ -1,0 +1,79 @@
+"""JSON and JSON lines read and written, files and JSON hashed."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.storage.publish import naming
+
+if TYPE_CHECKING:
+    pass
+
+
+Json = dict[str, Any]
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, hexadecimal."""
+    with open(path, "rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def hash_json(value: object) -> str:
+    """SHA-256 of a JSON value in one canonical spelling, hexadecimal."""
+    return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON would give it back, so that a manifest read again compares equal."""
+    return json.loads(json.dumps(value, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON for people and programs: indented, UTF-8, ending in a newline."""
+    with naming(path):
+        path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def write_lines(path: Path, rows: Iterable[Json]) -> None:
+    """Write JSON lines, UTF-8."""
+    with naming(path), open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+_AGAIN = "fetch or make it again"
+
+
+def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
+    """The JSON object in ``path``, a file that every ``kind`` (such as "model folder") has.
+
+    Raises ``MissingError`` where there is no such file, ``InputError`` that names it where it holds anything else.
+    """
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingError(f"{path.parent} is no {kind}: it has no {path.name}", hint) from None
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = f"is not JSON ({error})" if content.strip() else "is empty"
+        raise InputError(f"{path} {reason}", hint) from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object", hint)
+    return value
+
+
+@contextmanager
+def described_in(file: Path, hint: str = _AGAIN) -> Iterator[None]:
+    """Raise ``InputError`` that names ``file`` where what it says cannot be used."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error.message}", error.hint) from None
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else repr(error)
+        raise InputError(f"{file} is broken ({reason})", hint) from None

@@ -1,0 +1,33 @@
+"""Names for what a user gives by path, in a workspace and for others to read, and where greenadapt's own files lie."""
+
+import os
+import re
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+
+def own_folder(name: str) -> Path:
+    """A folder that comes with greenadapt: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    return package / name if (package / name).is_dir() else package.parent / name
+
+
+def path_name(path: str) -> str:
+    """The last part of a path or address, without suffixes, plus eight hash digits of the whole."""
+    last = re.sub(r"[^\w-]+", "-", PurePosixPath(path).name.split(".")[0]).strip("-")
+    return f"{last or 'unnamed'}-{sha256(os.fsencode(path)).hexdigest()[:8]}"
+
+
+def short(source: str) -> str:
+    """A path as others may read it: from the working folder where it lies in that, else its last part alone, since the
+    rest says something about its owner, as do the addresses of files. Other names, such as hub ids, as they are.
+    """
+    if "://" in source:
+        return PurePosixPath(source.partition("?")[0]).name
+    given = Path(source).expanduser()
+    if not (given.is_absolute() or given.exists()):
+        return source
+    here = Path.cwd()
+    path = Path(os.path.normpath(here / given))
+    is_below = here in path.parents and here not in Path(os.environ.get("HOME", "~")).parents
+    return str(path.relative_to(here)) if is_below else path.name

@@ -1,0 +1,406 @@
+"""Stage results on disk: manifests, checksums, what is up to date.
+
+A result is a folder with a ``manifest.json``. In a workspace it lies under ``.versions/`` and the stage's name is a
+symlink to it, swapped by ``os.replace``; a reader sees the old result or the new one, never a mixture. A folder that
+the user named (``--out``) stays a real folder and is swapped as a whole. Work in progress lies in ``.work/`` beside it
+and is kept when a run is killed, so that the next one goes on from there.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from greenadapt import __version__
+from greenadapt.cost import Cost, Meter
+from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json, described_in, hash_file, hash_json, plain, read_object, write_json
+from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
+from greenadapt.storage.publish import beside, publish_folder, publish_version
+from greenadapt.wording import counted
+
+FORMAT = 1
+
+
+MANIFEST = "manifest.json"
+
+
+CARD = "README.md"
+"""People may edit it: it is no part of what a result holds."""
+
+
+NEW_CARD = "README.new.md"
+"""Where the card of a new result lies whose ``CARD`` somebody edited."""
+
+
+_REMAKE = "make the stage again with --force"
+
+
+_OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a result is, what it was made from, and what it cost."""
+
+    stage: str
+    config: Json
+    """The full configuration; another one is another result."""
+    inputs: dict[str, Json]
+    """By name: ``sha256`` of the input's content, and where it lay: ``path`` or ``source``, and ``relative`` to the
+    result."""
+    files: dict[str, Json] = field(default_factory=dict)
+    """By path inside the folder: ``sha256`` and ``bytes``."""
+    counts: Json = field(default_factory=dict)
+    cost: Json = field(default_factory=dict)
+    facts: Json = field(default_factory=dict)
+    """What later stages and readers want to know beyond counts (names, versions, diagnostics)."""
+    greenadapt: str = __version__
+    format: int = FORMAT
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decides the result: stage, configuration, content of the inputs."""
+        contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
+        return hash_json([FORMAT, self.stage, self.config, contents])
+
+    @property
+    def digest(self) -> str:
+        """Hash of the result's content without its card; what the next stage records as its input."""
+        return hash_json({name: entry["sha256"] for name, entry in self.files.items() if name != CARD})
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished stage: its folder (no symlink, so a swap does not move it), its manifest, and whether it is new."""
+
+    folder: Path
+    manifest: Manifest
+    path: Path
+    """The name it is known by: the symlink in a workspace, or the folder itself."""
+    fresh: bool = False
+
+    def as_input(self) -> Json:
+        """How another stage's manifest names this result."""
+        return {"sha256": self.manifest.digest, "path": str(self.path)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage's builder tells about what it wrote."""
+
+    counts: Json
+    facts: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One stage to be run: what it is, what decides its result, and the function that writes it into a folder."""
+
+    stage: str
+    config: Json
+    inputs: dict[str, Json]
+    build: Callable[[Path], Outcome]
+    resumes: bool = False
+    """Whether ``build`` goes on from what a killed run left in its folder."""
+    card: Callable[[Path, Outcome, Json], str] | None = None
+    """The text of ``README.md``, from the folder, what ``build`` told and the cost, for a card that tells the cost."""
+    kept: bool = False
+    """Whether a finished result is only made again by force, even where just the content of an input changed."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do instead where only this input, by name, is another one."""
+    joins: bool = False
+    """Whether the result belongs into the folder of an input."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one stage's result is known: ``path`` is a symlink in a workspace, a real folder under ``--out``."""
+
+    path: Path
+    linked: bool = True
+
+    @property
+    def work(self) -> Path:
+        """Where unfinished work of this place lies."""
+        return self.path.parent / ".work" / self.path.name if self.linked else beside(self.path, "work")
+
+    def current(self) -> Result | None:
+        """The finished result here, unverified; ``None`` where there is none, or none that can be read."""
+        folder = self.path.resolve()
+        try:
+            return Result(folder, read_manifest(folder), self.path)
+        except (MissingError, InputError):
+            return None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest.
+
+    Raises ``MissingError`` where there is none, ``InputError`` where it is broken or of another format version.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise MissingError(
+            f"{folder} holds no greenadapt result (no {MANIFEST})", "give a stage's folder, or make it again"
+        )
+    values = read_object(path, "greenadapt result", _REMAKE)
+    version = values.get("format", FORMAT)
+    if version != FORMAT:
+        raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "make it again")
+    with described_in(path, _REMAKE):
+        manifest = Manifest(**values)
+        if not all(isinstance(getattr(manifest, name), dict) for name in _OBJECTS):
+            raise TypeError(f"one of {', '.join(_OBJECTS)} is not a JSON object")
+    return manifest
+
+
+def open_result(path: Path, stage: str) -> Result:
+    """Open a finished result by path and check that it is ``stage``'s; ``verified`` checks its bytes.
+
+    Raises ``MissingError`` or ``InputError`` that names the folder.
+    """
+    folder = path.resolve()
+    manifest = read_manifest(folder)
+    if manifest.stage != stage:
+        raise InputError(
+            f"{path} is a result of {manifest.stage}, need one of {stage}", f"give the folder of a {stage} result"
+        )
+    return Result(folder, manifest, path)
+
+
+def verified(result: Result) -> Result:
+    """``result``, once every byte but the card's is found as it was written.
+
+    Raises ``InputError`` that names the damaged file.
+    """
+    for name, entry in result.manifest.files.items():
+        if name == CARD:
+            continue
+        file = result.folder / name
+        if not file.is_file():
+            raise InputError(f"{result.path} lacks its file {name}", _REMAKE)
+        if file.stat().st_size != entry["bytes"] or hash_file(file) != entry["sha256"]:
+            raise InputError(f"{file} is damaged: its checksum is not the manifest's", _REMAKE)
+    return result
+
+
+def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
+    """Bring ``place`` up to date with ``job``: do nothing, go on from a killed run, or do it anew.
+
+    Raises ``ConflictError`` where a result of another configuration or from other inputs, a finished model, or a
+    foreign folder stands there.
+    """
+    if not place.linked:
+        _refuse_foreign(place.path)
+        if not job.joins:
+            refuse_overlap(place.path, job.inputs)
+    wanted = Manifest(job.stage, plain(job.config), job.inputs)
+    standing = place.current()
+    if standing is not None and not force:
+        _refuse_other(place, job, standing.manifest, wanted)
+        changed = _what_changed(job, standing, wanted)
+        if not changed:
+            return standing
+        progress.note(f"{job.stage}: {changed} changed since {place.path} was made, making it again")
+    if standing is not None and not place.linked:
+        _refuse_additions(standing)
+    work, before = _work_folder(place, wanted.key, job.resumes)
+    try:
+        with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
+            outcome = job.build(work)
+    except Exception:
+        if not job.resumes or not any(work.iterdir()):
+            shutil.rmtree(work, ignore_errors=True)
+            _mark(work).unlink(missing_ok=True)
+        raise
+    cost = before.plus(meter.cost).as_dict()
+    if job.card is not None:
+        (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
+    manifest = Manifest(
+        wanted.stage,
+        wanted.config,
+        with_relative(wanted.inputs, place.path),
+        files=_checksums(work),
+        counts=plain(outcome.counts),
+        cost=cost,
+        facts=plain(outcome.facts),
+    )
+    write_json(work / MANIFEST, asdict(manifest))
+    if standing is not None and _keep_card(standing, work):
+        progress.note(f"{place.path / CARD} was edited and stays; the new card is {NEW_CARD} beside it")
+    _mark(work).unlink(missing_ok=True)
+    folder = (publish_version if place.linked else publish_folder)(work, place.path)
+    return Result(folder, manifest, place.path, fresh=True)
+
+
+def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
+    """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before the work that comes before it."""
+    if not place.linked:
+        _refuse_foreign(place.path)
+    standing = place.current()
+    if standing is not None and not force:
+        settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
+        if settings:
+            raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
+    elif standing is not None and not place.linked:
+        _refuse_additions(standing)
+
+
+def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
+    """Raise ``ConflictError`` with the difference where what is there is not an earlier state of what is wanted."""
+    settings = _other_settings(place, current, wanted)
+    inputs = other_inputs(current.inputs, wanted.inputs, place.path, linked=place.linked)
+    if settings or inputs:
+        what = "exists with another configuration" if settings else "was made from other inputs"
+        each = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
+        hint = "" if settings else _advice(job, inputs)
+        raise ConflictError(f"{place.path} {what} ({', '.join(each)})", hint or _keep_both(place))
+
+
+def _other_settings(place: Place, current: Manifest, wanted: Manifest) -> str:
+    """In which settings what is there differs, if in any; raises ``ConflictError`` for a result of another stage."""
+    if current.stage != wanted.stage:
+        raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
+    return describe_difference(current.config, wanted.config)
+
+
+def _keep_both(place: Place) -> str:
+    return f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
+
+
+def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
+    """What of ``current`` is not up to date, in words; raises where that is to be kept as it is."""
+    old = current.manifest.inputs
+    names = [name for name, entry in wanted.inputs.items() if not same_content(old[name], entry)]
+    if job.kept:  # training took hours, and the model may be in use
+        if names:
+            raise ConflictError(
+                f"{current.path} is finished, and {', '.join(names)} changed since",
+                _advice(job, names) or "train it again with --force, or keep both with another --out",
+            )
+        verified(current)
+    return ", ".join(names) or ("" if _is_whole(current) else "a file")
+
+
+def _advice(job: Job, names: Iterable[str]) -> str:
+    """What ``job`` advises if ``names`` alone are other inputs; "" where it knows nothing of one of them."""
+    known = [job.advice.get(name, "") for name in names]
+    return known[0] if all(known) else ""
+
+
+def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """``name: old → new`` for every setting that differs, or an empty string."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
+
+
+def _is_whole(result: Result) -> bool:
+    try:
+        verified(result)
+    except InputError:
+        return False
+    return True
+
+
+def _refuse_foreign(path: Path) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ConflictError(f"{path} exists and is not a folder", "give another --out")
+    if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
+        raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the folder's manifest is greenadapt's, of whatever format version."""
+    try:
+        return {"greenadapt", "stage"} <= set(json.loads((folder / MANIFEST).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _refuse_additions(current: Result) -> None:
+    """A folder that the user named is exchanged as a whole, so what they put into it would go."""
+    known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
+    files = (path for path in current.folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
+    if added:
+        raise ConflictError(
+            f"{current.path} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
+            "move them away, or give another --out",
+        )
+
+
+def _keep_card(standing: Result, work: Path) -> bool:
+    """Put the card of ``standing`` into ``work`` if somebody wrote or edited it; the new one goes beside it."""
+    theirs, ours = standing.folder / CARD, work / CARD
+    written = standing.manifest.files.get(CARD, {}).get("sha256")
+    if not theirs.is_file() or hash_file(theirs) == written:
+        return False
+    if ours.is_file():
+        ours.rename(work / NEW_CARD)
+    shutil.copyfile(theirs, ours)
+    return True
+
+
+@dataclass(frozen=True)
+class _Attempts:
+    """What earlier attempts at a job, which were killed, have cost; kept beside the work folder."""
+
+    key: str
+    attempts: int = 0
+    cost: Cost | None = None
+
+    @classmethod
+    def read(cls, mark: Path, key: str) -> "_Attempts":
+        """What ``mark`` says of earlier attempts at the job ``key``; none where it is of another job, or broken."""
+        try:
+            values = json.loads(mark.read_text("utf-8"))
+            cost = Cost(**values["cost"]) if values["cost"] else None
+            return cls(key, values["attempts"], cost) if values["key"] == key else cls(key)
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls(key)
+
+    def plus(self, cost: Cost) -> "_Attempts":
+        """These attempts and one more."""
+        return _Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
+
+    def write(self, mark: Path) -> None:
+        """Write whole or not at all."""
+        part = mark.with_name(mark.name + ".part")
+        part.write_text(json.dumps({"key": self.key, "attempts": self.attempts, "cost": self._cost()}), "utf-8")
+        part.replace(mark)
+
+    def as_dict(self) -> Json:
+        """The cost of all attempts, and how many there were, for the manifest."""
+        return {**self._cost(), "attempts": self.attempts}
+
+    def _cost(self) -> Json:
+        return self.cost.as_dict() if self.cost else {}
+
+
+def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts]:
+    """The folder to build in, and what killed attempts at this job have cost; a job that resumes finds their work."""
+    work = place.work
+    before = _Attempts.read(_mark(work), key)
+    if work.is_dir() and not (before.attempts and resumes):
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    replace(before, attempts=before.attempts + 1).write(_mark(work))
+    for name in (MANIFEST, CARD, NEW_CARD):
+        (work / name).unlink(missing_ok=True)
+    return work, before
+
+
+def _mark(work: Path) -> Path:
+    """The file that says which job left the work folder, and what it had cost by then."""
+    return work.with_name(work.name + ".key")
+
+
+def _checksums(folder: Path) -> dict[str, Json]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"sha256": hash_file(path), "bytes": path.stat().st_size} for path in files
+    }

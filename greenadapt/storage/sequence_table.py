@@ -1,0 +1,98 @@
+"""Find sequences of integers by their content, many at once, in arrays that can stay on disk."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
+
+HashArray = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """``n`` sequences end to end: ``values`` (total,), and ``offsets`` (n + 1,) where each begins."""
+
+    values: IntArray
+    offsets: IntArray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def of(cls, lists: list[list[int]]) -> "Sequences":
+        """The given lists as one array of int32."""
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        values = np.fromiter((value for one in lists for value in one), np.int32, int(lengths.sum()))
+        return cls(values, offsets_of(lengths))
+
+    def take(self, which: IntArray | BoolArray) -> "Sequences":
+        """The sequences ``which`` (m,), copied end to end."""
+        begins, lengths = self.offsets[:-1][which], np.diff(self.offsets)[which]
+        offsets = offsets_of(lengths)
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        return Sequences(self.values[np.repeat(begins, lengths) + within], offsets)
+
+
+def hash_sequences(sequences: Sequences) -> HashArray:
+    """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its place (splitmix64)."""
+    offsets = sequences.offsets
+    places = np.arange(len(sequences.values)) - np.repeat(offsets[:-1], np.diff(offsets))
+    x = sequences.values.astype(np.uint64) + np.uint64(1)
+    x += places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    sums = np.zeros(len(x) + 1, np.uint64)
+    np.cumsum(x, out=sums[1:])
+    return sums[offsets[1:]] - sums[offsets[:-1]]
+
+
+@dataclass(frozen=True)
+class SequenceTable:
+    """Where each of ``n`` distinct sequences stands, found by hash and compared value by value.
+
+    ``hashes`` (n,) are sorted, ``order`` (n,) says which sequence each belongs to. Nothing is copied or indexed on
+    construction, so the arrays may be memory-mapped.
+    """
+
+    stored: Sequences
+    hashes: HashArray
+    order: IntArray
+    hash_of: Callable[[Sequences], HashArray] = hash_sequences
+
+    @classmethod
+    def build(cls, stored: Sequences, hash_of: Callable[[Sequences], HashArray] = hash_sequences) -> "SequenceTable":
+        """Hash and sort ``stored``."""
+        hashes = hash_of(stored)
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
+        return cls(stored, hashes[order], order, hash_of)
+
+    def find(self, wanted: Sequences) -> IntArray:
+        """For each sequence of ``wanted`` (m,) its position among the stored ones, -1 where it is not there."""
+        hashes = self.hash_of(wanted)
+        found = np.full(len(wanted), -1, np.int64)
+        slots = np.searchsorted(self.hashes, hashes)
+        pending = np.arange(len(wanted))
+        while True:
+            pending = pending[slots[pending] < len(self.hashes)]
+            pending = pending[self.hashes[slots[pending]] == hashes[pending]]
+            if not len(pending):
+                return found
+            candidates = self.order[slots[pending]]
+            equal = _equal(self.stored, candidates, wanted, pending)
+            found[pending[equal]] = candidates[equal]
+            pending = pending[~equal]  # another sequence of the same hash stands there: try the next slot
+            slots[pending] += 1
+
+
+def _equal(left: Sequences, i: IntArray, right: Sequences, j: IntArray) -> BoolArray:
+    """Whether sequence ``i[k]`` of ``left`` is sequence ``j[k]`` of ``right``, for each ``k``."""
+    equal: BoolArray = left.offsets[i + 1] - left.offsets[i] == right.offsets[j + 1] - right.offsets[j]
+    same_length = np.flatnonzero(equal)
+    ours, theirs = left.take(i[same_length]), right.take(j[same_length])
+    differs = offsets_of(ours.values != theirs.values)
+    equal[same_length] = differs[ours.offsets[1:]] == differs[ours.offsets[:-1]]
+    return equal

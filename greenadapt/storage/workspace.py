@@ -1,0 +1,118 @@
+"""Names and places: ``<workspace>/<corpus>/<model>/<stage>``."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.storage.locks import lock
+from greenadapt.storage.results import MANIFEST, Place, Result
+
+HOME = "GREENADAPT_HOME"
+_VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder that holds every result by name."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, option: Path | None = None) -> "Workspace":
+        """``--workspace``, else ``$GREENADAPT_HOME``, else the user's data folder."""
+        if option is None and os.environ.get(HOME):
+            option = Path(os.environ[HOME])
+        if option is None:
+            from platformdirs import user_data_path
+
+            option = user_data_path("greenadapt", appauthor=False)
+        return cls(option.expanduser().absolute())
+
+    def downloads(self, corpus: str) -> Path:
+        """Where the fetched files of a corpus lie."""
+        return self.root / corpus / ".sources"
+
+    def memory_cache(self) -> Path:
+        """Where the states of general models are kept that ``finetune --cache-memory`` computed; may be removed."""
+        return self.root / ".memory"
+
+    def corpora(self) -> list[str]:
+        """Names of the corpora that have a folder here."""
+        return _visible_folders(self.root)
+
+    def models(self, corpus: str) -> list[str]:
+        """Names of the models that have results for ``corpus``; none where that is no plain name."""
+        if corpus != Path(corpus).name:
+            return []
+        return [name for name in _visible_folders(self.root / corpus) if self.stages(corpus, name)]
+
+    def stages(self, corpus: str, model: str) -> list[str]:
+        """Names (``stage`` or ``stage@variant``) of the finished results for a corpus and a model."""
+        folder = self.root / corpus / model
+        return [name for name in _visible_folders(folder) if (folder / name / MANIFEST).is_file()]
+
+    def results(self, corpus: str, model: str) -> list[Result]:
+        """The finished results for a corpus and a model."""
+        places = (self.place(corpus, model, *name.split("@", 1)) for name in self.stages(corpus, model))
+        return [result for place in places if (result := place.current()) is not None]
+
+    def only_model(self, corpus: str) -> str:
+        """The one model that has results for ``corpus``.
+
+        Raises ``MissingError`` where there is none, ``UsageError`` that lists them where there are several.
+        """
+        models = self.models(corpus)
+        if len(models) == 1:
+            return models[0]
+        if models:
+            raise UsageError(
+                f"{corpus} has results for {len(models)} models ({', '.join(models)})", "choose one with --model"
+            )
+        near = difflib.get_close_matches(corpus, filter(self.models, self.corpora()), n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "name the model with --model"
+        raise MissingError(f"no result for corpus {corpus} in {self.root}", hint)
+
+    def place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
+        """Where a stage's result for a corpus and a model is known."""
+        if variant is not None and not _VARIANT.fullmatch(variant):
+            raise UsageError(f"variant {variant!r} is no name", "use letters, digits, dots, dashes and underscores")
+        name = f"{stage}@{variant}" if variant else stage
+        return Place(self._folder(corpus, model) / name)
+
+    def find_place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
+        """Where a later stage finds its input: under the same variant, else the plain one.
+
+        Raises ``MissingError`` that names the command which makes it.
+        """
+        for name in (variant, None):
+            place = self.place(corpus, model, stage, name)
+            if (place.path / MANIFEST).is_file():
+                return place
+        raise MissingError(
+            f"no {stage} of corpus {corpus} for model {model} in {self.root}",
+            f"run greenadapt {stage} first, with the same --corpus and --model",
+        )
+
+    @contextmanager
+    def locked(self, corpus: str, model: str) -> Iterator[None]:
+        """Be the one writer of a corpus's results for a model while the block runs."""
+        with lock(self._folder(corpus, model) / ".lock"):
+            yield
+
+    def _folder(self, corpus: str, model: str) -> Path:
+        if corpus in ("", ".", "..") or "/" in corpus:
+            raise MissingError(
+                f"no corpus and no file is called {corpus}", "greenadapt corpus list shows what there is"
+            )
+        return self.root / corpus / model
+
+
+def _visible_folders(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

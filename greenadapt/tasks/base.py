@@ -1,0 +1,94 @@
+"""What a task is, and which class does which task."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Protocol, Self, TypeVar, get_args
+
+from greenadapt.config import TaskConfig, TaskName
+from greenadapt.errors import InputError
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.tasks.features import Encoder, Views
+
+Example = TypeVar("Example")
+
+
+class Task(Protocol[Example]):
+    """One kind of task. Its examples are its own affair; everything that trains or predicts goes through this."""
+
+    @property
+    def name(self) -> str:
+        """``ner``, ``classification`` or ``qa``."""
+
+    @property
+    def head(self) -> str:
+        """The transformers head, such as ``TokenClassification``: the class is ``AutoModelFor`` and this."""
+
+    @property
+    def main(self) -> str:
+        """Name of the score by which models are compared."""
+
+    def read(self, source: str, progress: Progress) -> list[Example]:
+        """The labelled examples of a file (or data set id); raises ``InputError`` with line and column."""
+
+    def example(self, record: str | Json, where: str) -> Example:
+        """One unlabelled example from a line of text or a JSON object; ``where`` is for the error message."""
+
+    def fit(self, examples: Sequence[Example], progress: Progress) -> Self:
+        """This task with the labels that training examples have; raises ``InputError`` where they are of one class."""
+
+    def labels_in(self, examples: Sequence[Example]) -> set[str]:
+        """The classes or types of entities that labelled examples have; none where labels are something else."""
+
+    def settings(self) -> Json:
+        """All that ``load_task`` needs to make this task again: ``task``, ``labels`` and options, as JSON values."""
+
+    def head_config(self) -> Json:
+        """Entries of the model's ``config.json``: ``id2label``, ``label2id``, ``problem_type``, where they apply."""
+
+    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+        """What is trained on, one entry an example (NER: a chunk), every feature with its target."""
+
+    def inference(
+        self, examples: Iterable[Example], encoder: Encoder, counts: Counter[str] | None = None
+    ) -> Iterator[Views]:
+        """What is predicted on, one entry an example, in order, streamed; ``counts["cut"]`` grows by each example that
+        is longer than the model reads and therefore cut.
+        """
+
+    def decode(self, example: Example, logits: Array) -> Json:
+        """The prediction for one example from its pooled logits (n_units, k), as it is written out."""
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[Json]) -> Json:
+        """All scores of predictions on labelled examples; shares lie between 0 and 1."""
+
+    def statistics(self, examples: Sequence[Example], predictions: Sequence[Json]) -> Array:
+        """(n_examples, m) float64, additive: the main score of any set of examples is a function of its sum."""
+
+    def main_score(self, sums: Array) -> Array:
+        """(…, m) sums of ``statistics`` → (…) main score."""
+
+
+# By name, so that nothing is imported here: each task imports this module.
+_CLASSES = {"ner": "NerTask", "classification": "ClassificationTask", "qa": "QuestionTask"}
+
+
+def make_task(config: TaskConfig) -> Task[Any]:
+    """The task that ``config`` describes, without labels: ``fit`` gives it those of the training examples."""
+    task: Task[Any] = _class(config.task).of(config)
+    return task
+
+
+def load_task(settings: Json) -> Task[Any]:
+    """The task whose ``settings()`` are given; raises ``InputError`` where they name none."""
+    name = str(settings.get("task"))
+    if name not in _CLASSES:
+        raise InputError(f"{name} is no task", f"known are {', '.join(get_args(TaskName))}")
+    task: Task[Any] = _class(name).of_settings(settings)
+    return task
+
+
+def _class(name: str) -> Any:
+    return getattr(import_module(f"greenadapt.tasks.{name}.task"), _CLASSES[name])

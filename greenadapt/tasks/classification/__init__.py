@@ -1,0 +1,1 @@
+"""A class or a number for a text or a pair of texts."""

@@ -1,0 +1,302 @@
+"""Classification of a text or of a pair of texts, into classes or as a number."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from greenadapt.config import LabelKind, TableFormat, TaskConfig
+from greenadapt.errors import InputError
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.tasks import records
+from greenadapt.tasks.classification import scores
+from greenadapt.tasks.classification.texts import Text, text_views, with_target
+from greenadapt.tasks.features import Encoder, Views
+from greenadapt.wording import json_kind
+
+_SHOWN = 10
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass(frozen=True)
+class ClassificationTask:
+    """Single-label classification by cross entropy, or one number by squared error (``problem_type`` regression).
+
+    A class is its label's text. ``labels`` are the classes in the order of the model's outputs, empty before ``fit``
+    and for numbers. With a ``label_range`` from a to b the model learns (x - a) / (b - a) of a number x, and what it
+    predicts is cut to the range (arXiv 1902.02671 does so with STS-B's 0 to 5). Texts are cut to what the model reads:
+    a pair by its longer part, as transformers does.
+    """
+
+    text_fields: tuple[str, ...] = ("text",)
+    label_field: str = "label"
+    label_kind: LabelKind = "auto"
+    labels: tuple[str, ...] = ()
+    label_range: tuple[float, float] | None = None
+    table: TableFormat | None = None
+    name: str = field(default="classification", init=False)
+    head: str = field(default="SequenceClassification", init=False)
+
+    @classmethod
+    def of(cls, config: TaskConfig) -> Self:
+        """The task that a configuration asks for, without labels yet."""
+        kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
+        return cls(config.text_fields, config.label_field, kind, label_range=config.label_range, table=config.table)
+
+    @classmethod
+    def of_settings(cls, settings: Json) -> Self:
+        """The task that ``settings`` came from; those of earlier versions have no range and no table."""
+        options = {name: settings[name] for name in ("label_field", "label_kind")}
+        if (given := settings.get("label_range")) is not None:
+            low, high = given
+            options["label_range"] = (float(low), float(high))
+        if (table := settings.get("table")) is not None:
+            options["table"] = TableFormat(**{**table, "columns": tuple(table["columns"])})
+        return cls(text_fields=tuple(settings["text_fields"]), labels=tuple(settings["labels"]), **options)
+
+    @property
+    def main(self) -> str:
+        """``pearson`` for numbers, else ``macro_f1``; what ``auto`` means is known only after ``fit``."""
+        return "pearson" if self._is_regression else "macro_f1"
+
+    @property
+    def _is_regression(self) -> bool:
+        return self.label_kind == "numbers"
+
+    def settings(self) -> Json:
+        """Everything ``of_settings`` needs."""
+        return {
+            "task": self.name,
+            "text_fields": list(self.text_fields),
+            "label_field": self.label_field,
+            "label_kind": self.label_kind,
+            "labels": list(self.labels),
+            "label_range": None if self.label_range is None else list(self.label_range),
+            "table": None if self.table is None else {**asdict(self.table), "columns": list(self.table.columns)},
+        }
+
+    def head_config(self) -> Json:
+        """``problem_type`` and the outputs' names; a regression has one output without a meaningful name."""
+        if self._is_regression:
+            return {"problem_type": "regression", "num_labels": 1}
+        return {
+            "problem_type": "single_label_classification",
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {label: i for i, label in enumerate(self.labels)},
+        }
+
+    def read(self, source: str, progress: Progress) -> list[Text]:
+        """The labelled texts of what ``records`` reads.
+
+        Raises ``InputError`` with the line where a field is missing, a text is none, or a label is empty or, where
+        numbers are wanted, no number or out of range; after ``fit`` also where no text has a label that was learnt.
+        Says how many texts are empty, and after ``fit`` which labels are new.
+        """
+        rows = records.records(source, progress, self.table)
+        texts = [self._text(row, where, self._label(row, where)) for where, row in rows]
+        if n_empty := sum(not (text.text.strip() or (text.second or "").strip()) for text in texts):
+            progress.warn(f"{source}: {n_empty:,} of {len(texts):,} texts are empty")
+        if self._is_regression:
+            for text in texts:
+                self._number(text)
+        elif self.labels:
+            self._compare_labels(texts, source, progress)
+        return texts
+
+    def _compare_labels(self, texts: Sequence[Text], source: str, progress: Progress) -> None:
+        new = Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
+        if new.total() == len(texts):
+            raise InputError(
+                f"{source}: no text has a label that was learnt, {_shown(self.labels)}; they have {_shown(new)}",
+                "write labels alike in all files, or name the right field",
+            )
+        if new:
+            progress.warn(
+                f"{source}: {new.total():,} of {len(texts):,} texts have labels that no training example has, "
+                f"and count as wrong: {_shown(new)}"
+            )
+
+    def example(self, record: str | Json, where: str) -> Text:
+        """One text without a label from a line of text, or, also for pairs, from a JSON object with the text fields."""
+        if not isinstance(record, str):
+            return self._text(record, where, None)
+        if len(self.text_fields) == 2:
+            first, second = self.text_fields
+            raise InputError(
+                f"{where} is a line of text, but the model reads pairs",
+                f'give JSON lines such as {{"{first}": "…", "{second}": "…"}}',
+            )
+        return Text(record, where=where)
+
+    def fit(self, examples: Sequence[Text], progress: Progress) -> Self:
+        """This task with the training labels, and with ``label_kind`` decided where it is ``auto``.
+
+        Raises ``InputError`` where there is no example, a label is no number but has to be, or all labels are the same.
+        """
+        if not examples:
+            raise InputError("there are no training examples", "give a file with labelled texts")
+        task = replace(self, label_kind=_kind(examples)) if self.label_kind == "auto" else self
+        if task._is_regression:
+            numbers = {task._number(text) for text in examples}
+            _check_several(numbers, len(examples))
+            progress.note(f"labels are numbers from {min(numbers)} to {max(numbers)}, learnt by regression")
+            return replace(task, labels=())
+        counts = Counter(map(_class, examples))
+        _check_several(counts, len(examples))
+        labels = records.natural_order(counts)
+        progress.note(f"{len(labels)} classes: {_shown({label: counts[label] for label in labels})}")
+        return replace(task, labels=tuple(labels))
+
+    def labels_in(self, examples: Sequence[Text]) -> set[str]:
+        """The classes of ``examples``, none where they are numbers."""
+        kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
+        return {_class(text) for text in examples} if kind == "classes" else set()
+
+    def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+        """One entry a text, targets the class's number or the number itself; says how many texts were cut.
+
+        Nothing here depends on ``seed``. Raises ``InputError`` for a label that is not among ``labels``.
+        """
+        targets, counts = [self._target(text) for text in examples], Counter[str]()
+        all_views = text_views(examples, encoder, counts)
+        views = [with_target(one, target) for one, target in zip(all_views, targets, strict=True)]
+        if n_cut := counts["cut"]:
+            progress.warn(f"{n_cut:,} of {len(views):,} training texts are cut to {encoder.max_length} pieces")
+        return views
+
+    def inference(
+        self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
+    ) -> Iterator[Views]:
+        """One entry a text, in order; a few hundred texts are held at a time."""
+        return text_views(examples, encoder, Counter() if counts is None else counts)
+
+    def decode(self, example: Text, logits: Array) -> Json:
+        """``label``, ``score`` (its probability) and ``probabilities`` of all classes from logits (1, k); for numbers
+        ``value``, as labels have it.
+        """
+        if self._is_regression:
+            return {"value": self._in_range(float(logits[0, 0]))}
+        exponentials = np.exp(logits[0].astype(np.float64) - logits[0].max())
+        probabilities = (exponentials / exponentials.sum()).tolist()
+        best = int(logits[0].argmax())
+        return {
+            "label": self.labels[best],
+            "score": probabilities[best],
+            "probabilities": dict(zip(self.labels, probabilities, strict=True)),
+        }
+
+    def score(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Json:
+        """``class_scores`` and ``unseen_labels``, the number of texts whose label no training example had (they count
+        as wrong); or ``number_scores``.
+        """
+        gold, predicted = self._outcomes(examples, predictions)
+        if self._is_regression:
+            return scores.number_scores(gold, predicted)
+        return {
+            **scores.class_scores(gold, predicted),
+            "unseen_labels": sum(label not in self.labels for label in gold),
+        }
+
+    def statistics(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Array:
+        """(n, rows * k) confusion matrices, or (n, 6) moments; see ``scores``."""
+        gold, predicted = self._outcomes(examples, predictions)
+        if self._is_regression:
+            return scores.moments(gold, predicted)
+        return scores.class_counts(gold, predicted, self.labels)
+
+    def main_score(self, sums: Array) -> Array:
+        """(…, m) sums of ``statistics`` → (…) macro F1 or Pearson's correlation (0 where it is not defined)."""
+        return scores.pearson(sums) if self._is_regression else scores.macro_f1(sums)
+
+    def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
+        if self._is_regression:
+            return [self._number(text) for text in examples], [prediction["value"] for prediction in predictions]
+        return [_class(text) for text in examples], [prediction["label"] for prediction in predictions]
+
+    def _text(self, row: Json, where: str, label: str | float | None) -> Text:
+        texts = []
+        for name in self.text_fields:
+            text = records.field(row, name, where, "choose one with --text-field")
+            if not isinstance(text, str):
+                raise InputError(
+                    f"{where}: field {name} is {json_kind(text)}, not text", "choose another by --text-field"
+                )
+            texts.append(text)
+        return Text(texts[0], texts[1] if len(texts) == 2 else None, label, where)
+
+    def _label(self, row: Json, where: str) -> str | float:
+        label = records.field(row, self.label_field, where, "choose one with --label-field")
+        if isinstance(label, bool):
+            return str(label).lower()
+        if not isinstance(label, str | int | float) or label == "" or label != label:  # NaN
+            what = "empty" if label == "" else "NaN" if label != label else json_kind(label)
+            raise InputError(f"{where}: label field {self.label_field} is {what}", "give each text one label")
+        return label
+
+    def _target(self, text: Text) -> Array:
+        if self._is_regression:
+            low, high = self.label_range or (0.0, 1.0)
+            return np.asarray((self._number(text) - low) / (high - low), np.float32)
+        label = _class(text)
+        if label not in self.labels:
+            raise InputError(f"{text.where}: label {label} is not one of {_shown(self.labels)}")
+        return np.asarray(self.labels.index(label), np.int64)
+
+    def _in_range(self, output: float) -> float:
+        """The number that the model's ``output`` says."""
+        if self.label_range is None:
+            return output
+        low, high = self.label_range
+        return low + (high - low) * min(max(output, 0.0), 1.0)
+
+    def _number(self, text: Text) -> float:
+        value = None if text.label is None else records.as_number(text.label)
+        if value is None:
+            raise InputError(
+                f"{text.where or 'a text'}: label {text.label} is no number",
+                "give every text a number, or learn classes with --labels classes",
+            )
+        if self.label_range is not None and not self.label_range[0] <= value <= self.label_range[1]:
+            low, high = self.label_range
+            raise InputError(
+                f"{text.where or 'a text'}: label {text.label} is beyond the range, {low:g} to {high:g}",
+                "correct it, or give a wider label-range",
+            )
+        return value
+
+
+def _kind(examples: Sequence[Text]) -> LabelKind:
+    """Numbers where all labels are numbers and at least one is written with a fraction or an exponent."""
+    labels = [text.label for text in examples if text.label is not None]
+    is_real = any(
+        isinstance(label, float) or (isinstance(label, str) and not _WHOLE.fullmatch(label)) for label in labels
+    )
+    return "numbers" if is_real and all(records.as_number(label) is not None for label in labels) else "classes"
+
+
+def _check_several(values: Collection[str | float], n_examples: int) -> None:
+    if len(values) == 1:
+        raise InputError(
+            f"all {n_examples:,} training examples have the same label, {next(iter(values))}",
+            "give examples of at least two labels, or name another field with --label-field",
+        )
+
+
+def _class(text: Text) -> str:
+    if text.label is None:
+        raise InputError(f"{text.where or 'a text'} has no label", "give each text one label")
+    return str(text.label)
+
+
+def _shown(labels: Iterable[str] | Mapping[str, int]) -> str:
+    """The first few labels, with how many have each where that is known."""
+    shown = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
+    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")

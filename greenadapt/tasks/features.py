@@ -1,0 +1,125 @@
+"""What a model reads: pieces with special tokens around them, in both tokenizations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.errors import InputError, UsageError
+from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.special_tokens import SpecialIds
+
+# Of these, a pair has two separators between its parts, and positions are counted from behind the padding's id.
+_TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
+_SEGMENTS = ("bert", "electra")
+
+IGNORED = -100
+"""The target of pieces that are no part of the loss, as torch has it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """One input of the model in one tokenization.
+
+    ``ids`` (n,) int32 with special tokens, rows of the model's whole embedding; ``types`` (n,) int32, the segment of
+    each piece; ``units`` int32, the unit of the example (a word of a sentence, a word of a context, the text itself: 0)
+    that each output of the model speaks for, -1 for none: (n,) for a head with an output a piece, (1,) for one with an
+    output a text. ``target`` is what training wants: NER (n,) int64, ``IGNORED`` where nothing is; classification ()
+    int64 or float32; QA (2,) int64, first and last piece; ``None`` when predicting.
+    """
+
+    ids: IntArray
+    types: IntArray
+    units: IntArray
+    target: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """One example in both tokenizations, each as one input or several (chunks, windows).
+
+    ``expanded`` is the same object as ``base`` where the model has no added words.
+    """
+
+    base: list[Feature]
+    expanded: list[Feature]
+    n_units: int
+    """How many units the example has; the two views speak for the same ones."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model's tokenizer, and how its inputs are put together."""
+
+    tokenizer: DualTokenizer
+    model_type: str
+    max_length: int
+    """Pieces that the model reads at once, special tokens included."""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, max_length: int | None = None) -> "Encoder":
+        """That of a model's folder, expanded or not; raises ``UsageError`` where the model has fewer places."""
+        tokenizer = DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
+        kind, config = checkpoint.model_type, checkpoint.config
+        places = int(config.get("max_position_embeddings", 512))
+        if kind in _TWO_SEPARATORS:
+            pad = config.get("pad_token_id")
+            places -= (tokenizer.special.pad if pad is None else int(pad)) + 1
+        if max_length is not None and max_length > places:
+            raise UsageError(f"--max-length is {max_length}, but {checkpoint.folder} reads at most {places} pieces")
+        return cls(tokenizer, kind, max_length or places)
+
+    @property
+    def special(self) -> SpecialIds:
+        """The special tokens' ids."""
+        return self.tokenizer.special
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the model has added words, so that the two views can differ."""
+        return len(self.tokenizer.added) > 0
+
+    @property
+    def n_special_pair(self) -> int:
+        """Special tokens around a pair."""
+        return 4 if self.model_type in _TWO_SEPARATORS else 3
+
+    def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
+        """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.
+
+        Raises ``InputError`` where that is longer than the model reads.
+        """
+        ids = _join([self.special.cls], pieces, [self.special.sep])
+        self._check(ids)
+        return ids, np.zeros(len(ids), np.int32), 1
+
+    def pair(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray, int]:
+        """``[CLS] first [SEP] second [SEP]``, with two ``[SEP]`` between for (XLM-)RoBERTa and MPNet: ids, types, and
+        where ``second`` begins.
+
+        Raises ``InputError`` where that is longer than the model reads.
+        """
+        special = self.special
+        between = [special.sep] * (self.n_special_pair - 2)
+        ids = _join([special.cls], first, between, second, [special.sep])
+        self._check(ids)
+        begin = 1 + len(first) + len(between)
+        types = np.zeros(len(ids), np.int32)
+        if self.model_type in _SEGMENTS:
+            types[begin:] = 1
+        return ids, types, begin
+
+    def _check(self, ids: IntArray) -> None:
+        if len(ids) > self.max_length:
+            raise InputError(f"an input of {len(ids)} pieces, the model reads {self.max_length}")
+
+
+def _join(*parts: Sequence[int] | IntArray) -> IntArray:
+    joined: np.ndarray[Any, np.dtype[np.int32]] = np.concatenate([np.asarray(part, np.int32) for part in parts])
+    return joined

@@ -1,0 +1,1 @@
+"""Spans of a context as answers."""

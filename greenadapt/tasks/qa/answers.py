@@ -1,0 +1,209 @@
+"""Candidate spans of a context, and which of them are given as answers."""
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+import numpy as np
+
+from greenadapt.config import WordUnit
+from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.storage.files import Json
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible answer: ``text`` is the context from character ``start`` to before ``end``; both ``None`` where the
+    answer is that there is none.
+    """
+
+    text: str
+    start: int | None
+    end: int | None
+    logit: float
+    """Sum of the start and the end logit."""
+    document: str = ""
+    """Whose context it is from."""
+    sentence: str = ""
+    """The context around it, from its character ``sentence_start`` on."""
+    sentence_start: int | None = None
+
+    def as_dict(self, score: float) -> Json:
+        """``answer``, ``start``, ``end``, ``score`` and ``logit``."""
+        logit = self.logit if np.isfinite(self.logit) else None
+        return {"answer": self.text, "start": self.start, "end": self.end, "score": score, "logit": logit}
+
+    def as_located(self, score: float) -> Json:
+        """Beside those ``document``, ``sentence`` and ``sentence_start``."""
+        where = {"document": self.document, "sentence": self.sentence, "sentence_start": self.sentence_start}
+        return {**self.as_dict(score), **where}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a model says about a question: the best candidates, best first, and the logit that there is no answer,
+    ``None`` where that is no choice.
+    """
+
+    candidates: tuple[Candidate, ...]
+    null: float | None = None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate and its probability among those that it was chosen from."""
+
+    candidate: Candidate
+    score: float
+
+
+def together(found: Iterable[Found], n_best: int) -> Found:
+    """What a model says about a question on several contexts, as if they were one: raw logits are compared, as the
+    windows of one context are, and that there is no answer has the lowest logit of all.
+    """
+    each = list(found)
+    candidates = sorted((one for part in each for one in part.candidates), key=lambda one: -one.logit)
+    nulls = [part.null for part in each if part.null is not None]
+    return Found(tuple(candidates[:n_best]), min(nulls, default=None))
+
+
+def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
+    """The candidates in order, each with the softmax of the logits over all of them, that there is no answer included.
+
+    There is none where its logit is higher than the best candidate's by more than ``null_threshold``, as in the usual
+    code for SQuAD 2. Where nothing is possible it is the one answer, with a score of 0.
+    """
+    if not found.candidates and found.null is None:
+        return [Ranked(Candidate("", None, None, -np.inf), 0.0)]
+    shifted = [(one.logit, one) for one in found.candidates]
+    if found.null is not None:
+        shifted.append((found.null - null_threshold, Candidate("", None, None, found.null)))
+        shifted.sort(key=lambda pair: -pair[0])  # stable: of equals the span, which came first
+    logits = np.array([one.logit for _, one in shifted])
+    weights = np.exp(logits - logits.max())
+    shares = (weights / weights.sum()).tolist()
+    return [Ranked(one, share) for (_, one), share in zip(shifted, shares, strict=True)]
+
+
+_UNITS = {
+    "whitespace": re.compile(r"\S+"),
+    "punct": re.compile(r"[!-/:-@\[-`{-~]+|[^\s!-/:-@\[-`{-~]+"),
+}
+
+
+# A context that repeats itself has many spans of equal text; looking at more of them finds nothing worth showing.
+_MOST_SPANS = 1000
+
+
+@lru_cache(maxsize=8)
+def word_units(context: str, unit: WordUnit = "punct") -> IntArray:
+    """(n, 2) int64, read-only: first character of each word of ``context`` and the one after its last.
+
+    ``whitespace`` takes runs of anything but white space; ``punct`` also cuts before and after each run of ASCII
+    punctuation, as the authors' code does.
+    """
+    units = np.array([match.span() for match in _UNITS[unit].finditer(context)], np.int64).reshape(-1, 2)
+    units.flags.writeable = False
+    return units
+
+
+def unit_of_each(places: IntArray, units: IntArray) -> IntArray:
+    """(m,) int32: which of ``units`` (n, 2) holds each character of ``places`` (m,), -1 for none."""
+    if not len(units):
+        return np.full(len(places), -1, np.int32)
+    at = np.searchsorted(units[:, 0], places, "right") - 1
+    return np.where((at >= 0) & (places < units[at, 1]), at, -1).astype(np.int32)
+
+
+def with_carried_ends(units: IntArray, logits: Array) -> Array:
+    """``logits`` (n, 2) where a unit that no piece begins in ends with the piece of the unit before it.
+
+    Byte-level BPE has pieces such as ``'s``, which begins in one unit and ends in the next: an answer may end behind
+    the second, and none between the two. A unit that stands alone and has no piece stays -inf.
+    """
+    carried = logits.copy()
+    for i in np.flatnonzero(~np.isfinite(logits[:, 1])).tolist():
+        if i and units[i, 0] == units[i - 1, 1]:
+            carried[i, 1], carried[i - 1, 1] = carried[i - 1, 1], -np.inf
+    return carried
+
+
+@dataclass(frozen=True)
+class Span:
+    """The words ``first`` to ``last``, both included, and the sum of their start and end logit."""
+
+    first: int
+    last: int
+    logit: float
+
+
+def best_spans(units: IntArray, logits: Array, max_chars: int) -> Iterator[Span]:
+    """All spans of at most ``max_chars`` characters, the one of the highest logit first, found as they are asked for.
+
+    ``units`` (n, 2) as from ``word_units``; ``logits`` (n, 2), start and end of each word. Of equal ones that which
+    starts first, then that which ends first, comes first. A word whose logit is not finite starts or ends none.
+    """
+    starts, ends = logits.astype(np.float64).T
+    highest = _Highest(np.where(np.isfinite(ends), ends, -np.inf))
+    furthest = np.searchsorted(units[:, 1], units[:, 0] + max_chars, "right") - 1
+    first = np.flatnonzero(np.isfinite(starts) & (furthest >= np.arange(len(units))))
+    last = highest.within(first, furthest[first])
+    scores = -(starts[first] + highest.values[last])
+    order = np.argsort(scores, kind="stable")[: np.isfinite(scores).sum()]
+    # Entries: negated logit, first word, last word, and the range of last words that it is the best of.
+    heap: list[tuple[float, int, int, int, int]] = []
+    n_seen = 0  # the best spans of so many first words are or were in the heap: all that may be the next one
+    while heap or n_seen < len(order):
+        while n_seen < len(order) and (not heap or scores[order[n_seen]] <= heap[0][0]):
+            i = order[n_seen]
+            begin = int(first[i])
+            heapq.heappush(heap, (float(scores[i]), begin, int(last[i]), begin, int(furthest[begin])))
+            n_seen += 1
+        score, begin, end, low, high = heapq.heappop(heap)
+        yield Span(begin, end, -score)
+        for a, b in ((low, end - 1), (end + 1, high)):
+            if a <= b:
+                best = int(highest.within(np.array([a]), np.array([b]))[0])
+                if np.isfinite(highest.values[best]):
+                    heapq.heappush(heap, (-(starts[begin] + highest.values[best]).item(), begin, best, a, b))
+
+
+def candidates(context: str, units: IntArray, spans: Iterator[Span], n_best: int) -> list[Candidate]:
+    """The first ``n_best`` different texts of ``spans``, in order."""
+    found: dict[str, Candidate] = {}
+    for span in islice(spans, _MOST_SPANS):
+        start, end = int(units[span.first, 0]), int(units[span.last, 1])
+        found.setdefault(context[start:end], Candidate(context[start:end], start, end, span.logit))
+        if len(found) == n_best:
+            break
+    return list(found.values())
+
+
+class _Highest:
+    """The first highest of ``values`` (n,) within any range: places of the highest within 1, 2, 4 … from each on."""
+
+    def __init__(self, values: Array) -> None:
+        self.values = values
+        self._levels: list[IntArray] = [np.arange(len(values))]
+
+    def within(self, low: IntArray, high: IntArray) -> IntArray:
+        """The place of the first highest value from ``low`` (m,) to ``high`` (m,), both included."""
+        levels = np.frexp(high - low + 1)[1] - 1  # floor of the binary logarithm
+        self._grow(int(levels.max(initial=0)))
+        found = np.empty_like(low)
+        for level in np.unique(levels).tolist():
+            at = levels == level
+            places = self._levels[level]
+            found[at] = self._higher(places[low[at]], places[high[at] - (1 << level) + 1])
+        return found
+
+    def _grow(self, level: int) -> None:
+        while len(self._levels) <= level:
+            places, step = self._levels[-1], 1 << (len(self._levels) - 1)
+            self._levels.append(self._higher(places[:-step], places[step:]))
+
+    def _higher(self, left: IntArray, right: IntArray) -> IntArray:
+        return np.where(self.values[right] > self.values[left], right, left)

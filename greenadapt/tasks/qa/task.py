@@ -1,0 +1,307 @@
+"""Answers to questions as spans of a context of any length, read in windows (Poerner et al. 2020, section 5)."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import groupby
+
+import numpy as np
+
+from greenadapt.config import QaConfig, TaskConfig, WordUnit
+from greenadapt.errors import InputError
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.storage.files import Json
+from greenadapt.tasks.features import Encoder, Feature, Views
+from greenadapt.tasks.qa.answers import (
+    Found,
+    best_spans,
+    candidates,
+    ranked,
+    unit_of_each,
+    with_carried_ends,
+    word_units,
+)
+from greenadapt.tasks.qa.questions import Question, read_questions, unlabelled_question
+from greenadapt.tasks.qa.scores import AnswerScores, as_array, normalise, score_answer
+from greenadapt.tasks.qa.windows import Window, longest_question, merged, windows
+from greenadapt.tokenization.dual_tokenizer import Pieces
+from greenadapt.wording import counted
+
+WORD_UNIT: WordUnit = "punct"
+MAX_ANSWER_CHARS = 500
+N_BEST = QaConfig.n_best
+
+
+@dataclass(frozen=True)
+class QuestionTask:
+    """Extractive question answering.
+
+    Logits of a context are (n_units, 2), start and end of each word. With ``has_null``, after training data that has
+    questions without answer, further units follow the words, for the logits of ``[CLS]``: as many as the view of fewer
+    windows has windows, neighbouring windows of the other view sharing one, whose higher logit counts. That there is no
+    answer has the lowest sum of start and end of them, the lowest over windows as in the usual code for SQuAD 2.
+    """
+
+    negatives: int = 2
+    """Windows without the answer that each question trains on."""
+    has_null: bool = False
+    word_unit: WordUnit = WORD_UNIT
+    max_answer_chars: int = MAX_ANSWER_CHARS
+    null_threshold: float = 0.0
+    """By how much the logit that there is no answer must be higher than the best answer's to be told."""
+
+    @property
+    def name(self) -> str:
+        """``qa``."""
+        return "qa"
+
+    @property
+    def head(self) -> str:
+        """``QuestionAnswering``."""
+        return "QuestionAnswering"
+
+    @property
+    def main(self) -> str:
+        """``f1``."""
+        return "f1"
+
+    @classmethod
+    def of(cls, config: TaskConfig) -> "QuestionTask":
+        """The task that a configuration describes."""
+        return cls(config.negatives)
+
+    @classmethod
+    def of_settings(cls, settings: Json) -> "QuestionTask":
+        """The task that ``settings`` came from; other entries than its own are left alone."""
+        return cls(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
+
+    def settings(self) -> Json:
+        """The task's name and fields."""
+        return {"task": self.name, **asdict(self)}
+
+    def head_config(self) -> Json:
+        """Two outputs, whatever the pretrained model's configuration has."""
+        return {"num_labels": 2, "problem_type": None}
+
+    def read(self, source: str, progress: Progress) -> list[Question]:
+        """The questions of a file or data set, see ``read_questions``."""
+        return read_questions(source, progress)
+
+    def example(self, record: str | Json, where: str) -> Question:
+        """The question of a JSON object; raises ``InputError`` for a line of text, which has no context."""
+        if isinstance(record, str):
+            raise InputError(f"{where} is text, not a JSON object", 'need {"question": "…", "context": "…"}')
+        return unlabelled_question(record, where)
+
+    def labels_in(self, examples: Sequence[Question]) -> set[str]:
+        """None: answers are parts of the text."""
+        return set()
+
+    def fit(self, examples: Sequence[Question], progress: Progress) -> "QuestionTask":
+        """This task, with ``has_null`` where there are questions without answer.
+
+        Raises ``InputError`` where no question has an answer.
+        """
+        if all(question.impossible for question in examples):
+            raise InputError(f"none of {len(examples):,} training questions has an answer", "give some that have one")
+        return replace(self, has_null=has_impossible(examples))
+
+    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+        """All windows that hold the first answer that the context has, and ``negatives`` others, drawn by the seed and
+        the question's index, whose target is ``[CLS]``.
+
+        A question without answer has at least one of these. One with an answer that no window holds is left out, and
+        how many these are is said. Raises ``InputError`` where nothing is left.
+        """
+        found: list[Views] = []
+        cut: list[str] = []
+        with progress.bar("windows", len(examples), "questions") as bar:
+            for index, (question, both) in enumerate(self._both(examples, encoder, cut.append)):
+                drawn = [one.training(question, self.negatives, [seed, index]) for one in both]
+                if all(drawn):
+                    found.append(Views(drawn[0], drawn[-1], both[0].n_units))
+                bar.advance(1)
+        if cut:
+            progress.warn(f"cut {counted(len(cut), 'question')} that the model cannot read at once, the first {cut[0]}")
+        if len(found) < len(examples):
+            skipped = len(examples) - len(found)
+            progress.warn(f"{skipped:,} of {len(examples):,} questions are left out: no window holds an answer")
+        if not found:
+            raise InputError(f"nothing to train on: no window holds an answer to any of {len(examples):,} questions")
+        return found
+
+    def inference(
+        self, examples: Iterable[Question], encoder: Encoder, counts: Counter[str] | None = None
+    ) -> Iterator[Views]:
+        """All windows of each question's context; a question that leaves no room for one is cut, and counted."""
+        counted = Counter() if counts is None else counts
+        for _, both in self._both(examples, encoder, lambda _: counted.update(["cut"])):
+            features = [[one.feature(window) for window in one.windows] for one in both]
+            yield Views(features[0], features[-1], both[0].n_units)
+
+    def decode(self, example: Question, logits: Array) -> Json:
+        """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` where there is no answer),
+        ``logit``, and ``score``, its probability among the ``N_BEST`` best.
+        """
+        return {"id": example.id, **self.answers(example, logits)[0]}
+
+    def answers(self, example: Question, logits: Array, n_best: int = N_BEST) -> list[Json]:
+        """The ``n_best`` answers of different text, best first, each as ``decode`` has it without ``id``.
+
+        ``score`` is the softmax over them; with ``has_null`` that there is no answer is one more. A context without any
+        possible answer has the empty one, with ``score`` 0.
+        """
+        found = ranked(self.found(example, logits, n_best), self.null_threshold)
+        return [one.candidate.as_dict(one.score) for one in found]
+
+    def found(self, example: Question, logits: Array, n_best: int = N_BEST) -> Found:
+        """The ``n_best`` spans of different text by the ``logits`` of a context's units, (n_units, 2)."""
+        units = word_units(example.context, self.word_unit)
+        words = with_carried_ends(units, logits[: len(units)])
+        spans = best_spans(units, words, self.max_answer_chars)
+        null = logits[len(units) :].astype(np.float64).sum(axis=1)
+        null = null[np.isfinite(null)]
+        best = tuple(candidates(example.context, units, spans, n_best))
+        return Found(best, float(null.min()) if self.has_null and len(null) else None)
+
+    def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:
+        """``em``, ``f1`` and ``substr``; where there are questions without answer also those of either kind alone, as
+        ``has_answer`` and ``no_answer``. ``questions`` is how many there are.
+        """
+        scores = _scores(examples, predictions)
+        kinds = {"": scores}
+        if has_impossible(examples):
+            for name, wanted in (("has_answer", False), ("no_answer", True)):
+                pairs = zip(examples, scores, strict=True)
+                kinds[name] = [score for question, score in pairs if question.impossible == wanted]
+        described = {
+            name: {**asdict(AnswerScores.mean(part)), "questions": len(part)} for name, part in kinds.items() if part
+        }
+        return {**described.pop("", {}), **described}
+
+    def statistics(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Array:
+        """(n_examples, 2) float64: F1 and 1."""
+        return as_array(_scores(examples, predictions))
+
+    def main_score(self, sums: Array) -> Array:
+        """(…, 2) sums of ``statistics`` → (…) mean F1."""
+        mean: Array = sums[..., 0] / sums[..., 1]
+        return mean
+
+    def _both(
+        self, questions: Iterable[Question], encoder: Encoder, cut: Callable[[str], None]
+    ) -> Iterator[tuple[Question, "list[_Reading]"]]:
+        """Each question in both tokenizations, or in the one there is; ``cut`` is told the id of one that was cut."""
+        room = longest_question(encoder.max_length, encoder.n_special_pair)
+        for text, group in groupby(questions, key=lambda question: question.context):
+            units = word_units(text, self.word_unit)
+            context = encoder.tokenizer.encode(text)
+            views = (context.base, context.expanded) if encoder.has_words else (context.base,)
+            parts = [_Context(encoder, view, unit_of_each(view.spans[:, 0], units)) for view in views]
+            for question in group:
+                asked = encoder.tokenizer.encode(question.question)
+                ids = [asked.base.ids, asked.expanded.ids][: len(parts)]
+                if max(map(len, ids)) > room:
+                    cut(question.id)
+                both = [_Reading.of(part, one[:room], len(units)) for part, one in zip(parts, ids, strict=True)]
+                n_null = min(len(one.windows) for one in both) if self.has_null else 0
+                yield question, [replace(one, n_null=n_null) for one in both]
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    """A context in one tokenization, and which of its words each piece (m,) belongs to."""
+
+    encoder: Encoder
+    pieces: Pieces
+    units: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """A question, its context, and the windows of it, in one tokenization."""
+
+    context: _Context
+    question: IntArray
+    windows: list[Window]
+    n_words: int
+    n_null: int = 0
+    """Units after the words, for the logits that there is no answer."""
+
+    @classmethod
+    def of(cls, context: _Context, question: IntArray, n_words: int) -> "_Reading":
+        encoder, m = context.encoder, len(context.units)
+        found = merged(windows(m, len(question), encoder.max_length, encoder.n_special_pair))
+        return cls(context, question, found or [Window(0, 0, 0, 0)], n_words)
+
+    @property
+    def n_units(self) -> int:
+        return self.n_words + self.n_null
+
+    def feature(self, window: Window, first: int | None = None, last: int = -1) -> Feature:
+        """The model's input for one window; its target are the pieces ``first`` to ``last`` of the context."""
+        pieces = self.context.pieces.ids[window.begin : window.end]
+        ids, types, begin = self.context.encoder.pair(self.question, pieces)
+        units = np.full(len(ids), -1, np.int32)
+        active = begin + window.p_l
+        units[active : active + window.a_r - window.a_l] = self.context.units[window.a_l : window.a_r]
+        if self.n_null:
+            units[0] = self.n_words + bisect_left(
+                self.windows, window.a_l, key=lambda one: one.a_l
+            ) * self.n_null // len(self.windows)
+        if first is None:
+            return Feature(ids, types, units)
+        shift = begin - window.begin
+        return Feature(ids, types, units, np.array([first + shift, last + shift], np.int64))
+
+    def training(self, question: Question, negatives: int, seed: list[int]) -> list[Feature]:
+        """The windows to train on, none where no window holds an answer that should be there."""
+        first, last = self._answer(question)
+        holding = [window for window in self.windows if not question.impossible and window.holds(first, last)]
+        if not holding and not question.impossible:
+            return []
+        others = [window for window in self.windows if window not in holding]
+        n_others = min(len(others), max(negatives, 1 if question.impossible else 0))
+        drawn = np.random.default_rng(seed).permutation(len(others))[:n_others]
+        features = [self.feature(window, first, last) for window in holding]
+        return features + [self._negative(others[i]) for i in sorted(drawn.tolist())]
+
+    def _negative(self, window: Window) -> Feature:
+        return replace(self.feature(window), target=np.zeros(2, np.int64))
+
+    def _answer(self, question: Question) -> tuple[int, int]:
+        """First and last piece of the first answer that the context has; pieces that no window holds where none is."""
+        spans = self.context.pieces.spans
+        for answer in question.answers:
+            text = answer.text.strip()
+            start = answer.start + answer.text.index(text) if text else -1
+            if answer.start >= 0:
+                # A piece that is but the space before a word has an empty span at the word's begin.
+                first = int(min(np.searchsorted(spans[:, 1], start, "right"), np.searchsorted(spans[:, 0], start)))
+                last = int(np.searchsorted(spans[:, 0], start + len(text), "left")) - 1
+                if first <= last:
+                    return first, last
+        return -1, -1
+
+
+def gold_texts(question: Question, *, is_second: bool) -> list[str]:
+    """The gold answers that count; those of nothing but articles and punctuation do not in SQuAD 2, ``is_second``, as
+    its scorer has it; that of version 1 does count them.
+    """
+    return [one.text for one in question.answers if not is_second or normalise(one.text)]
+
+
+def has_impossible(questions: Iterable[Question]) -> bool:
+    """Whether questions are as in SQuAD 2: some have no answer. The version that a file names does not matter."""
+    return any(question.impossible for question in questions)
+
+
+def _scores(examples: Sequence[Question], predictions: Sequence[Json]) -> list[AnswerScores]:
+    is_second = has_impossible(examples)
+    golds = [gold_texts(question, is_second=is_second) for question in examples]
+    return [
+        score_answer(str(one["answer"]), gold, is_second=is_second)
+        for one, gold in zip(predictions, golds, strict=True)
+    ]

@@ -1,0 +1,240 @@
+"""The vocabulary entries that added words need, and the table on disk that finds their ids."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, models
+
+from greenadapt.config import OovRule
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, offsets_of, write_arrays
+from greenadapt.storage.sequence_table import Sequences, SequenceTable
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import WORD_CATEGORIES
+
+_ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are no words
+
+
+@dataclass(frozen=True)
+class NewEntries:
+    """The new vocabulary strings, one a new embedding row, in the order of their ids.
+
+    ``words`` are the added words and ``word`` (n_entries,) says which of them a row belongs to. With byte-level BPE a
+    word has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same
+    vector. ``exported`` (n_entries,) are those that the exported tokenizer can find: always the last ones, since the
+    library gives an ``AddedToken`` the next free id on loading, behind the vocabulary, whatever id its file says.
+    """
+
+    words: list[str]
+    word: IntArray
+    marked: BoolArray
+    exported: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.word)
+
+    def surfaces(self) -> list[str]:
+        """The word of each entry, without any mark."""
+        return [self.words[i] for i in self.word.tolist()]
+
+    def strings(self, vocabulary: BaseVocabulary) -> list[str]:
+        """The vocabulary string of each entry."""
+        surfaces = self.surfaces()
+        marked, unmarked = (vocabulary.entries(surfaces, marked=mark) for mark in (True, False))
+        return [a if mark else b for a, b, mark in zip(marked, unmarked, self.marked.tolist(), strict=True)]
+
+
+def new_forms(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
+    """Which rows each word needs, (n_words, 2): the word alone, and with byte-level BPE the one without its mark.
+
+    A word that needs none cannot be added: the tokenizer has a row for it, or never finds it in text, as it finds
+    ``EGFR`` nowhere if it lower-cases, and ``beta-blocker`` or a literal ``[SEP]`` in no case.
+    """
+    return _new_forms(list(words), tokenizer, BaseVocabulary(tokenizer))
+
+
+def addable(forms: BoolArray) -> BoolArray:
+    """Which words (n_words,) can get a row, from their ``new_forms``."""
+    marked, unmarked = forms.T
+    either: BoolArray = marked | unmarked
+    return either
+
+
+def new_entries(
+    words: Sequence[str], tokenizer: Tokenizer, oov: OovRule = "base", forms: BoolArray | None = None
+) -> NewEntries:
+    """The vocabulary strings that ``words``, all of them ``addable``, add to ``tokenizer``.
+
+    ``forms`` are their ``new_forms``, where the caller knows them. Raises ``InputError`` for
+    ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that is not addable.
+    """
+    words, vocabulary = list(words), BaseVocabulary(tokenizer)
+    if oov == "greedy" and vocabulary.kind == "bytelevel":
+        raise InputError("--oov greedy is for WordPiece tokenizers, this one is byte-level BPE", "use --oov base")
+    new = _new_forms(words, tokenizer, vocabulary) if forms is None else forms
+    if not new.any(axis=1).all():
+        word = words[int(np.argmin(new.any(axis=1)))]
+        raise ValueError(f"{word!r} is in the base vocabulary, or the tokenizer never finds it")
+    if vocabulary.kind == "wordpiece" and oov == "base":
+        exportable = _exportable(words, tokenizer)
+    else:
+        exportable = np.ones(len(words), bool)
+    word_of, unmarked = np.nonzero(new)
+    order = np.argsort(exportable[word_of], kind="stable")
+    word_of = word_of[order].astype(np.int32)
+    return NewEntries(words, word_of, unmarked[order] == 0, exportable[word_of])
+
+
+def _new_forms(words: list[str], tokenizer: Tokenizer, vocabulary: BaseVocabulary) -> BoolArray:
+    """For each word whether it needs a row with the leading-space mark, and one without: (n_words, 2)."""
+    found, several = np.zeros((2, len(words), 2), bool)
+    for column, marked in enumerate((True, False) if vocabulary.kind == "bytelevel" else (True,)):
+        pieces = vocabulary.pieces(words, marked=marked)
+        several[:, column] = [len(own) > 1 or own == [vocabulary.unk_id] for own in pieces]
+        found[:, column] = _found_alone(words, tokenizer, vocabulary, marked=marked)
+    has_row = found[:, :1] & ~several[:, :1]  # the base row of a word is that of the marked form
+    return found & several & ~has_row
+
+
+def _found_alone(words: Sequence[str], tokenizer: Tokenizer, vocabulary: BaseVocabulary, *, marked: bool) -> BoolArray:
+    """Whether the word (byte-level BPE: after a space, or without one) is exactly one pre-token, itself."""
+    # The tokenizer with a vocabulary of whole pre-tokens: one fast call instead of a Python loop over pre-tokens.
+    entries = list(vocabulary.entries(words, marked=marked))
+    ids = {entry: i for i, entry in enumerate(entries)}
+    probe = Tokenizer(models.WordLevel({**ids, " ": len(ids)}, unk_token=" "))
+    probe.pre_tokenizer = tokenizer.pre_tokenizer
+    if tokenizer.normalizer is not None:
+        probe.normalizer = tokenizer.normalizer
+    added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
+    taken = {token.content for token in added}  # these are found in a text before any word is
+    probe.add_tokens(added)
+    space = " " if marked and vocabulary.kind == "bytelevel" else ""
+    encodings = probe.encode_batch_fast([space + word for word in words], add_special_tokens=False)
+    alone = (encoding.ids == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
+    no_words = (word in taken or word.isspace() or not _ASCII_WHITESPACE.isdisjoint(word) for word in words)
+    return np.array([found and not no_word for found, no_word in zip(alone, no_words, strict=True)], bool)
+
+
+def _exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
+    r"""Whether a word can be an ``AddedToken``: characters that are ``\w``, and unchanged by the normalizer.
+
+    Such words cannot lie inside one another between word boundaries, so none masks another. The normalizer sets
+    spaces around ideographs, and an added token would then swallow them.
+    """
+    characters = {c for word in words for c in word}
+    allowed = {c for c in characters if unicodedata.category(c) in WORD_CATEGORIES}
+    normalize: Callable[[str], str] = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+    return np.array([allowed.issuperset(word) and normalize(word) == word for word in words], bool)
+
+
+WORDS_FILE = "words.safetensors"
+
+
+@dataclass(frozen=True)
+class AddedWords:
+    """The added words of an expanded model: a memory-mapped table from what the base tokenizer gives to new ids.
+
+    ``pieces`` finds a new entry by its base pieces, of which there are at least two; ``surfaces`` finds it by its UTF-8
+    bytes where the base tokenizer gives only ``[UNK]`` (``unknown`` (n_unknown,) are those entries).
+    Entry ``i`` has id ``first_id + i``.
+    """
+
+    first_id: int
+    oov: OovRule
+    pieces: SequenceTable
+    surfaces: SequenceTable
+    unknown: IntArray
+    _text: Sequences
+
+    def __len__(self) -> int:
+        return len(self.pieces.stored)
+
+    def surface(self, entry: int) -> str:
+        """The word of a new entry."""
+        begin, end = self._text.offsets[entry : entry + 2]
+        return bytes(self._text.values[begin:end].astype(np.uint8)).decode()
+
+    def find(self, pieces: Sequences) -> IntArray:
+        """The new id of each word (n_words,) from its base pieces; -1 where it has none."""
+        return self._ids(self.pieces.find(pieces))
+
+    def find_surfaces(self, words: Sequence[str]) -> IntArray:
+        """The new id of each normalised word (n_words,) that the base tokenizer has no pieces for; -1: none."""
+        found = self.surfaces.find(_bytes_of(words))
+        if not len(self.unknown):
+            return found
+        return self._ids(np.where(found < 0, -1, self.unknown[found]))
+
+    def _ids(self, entries: IntArray) -> IntArray:
+        return np.where(entries < 0, -1, entries + self.first_id)
+
+    @classmethod
+    def build(cls, entries: NewEntries, vocabulary: BaseVocabulary, first_id: int, oov: OovRule) -> "AddedWords":
+        """The table for ``entries`` whose ids start at ``first_id``."""
+        surfaces = entries.surfaces()
+        pieces = _pieces(surfaces, entries.marked, vocabulary)
+        unknown = np.flatnonzero([own == [vocabulary.unk_id] for own in pieces]).astype(np.int32)
+        stored = Sequences.of(pieces)
+        text = _bytes_of(surfaces)
+        return cls(first_id, oov, SequenceTable.build(stored), SequenceTable.build(text.take(unknown)), unknown, text)
+
+    @classmethod
+    def none(cls, first_id: int) -> "AddedWords":
+        """No words at all: what a model has that was not expanded."""
+        nothing = SequenceTable.build(Sequences.of([]))
+        return cls(first_id, "base", nothing, nothing, np.zeros(0, np.int32), Sequences.of([]))
+
+    def write(self, path: Path) -> None:
+        """Write the table as one safetensors file."""
+        write_arrays(
+            path,
+            {
+                "piece_offsets": self.pieces.stored.offsets,
+                "piece_hashes": self.pieces.hashes,
+                "text_offsets": self._text.offsets,
+                "surface_hashes": self.surfaces.hashes,
+                "surface_offsets": self.surfaces.stored.offsets,
+                "pieces": self.pieces.stored.values,
+                "piece_order": self.pieces.order,
+                "surface_order": self.surfaces.order,
+                "unknown": self.unknown,
+                "surfaces": self.surfaces.stored.values,
+                "text": self._text.values,
+            },
+            {"first_id": str(self.first_id), "oov": self.oov},
+        )
+
+    @classmethod
+    def open(cls, path: Path) -> "AddedWords":
+        """Map a written table; nothing is read but its header. Raises ``InputError`` for another kind of file."""
+        file = ArrayFile(path)
+        try:
+            first_id, oov = int(file.metadata["first_id"]), file.metadata["oov"]
+            pieces = Sequences(file["pieces"], file["piece_offsets"])
+            surfaces = Sequences(file["surfaces"], file["surface_offsets"])
+            return cls(
+                first_id,
+                "greedy" if oov == "greedy" else "base",
+                SequenceTable(pieces, file["piece_hashes"], file["piece_order"]),
+                SequenceTable(surfaces, file["surface_hashes"], file["surface_order"]),
+                file["unknown"],
+                Sequences(file["text"], file["text_offsets"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{path} is not a table of added words ({error!r})", "run expand again") from None
+
+
+def _pieces(surfaces: list[str], marked: BoolArray, vocabulary: BaseVocabulary) -> list[list[int]]:
+    if marked.all():
+        return vocabulary.pieces(surfaces)
+    with_mark, without = vocabulary.pieces(surfaces), vocabulary.pieces(surfaces, marked=False)
+    return [a if mark else b for a, b, mark in zip(with_mark, without, marked.tolist(), strict=True)]
+
+
+def _bytes_of(words: Sequence[str]) -> Sequences:
+    encoded = [word.encode() for word in words]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return Sequences(np.frombuffer(b"".join(encoded), np.uint8), offsets_of(lengths))

@@ -1,0 +1,58 @@
+"""The vocabulary of a model's own tokenizer, seen word by word."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from tokenizers import Tokenizer
+
+from greenadapt.tokenization.bytelevel import SPACE_MARK, from_byte_characters, to_byte_characters
+from greenadapt.tokenization.splitter import WordSplitter
+
+
+class BaseVocabulary:
+    """What a WordPiece or byte-level BPE tokenizer does with single words, where a word is a normalised pre-token.
+
+    Byte-level BPE: a word is meant with its leading-space mark unless ``marked=False`` is asked for.
+    Raises ``InputError`` for other kinds of tokenizer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.kind = WordSplitter(tokenizer).kind
+        self._entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_ids: frozenset[int] = frozenset(row for row, token in added.items() if token.special)
+        self.size: int = 1 + max((*self._entries.values(), *added), default=-1)
+        self.unk_id: int | None = self._entries.get(tokenizer.model.unk_token or "")
+        self._model = Tokenizer(tokenizer.model)  # the model alone: what it is given is one pre-token
+
+    @cached_property
+    def whole_words(self) -> dict[str, int]:
+        """Word → id of the base row that the tokenizer gives for this word alone; special tokens are no words."""
+        entries = sorted((row, entry) for entry, row in self._entries.items() if row not in self.special_ids)
+        candidates = {word: row for row, entry in entries if (word := self._word(entry))}
+        pieces = self.pieces(list(candidates))
+        return {word: row for (word, row), own in zip(candidates.items(), pieces, strict=True) if own == [row]}
+
+    def pieces(self, words: Sequence[str], *, marked: bool = True) -> list[list[int]]:
+        """The base ids of each word's pieces, as the tokenizer cuts the word; a WordPiece word may be ``[UNK]``."""
+        encodings = self._model.encode_batch_fast(list(self.entries(words, marked=marked)), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def entries(self, words: Iterable[str], *, marked: bool = True) -> Iterable[str]:
+        """The vocabulary string of each word: itself, or with byte-level BPE its bytes (``Ġ`` first if ``marked``)."""
+        if self.kind == "wordpiece":
+            return words
+        mark = SPACE_MARK if marked else ""
+        return (mark + to_byte_characters(word) for word in words)
+
+    def _word(self, entry: str) -> str | None:
+        """The word that ``entry`` is, ``None`` where it is only a part of words."""
+        if self.kind == "wordpiece":
+            return None if entry.startswith("##") else entry
+        if not entry.startswith(SPACE_MARK):
+            return None
+        try:
+            word = from_byte_characters(entry.removeprefix(SPACE_MARK))
+        except UnicodeError:
+            return None
+        return None if word.isspace() else word

@@ -1,0 +1,192 @@
+"""Write the expanded tokenizer for plain transformers, and the base tokenizer beside it."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from greenadapt.config import OovRule
+from greenadapt.errors import InputError
+from greenadapt.storage.files import Json
+from greenadapt.tokenization.added_words import WORDS_FILE, NewEntries
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
+from greenadapt.tokenization.special_tokens import read_settings, special_names
+from greenadapt.tokenization.splitter import load_tokenizer
+
+_SETTINGS = "tokenizer_config.json"
+
+
+_BASE_FILES = (
+    _SETTINGS, "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
+)  # fmt: skip
+
+
+_TOKENIZER_FILES = ("tokenizer.json", *_BASE_FILES)
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """Where the exported tokenizer cannot follow the word rule, which DualTokenizer follows without exception."""
+
+    hidden_words: int
+    r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph."""
+    changed_entries: list[str]
+    """Base entries that byte-level BPE merges never reach, and that ``ignore_merges`` now gives for such a word."""
+
+
+def copy_tokenizers(source: Path, folder: Path) -> None:
+    """Copy the tokenizer of a model's folder, and of an expanded one the base tokenizer and the added words."""
+    _copy_files(source, folder, (*_TOKENIZER_FILES, WORDS_FILE))
+    if (source / BASE_FOLDER).is_dir():
+        (folder / BASE_FOLDER).mkdir(exist_ok=True)
+        copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
+
+
+def export_tokenizers(source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule) -> ExportReport:
+    """Write the expanded form of the tokenizer in ``source`` into ``folder``, and its own into ``base_tokenizer/``.
+
+    The files are those of ``source`` byte for byte, but truncation and padding are off in ``tokenizer.json`` of both
+    (they cut what transformers is asked to encode whole); the expanded one is in ``tokenizer.json`` alone, since
+    transformers would rebuild it from a ``vocab.txt`` beside. New entry ``i`` has id ``first_id + i``.
+    Raises ``InputError`` where the library would give other ids.
+    """
+    tokenizer = load_tokenizer(source)
+    base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
+    _write_base(source, folder / BASE_FOLDER, base)
+    vocabulary = BaseVocabulary(tokenizer)
+    changed: list[str] = []
+    if vocabulary.kind == "wordpiece" and oov == "base":
+        expanded = with_added_tokens(base, vocabulary, entries, first_id)
+    else:
+        expanded = with_entries(base, vocabulary, entries, first_id)
+        changed = unreachable_entries(tokenizer) if vocabulary.kind == "bytelevel" else []
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "tokenizer.json", expanded)
+    _write_json(folder / _SETTINGS, _settings(source, tokenizer, vocabulary))
+    if (source / "special_tokens_map.json").is_file():
+        shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
+    _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
+    return ExportReport(_n_hidden(entries), changed)
+
+
+def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
+    """``base`` with every exported word as an ``AddedToken`` that is matched as a whole word, after normalization.
+
+    Placeholders hold the ids of hidden words, too, which come before those.
+    """
+    n_hidden = _n_hidden(entries)
+    end = first_id + n_hidden
+    model = _with_placeholders(base, vocabulary, end) if end > vocabulary.size else base["model"]
+    surfaces = entries.surfaces()[n_hidden:]
+    words = [_added_token(word, first_id + i) for i, word in enumerate(surfaces, n_hidden)]
+    return {**base, "model": model, "added_tokens": [*base["added_tokens"], *words]}
+
+
+def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
+    """``base`` with every new entry in the vocabulary of its model.
+
+    Byte-level BPE takes it for a whole pre-token, with ``ignore_merges``; WordPiece for the start of longer words too,
+    as the paper's own code does.
+    """
+    model = _with_placeholders(base, vocabulary, first_id)
+    model["vocab"] |= {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
+    if vocabulary.kind == "bytelevel":
+        model["ignore_merges"] = True
+    return {**base, "model": model}
+
+
+def unreachable_entries(tokenizer: Tokenizer) -> list[str]:
+    """Base vocabulary strings of a byte-level BPE that its merges cut into several pieces.
+
+    ``ignore_merges`` gives such a string as one piece where it is a whole pre-token; in a vocabulary that was trained
+    together with its merges there are none.
+    """
+    special = set(tokenizer.get_added_tokens_decoder())
+    entries = {entry: i for entry, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in special}
+    encodings = Tokenizer(tokenizer.model).encode_batch_fast(list(entries), add_special_tokens=False)
+    return sorted(entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
+
+
+def _n_hidden(entries: NewEntries) -> int:
+    return int((~entries.exported).sum())
+
+
+def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
+    """The model of ``base``, whose vocabulary has all ids below ``end``.
+
+    Rows of the embedding that no text leads to (those of hidden words, and those that only pad it) so have an id of the
+    tokenizer, and a token that a user adds gets none of them. Added tokens of the base go into the vocabulary, since
+    the library would otherwise number them after it.
+    """
+    added = {token["content"]: token["id"] for token in base["added_tokens"]}
+    # A string with a space in it is no pre-token, nor the start of one, so no text leads to it, not even its own.
+    placeholders = {f"unused row {i}": i for i in range(vocabulary.size, end)}
+    return {**base["model"], "vocab": {**base["model"]["vocab"], **added, **placeholders}}
+
+
+def _added_token(word: str, row: int) -> Json:
+    return {
+        "id": row, "content": word, "single_word": True, "lstrip": False, "rstrip": False, "normalized": True,
+        "special": False,
+    }  # fmt: skip
+
+
+def _without_truncation(tokenizer: Json) -> Json:
+    return {**tokenizer, "truncation": None, "padding": None}
+
+
+def _write_base(source: Path, folder: Path, base: Json) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _copy_files(source, folder, _BASE_FILES)
+    original = (source / "tokenizer.json").read_bytes()
+    if json.loads(original) == base:
+        (folder / "tokenizer.json").write_bytes(original)
+    else:
+        _write_json(folder / "tokenizer.json", base)
+
+
+def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
+    """Copy those of the files that are there, byte for byte, but for settings that name code."""
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    settings = folder / _SETTINGS
+    if settings.is_file() and b'"auto_map"' in (written := settings.read_bytes()):
+        _write_json(settings, _without_code(json.loads(written)))
+
+
+def _without_code(settings: Json) -> Json:
+    """``settings`` but ``auto_map``, which names code of the model that no folder made from it has."""
+    return {name: value for name, value in settings.items() if name != "auto_map"}
+
+
+def _settings(source: Path, tokenizer: Tokenizer, vocabulary: BaseVocabulary) -> Json:
+    """``tokenizer_config.json`` of the expanded tokenizer."""
+    settings = _without_code(read_settings(source))
+    if vocabulary.kind == "wordpiece":
+        return settings
+    # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; what they know by themselves
+    # has to be said here.
+    names = special_names(tokenizer, settings)
+    own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
+    settings = {"model_input_names": ["input_ids", "attention_mask"], **own, **settings}
+    return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> None:
+    tokenizer = load_tokenizer(file)
+    n_hidden = _n_hidden(entries)
+    for i, string in enumerate(entries.strings(vocabulary)[n_hidden:], n_hidden):
+        if tokenizer.token_to_id(string) != first_id + i:
+            raise InputError(
+                f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {first_id + i}",
+                "the ids of the base tokenizer have holes; load it with transformers and save it again",
+            )
+
+
+def _write_json(path: Path, content: Json) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Fine-tuning, from the first step to the folder."""

@@ -1,0 +1,1 @@
+"""Masked language modelling, from the first step to the folder."""

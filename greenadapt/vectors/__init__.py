@@ -1,0 +1,1 @@
+"""From counted words to rows of an embedding."""

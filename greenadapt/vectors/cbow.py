@@ -1,0 +1,226 @@
+"""CBOW word vectors from a prepared corpus: vocabulary, epochs, checkpoints."""
+
+import importlib.util
+import json
+import os
+from contextlib import closing
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from greenadapt.config import ResolvedEngine, W2VConfig
+from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
+from greenadapt.vectors.engines import Engine, Stream, Weights
+from greenadapt.vectors.engines.padding import padded_width
+from greenadapt.vectors.word_vectors import WordVectors
+
+if TYPE_CHECKING:
+    from greenadapt.corpus.words import PreparedCorpus
+
+# Measured, beside the two tables:
+_FIXED_BYTES: dict[ResolvedEngine, int] = {
+    "gensim": 170 << 20,
+    "fast": 290 << 20,
+}  # interpreter and packages, gensim's text of a part or a compiler
+_BYTES_A_WORD = 110  # a word of the corpus and its count
+_BYTES_A_TRAINED_WORD = 330  # what gensim keeps of a word
+_INSTALL = 'pip install "greenadapt[fast]"'
+_ENGINES = Path(__file__).with_name("engines")
+
+
+def train(
+    corpus: "PreparedCorpus", config: W2VConfig, work: Path, *, progress: Progress, max_memory: int
+) -> WordVectors:
+    """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
+
+    ``config`` is a resolved one: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
+
+    ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
+    tables after every epoch: a run that was killed goes on from there. With one worker the vectors depend on corpus,
+    configuration and the engine's build only, whether it was killed or not; several workers share the tables without
+    locks, and no two of their runs are equal. The caller removes ``work``.
+
+    Raises ``InputError`` where no word is frequent enough, or training diverges, ``ResourceError`` where
+    ``max_memory`` bytes are too few, ``MissingError`` where the engine's package is not installed.
+    """
+    require_engine(config)
+    n_words = _vocabulary_size(corpus.counts, config)
+    _require_memory(n_words, len(corpus.counts), config, max_memory)
+    words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
+    stream = Stream(corpus.ids, corpus.lines, counts)
+    work.mkdir(parents=True, exist_ok=True)
+    checkpoints = _Checkpoints(work, _identity(words, stream, config), progress)
+    weights, done = checkpoints.latest((n_words, _dim(config))) or (initial_weights(n_words, config), 0)
+    if done < config.epochs:
+        _train_epochs(stream, weights, done, config, checkpoints)
+    return WordVectors(words, counts, weights.input)
+
+
+def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig, checkpoints: "_Checkpoints") -> None:
+    total = stream.total * (config.epochs - done)
+    with (
+        closing(open_engine(stream, config, checkpoints.folder / "text")) as engine,
+        checkpoints.progress.bar("training", total, "words") as bar,
+    ):
+        for epoch in range(done, config.epochs):
+
+            def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
+                bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
+
+            engine.train_epoch(weights, epoch, advance)
+            checkpoints.save(weights, epoch + 1)
+
+
+def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
+    """The engine that ``config`` names, for ``stream``; gensim's text is written to ``folder``."""
+    if _engine(config) == "fast":
+        from greenadapt.vectors.engines.fast import FastEngine
+
+        return FastEngine(stream, config)
+    from greenadapt.vectors.engines.gensim import GensimEngine
+
+    return GensimEngine(stream, config, folder)
+
+
+def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
+    """Raise ``MissingError`` where the package is not installed that ``config.engine`` or ``config.gradient`` needs.
+
+    ``is_kept``: nobody asked for the engine, it is that of the vectors that are there.
+    """
+    engine = "the fast engine, which made the vectors that are there," if is_kept else "--engine fast"
+    for name, is_asked, instead in (
+        ("--gradient corrected", config.gradient == "corrected", "--gradient word2vec"),
+        (engine, config.engine == "fast", "--force to make them with gensim's" if is_kept else "--engine gensim"),
+    ):
+        if is_asked and not _has_numba():
+            raise MissingError(f"{name} needs numba, which is not installed", f"{_INSTALL}, or use {instead}")
+
+
+def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
+    """``config`` with the engine that ``auto`` stands for: that of the result made ``before`` where this one will be,
+    else the fast one, or gensim's and a note where numba is not installed."""
+    if config.engine != "auto":
+        return config
+    if config.gradient == "corrected":
+        return replace(config, engine="fast")
+    if before is not None:
+        return replace(config, engine=before)
+    if _has_numba():
+        return replace(config, engine="fast")
+    progress.note(f"numba is not installed, so gensim's slower engine is used: {_INSTALL}")
+    return replace(config, engine="gensim")
+
+
+def _has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
+    """How many words are trained: the first ones, since ``counts`` falls."""
+    frequent = int(np.searchsorted(-counts, -config.min_count, side="right"))
+    if not frequent:
+        highest = int(counts[0]) if len(counts) else 0
+        raise InputError(
+            f"the most frequent word occurs {highest} times, and --min-count is {config.min_count}",
+            "lower --min-count or use a larger corpus",
+        )
+    return min(frequent, config.max_vocab or frequent)
+
+
+def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
+    """Bytes, about, to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
+    width = padded_width(dim)
+    numbers = dim + width if engine == "fast" and width > dim else dim
+    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
+
+
+def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> None:
+    dim, engine = _dim(config), _engine(config)
+    need, none = (memory_needed(n, words, dim, engine) for n in (trained, 0))
+    if need > limit:
+        fitting = (limit - none) * trained // (need - none)
+        advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"
+        raise ResourceError(
+            f"{trained} words of {dim} dimensions need about {need >> 20} MB, and --max-memory is {limit >> 20} MB",
+            f"{advice} a higher --max-memory",
+        )
+
+
+def _dim(config: W2VConfig) -> int:
+    if config.dim is None:
+        raise ValueError("config.dim must be resolved to the model's width before training")
+    return config.dim
+
+
+def _engine(config: W2VConfig) -> ResolvedEngine:
+    if config.engine == "auto":
+        raise ValueError("config.engine must be resolved before training")
+    return config.engine
+
+
+def initial_weights(n_words: int, config: W2VConfig) -> Weights:
+    """Input rows uniform in ±1/dim, as gensim draws them, and output rows zero."""
+    shape = (n_words, _dim(config))
+    rows = np.random.default_rng(config.seed).random(shape, np.float32)
+    rows *= 2
+    rows -= 1
+    rows /= shape[1]
+    return Weights(rows, np.zeros(shape, np.float32))
+
+
+def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
+    """What a checkpoint must agree on to be this run's: all that decides the vectors, the code of the engines too."""
+    hashes = {
+        "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
+        "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
+    }
+    sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
+    return json.dumps({**hashes, **sizes, **asdict(config), "workers": min(config.workers, 2)}, sort_keys=True)
+
+
+class _Checkpoints:
+    """Both tables after the last complete epoch, ``epoch-N.safetensors``, for the run that ``identity`` describes."""
+
+    def __init__(self, folder: Path, identity: str, progress: Progress) -> None:
+        self.folder = folder
+        self.progress = progress
+        self._identity = identity
+
+    def save(self, weights: Weights, epochs: int) -> None:
+        """Write the tables after ``epochs`` epochs, whole or not at all, and remove older ones."""
+        path = self.folder / f"epoch-{epochs}.safetensors"
+        part = path.with_suffix(".part")
+        write_arrays(part, {"input": weights.input, "output": weights.output}, {"run": self._identity})
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        for other in self.folder.glob("epoch-*.safetensors"):
+            if other != path:
+                other.unlink()
+
+    def latest(self, shape: tuple[int, int]) -> tuple[Weights, int] | None:
+        """The newest usable tables, in memory, and the number of epochs they have seen."""
+        numbers = [int(path.stem.removeprefix("epoch-")) for path in self.folder.glob("epoch-*.safetensors")]
+        for epochs in sorted(numbers, reverse=True):
+            path = self.folder / f"epoch-{epochs}.safetensors"
+            try:
+                weights = self._read(path, shape)
+            except InputError as error:
+                self.progress.warn(f"checkpoint not used: {error}")
+                continue
+            self.progress.note(f"going on after epoch {epochs}")
+            return weights, epochs
+        return None
+
+    def _read(self, path: Path, shape: tuple[int, int]) -> Weights:
+        file = ArrayFile(path)
+        if file.metadata.get("run") != self._identity:
+            raise InputError(f"{path} is of another corpus or configuration, or of another version of greenadapt")
+        if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
+            raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
+        return Weights(np.array(file["input"]), np.array(file["output"]))

@@ -1,0 +1,155 @@
+"""Vectors of numbers in compiled code, which LLVM maps onto the widest registers that the processor has.
+
+Loops over single numbers are left to LLVM to be made into such vectors, and it does not where a loop has many sums or
+many rows. A row is worked on in pieces of ``LANES`` numbers, for products, or of ``WIDE`` numbers, where few values are
+alive at once: the end of a row must be the end of a piece (``padding.py``).
+
+Numba caches what ``chunks.py`` compiles to until that file changes, and does not see changes of this one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.np import arrayobj
+
+from greenadapt.vectors.engines.padding import PIECE
+
+LANES = 16
+"""Numbers of a piece: 64 bytes, as a line of the cache."""
+WIDE = PIECE
+"""Numbers of a wide piece."""
+intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
+_MAY_FUSE = ("contract",)  # a product and a sum to one operation
+
+
+class _Lanes(types.Type):
+    """``width`` float32 numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(name=f"lanes{width}")
+        self.width = width
+
+    @property
+    def vector(self) -> Any:
+        """The same to LLVM."""
+        return ir.VectorType(ir.FloatType(), self.width)
+
+
+@extending.register_model(_Lanes)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: _Lanes) -> None:
+        super().__init__(manager, kind, kind.vector)  # type: ignore[no-untyped-call]
+
+
+_NARROW, _BROAD = _Lanes(LANES), _Lanes(WIDE)
+
+
+def _item(context: Any, builder: Any, kind: Any, array: Any, row: Any, column: Any) -> Any:
+    """A pointer to ``array[row, column]``."""
+    view = arrayobj.make_array(kind)(context, builder, array)  # type: ignore[no-untyped-call]
+    place = [row, column]
+    return cgutils.get_item_pointer(context, builder, kind, view, place, wraparound=False)  # type: ignore[no-untyped-call]
+
+
+def _loading(lanes: _Lanes) -> Callable[..., Any]:
+    def load(_: Any, array: Any, row: Any, column: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            item = _item(context, builder, signature.args[0], *arguments)
+            return builder.load(builder.bitcast(item, lanes.vector.as_pointer()), align=4)
+
+        return lanes(array, types.intp, types.intp), code
+
+    return load
+
+
+def _spreading(lanes: _Lanes) -> Callable[..., Any]:
+    def splat(_: Any, number: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            none, first = ir.Constant(lanes.vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+            places = ir.Constant(ir.VectorType(ir.IntType(32), lanes.width), [0] * lanes.width)
+            return builder.shuffle_vector(builder.insert_element(none, arguments[0], first), none, places)
+
+        return lanes(types.float32), code
+
+    return splat
+
+
+load, load_wide = intrinsic(_loading(_NARROW)), intrinsic(_loading(_BROAD))
+"""``load(array, row, column)``: a piece of a row of float32 numbers, as lanes."""
+splat, splat_wide = intrinsic(_spreading(_NARROW)), intrinsic(_spreading(_BROAD))
+"""``splat(number)``: lanes that are all one float32 number."""
+
+
+@intrinsic
+def store(_: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
+    """Write lanes to a piece of a row."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        item = _item(context, builder, signature.args[0], *arguments[:3])
+        builder.store(arguments[3], builder.bitcast(item, lanes.vector.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, lanes), code
+
+
+@intrinsic
+def add(_: Any, a: Any, b: Any) -> Any:
+    """a + b"""
+    return a(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments, flags=_MAY_FUSE)
+
+
+@intrinsic
+def subtract(_: Any, a: Any, b: Any) -> Any:
+    """a - b"""
+    return a(a, b), lambda context, builder, signature, arguments: builder.fsub(*arguments, flags=_MAY_FUSE)
+
+
+@intrinsic
+def multiply(_: Any, a: Any, b: Any) -> Any:
+    """a b"""
+    return a(a, b), lambda context, builder, signature, arguments: builder.fmul(*arguments, flags=_MAY_FUSE)
+
+
+@intrinsic
+def multiply_add(_: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c"""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        product = builder.fmul(arguments[0], arguments[1], flags=_MAY_FUSE)
+        return builder.fadd(product, arguments[2], flags=_MAY_FUSE)
+
+    return a(a, b, c), code
+
+
+@intrinsic
+def total(_: Any, lanes: Any) -> Any:
+    """The sum of lanes, in any order."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.FloatType()
+        kind = ir.FunctionType(number, [number, lanes.vector])
+        name = f"llvm.vector.reduce.fadd.v{lanes.width}f32"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+        return builder.call(function, [ir.Constant(number, -0.0), arguments[0]], fastmath=("reassoc",))
+
+    return types.float32(lanes), code
+
+
+@intrinsic
+def prefetch(_: Any, array: Any, row: Any, column: Any) -> Any:
+    """Ask for a line of the cache that will be needed soon."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, whole, whole, whole])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        item = builder.bitcast(_item(context, builder, signature.args[0], *arguments), pointer)
+        read, soon, data = whole(0), whole(2), whole(1)
+        builder.call(function, [item, read, soon, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp), code

@@ -1,0 +1,269 @@
+"""Word vectors in the formats of other programs: word2vec text and binary, GloVe, fastText; compressed ones too."""
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from greenadapt.corpus.opening import open_binary
+from greenadapt.corpus.word_counts import IntArray
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Progress, Silent
+from greenadapt.storage.arrays import Array, row_blocks
+from greenadapt.storage.outputs import open_file
+from greenadapt.vectors.word_vectors import WordVectors
+
+_FASTTEXT_MODEL = struct.pack("<i", 793712314)
+_PICKLE = b"\x80"
+_CHUNK = 1 << 22  # bytes
+_MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is no word
+_MAX_PHRASE = 1 << 8  # bytes
+_SPACE = re.compile(b" ")
+_END_OF_LINE_WORD = "</s>"  # word2vec's own, no word of the text
+
+
+def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
+    """Read word2vec binary (``.bin``) or text (any other name), with or without a header; fastText's ``.bin`` too.
+
+    ``.gz``, ``.bz2``, ``.xz`` and ``.zst`` are unpacked on the way. The first of a word's vectors counts where it has
+    several, and ``</s>`` is left out. Formats without counts give each word the count 1. Raises ``InputError`` where
+    the file is cut short, has a row of another width or a number that is not finite, or is a Python pickle, which is
+    never loaded.
+    """
+    progress = progress or Silent()
+    if not path.is_file():
+        raise MissingError(f"no vectors file {path}", "check the path")
+    with open_binary(str(path)) as file:
+        start = file.read(len(_FASTTEXT_MODEL))
+    if start.startswith(_PICKLE):
+        raise InputError(
+            f"{path} is a Python pickle, which is never unpickled", "export it with gensim's save_word2vec_format"
+        )
+    if start == _FASTTEXT_MODEL:
+        return _read_fasttext_model(path, progress)
+    rows = _Rows(path)
+    is_binary = ".bin" in path.suffixes
+    try:
+        with open_binary(str(path)) as file:
+            (_read_binary if is_binary else _read_text)(file, rows)
+        vectors = rows.finish(progress)
+    except InputError:
+        if is_binary:
+            _refuse_phrases(path)
+        raise
+    if is_binary and not all(map(_is_sound, row_blocks(vectors.matrix))):
+        _refuse_phrases(path)  # the rest of a phrase, taken for numbers, need not break the file
+    return vectors
+
+
+def write_vectors(vectors: WordVectors, path: Path) -> None:
+    """Write word2vec binary (``.bin``) or text (any other name), packed where the name says so; see ``open_file``.
+
+    Text has nine significant digits, which give every float32 back exactly. Raises ``InputError`` for a word with white
+    space, which neither format can hold.
+    """
+    for word in vectors.words:
+        if not word or any(character in word for character in " \t\n\r"):
+            raise InputError(f"{word!r} cannot be written to {path.name}: it is empty or has white space")
+    lines = _binary_rows(vectors) if ".bin" in path.suffixes else _text_rows(vectors)
+    with open_file(path, "wb") as file:
+        file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
+        file.writelines(lines)
+
+
+def _binary_rows(vectors: WordVectors) -> Iterator[bytes]:
+    words = iter(vectors.words)
+    for block in row_blocks(vectors.matrix):
+        for row in np.ascontiguousarray(block, "<f4"):
+            yield next(words).encode() + b" " + row.tobytes()
+
+
+def _text_rows(vectors: WordVectors) -> Iterator[bytes]:
+    numbers = " ".join(["%.9g"] * vectors.dim)
+    words = iter(vectors.words)
+    for block in row_blocks(vectors.matrix):
+        for row in block.tolist():
+            yield f"{next(words)} {numbers % tuple(row)}\n".encode()
+
+
+class _Rows:
+    """Words and vectors as they come in; the matrix grows in place, so a wrong header costs no memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.dim = 0
+        self.expected: int | None = None
+        """What the header says, where there is one."""
+        self.read = 0
+        self._rows: dict[str, int] = {}
+        self._matrix: Array = np.empty((0, 0), np.float32)
+        self._broken = self._repeated = 0
+
+    def expect(self, dim: int, rows: int | None = None) -> None:
+        """Set the width, and what the header says of the number of rows."""
+        if dim < 1 or (rows is not None and rows < 0):
+            raise InputError(f"{self.path}: the header says {rows} rows of {dim} numbers")
+        self.dim, self.expected = dim, rows
+        self._matrix = np.empty((min(rows or 1024, _CHUNK // (4 * dim) + 1), dim), np.float32)
+
+    def add(self, raw: bytes, vector: Array) -> None:
+        """Take one row: the word's bytes and its numbers, ``(dim,)``."""
+        self.read += 1
+        word = raw.decode(errors="replace")
+        self._broken += "\ufffd" in word and "\ufffd".encode() not in raw
+        if word == _END_OF_LINE_WORD:
+            return
+        row = len(self._rows)
+        if self._rows.setdefault(word, row) != row:
+            self._repeated += 1
+            return
+        if row == len(self._matrix):
+            rows = 2 * row + 1 if self.expected is None else max(row + 1, min(2 * row + 1, self.expected))
+            self._matrix.resize((rows, self.dim), refcheck=False)
+        self._matrix[row] = vector
+
+    def finish(self, progress: Progress) -> WordVectors:
+        """The vectors read, after all that can be checked only at the end."""
+        if self.expected is not None and self.read != self.expected:
+            raise InputError(
+                f"{self.path}: the header says {self.expected} rows, the file has {self.read}", "fetch or make it again"
+            )
+        words = list(self._rows)
+        if not words:
+            raise InputError(f"{self.path} holds no vectors")
+        self._matrix.resize((len(words), self.dim), refcheck=False)
+        _require_finite(self.path, words, self._matrix)
+        if self._broken:
+            progress.warn(f"{self.path}: {self._broken} words are not UTF-8; their broken bytes became \ufffd")
+        if self._repeated:
+            progress.warn(f"{self.path}: {self._repeated} rows repeat an earlier word and were left out")
+        return WordVectors(words, np.ones(len(words), np.int64), self._matrix)
+
+
+def _require_finite(path: Path, words: list[str], matrix: Array) -> None:
+    begin = 0
+    for block in row_blocks(matrix):
+        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        if len(bad):
+            raise InputError(
+                f"{path}: the vector of {words[begin + bad[0]]!r} holds NaN or infinity", "train or export it again"
+            )
+        begin += len(block)
+
+
+def _read_text(file: IO[bytes], rows: _Rows) -> None:
+    for number, line in enumerate(file, 1):
+        word, _, numbers = line.strip(b" \r\n\t").partition(b" ")
+        if number == 1 and word.isdigit() and numbers.isdigit():
+            rows.expect(int(numbers), int(word))
+            continue
+        if not word:
+            continue
+        vector = _parse(numbers, f"{rows.path}, line {number}")
+        if not len(vector):
+            raise InputError(f"{rows.path}, line {number}: {word[:60].decode(errors='replace')!r} has no numbers")
+        if not rows.dim:
+            rows.expect(len(vector))
+        if len(vector) != rows.dim:
+            raise InputError(f"{rows.path}, line {number}: {len(vector)} numbers, need {rows.dim}")
+        rows.add(word, vector)
+
+
+def _parse(numbers: bytes, where: str) -> Array:
+    try:
+        return np.array(numbers.split(), np.float32)
+    except ValueError:
+        raise InputError(f"{where}: {numbers[:60].decode(errors='replace')!r} … are not numbers alone") from None
+
+
+def _read_binary(file: IO[bytes], rows: _Rows) -> None:
+    header = file.readline(100).split()
+    if len(header) != 2 or not (header[0].isdigit() and header[1].isdigit()):
+        raise InputError(f"{rows.path} is no word2vec binary file: it does not begin with its number of rows and width")
+    rows.expect(int(header[1]), int(header[0]))
+    size = 4 * rows.dim
+    rest, begin = b"", 0
+    while rows.read < int(header[0]):
+        space = rest.find(b" ", begin)
+        if space < 0 or len(rest) < space + 1 + size:
+            if space - begin > _MAX_WORD or (space < 0 and len(rest) - begin > _MAX_WORD):
+                raise InputError(f"{rows.path}, row {rows.read + 1}: a word of over {_MAX_WORD} bytes; is it float32?")
+            chunk = file.read(max(_CHUNK, size))
+            if not chunk:
+                raise InputError(
+                    f"{rows.path} is cut short in row {rows.read + 1}; its header says {rows.expected} rows",
+                    "fetch or make it again",
+                )
+            rest, begin = rest[begin:] + chunk, 0
+            continue
+        # word2vec ends each row with a line break, gensim does not
+        rows.add(rest[begin:space].lstrip(b"\n"), np.frombuffer(rest, "<f4", rows.dim, space + 1))
+        begin = space + 1 + size
+    if rest[begin:].strip(b"\n") or file.read(1).strip(b"\n"):
+        raise InputError(f"{rows.path} goes on after the {rows.expected} rows of its header", "is it float32?")
+
+
+def _refuse_phrases(path: Path) -> None:
+    """Raise ``InputError`` with the first word of a binary file that has a space, if one has."""
+    if phrase := _first_phrase(path):
+        raise InputError(
+            f"{path}: the word {phrase!r} has a space, where a word ends in word2vec's binary format",
+            "replace the spaces within words, by underscores for instance, and export the vectors again",
+        ) from None
+
+
+def _first_phrase(path: Path) -> str | None:
+    """The first word with spaces in a binary file: what follows its first part is no vector, what follows all of it is.
+
+    ``None`` where there is none.
+    """
+    with open_binary(str(path)) as file:
+        header = file.readline(100).split()
+        if len(header) != 2 or not (header[0].isdigit() and header[1].isdigit()):
+            return None
+        n_rows, size = int(header[0]), 4 * int(header[1])
+        rest, begin = b"", 0
+        for _ in range(n_rows):
+            if len(rest) - begin < _MAX_PHRASE + size:
+                rest, begin = rest[begin:] + file.read(max(_CHUNK, size)), 0
+            ends = [match.start() for match in _SPACE.finditer(rest, begin, begin + _MAX_PHRASE)]
+            if not ends or len(rest) < ends[0] + 1 + size:
+                return None
+            if not _has_vector(rest, ends[0] + 1, size):
+                for end in ends[1:]:
+                    word = rest[begin:end].lstrip(b"\n").decode(errors="replace")
+                    if word.isprintable() and "\ufffd" not in word and _has_vector(rest, end + 1, size):
+                        return word
+            begin = ends[0] + 1 + size
+    return None
+
+
+def _has_vector(content: bytes, begin: int, size: int) -> bool:
+    raw = content[begin : begin + size]
+    return len(raw) == size and _is_sound(np.frombuffer(raw, "<f4"))
+
+
+def _is_sound(numbers: Array) -> bool:
+    """Whether numbers are of a size that those of word vectors have; text that is taken for numbers is not."""
+    sizes = np.abs(numbers)
+    return bool(((sizes == 0) | ((sizes > 1e-12) & (sizes < 1e6))).all())
+
+
+def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
+    """fastText's own model: the vectors of its words (subword units already added) and their counts."""
+    from gensim.models.fasttext import load_facebook_vectors
+
+    try:
+        model: Any = load_facebook_vectors(str(path))
+    except (ValueError, AssertionError, NotImplementedError, EOFError, struct.error) as error:
+        raise InputError(f"{path} is a fastText model that cannot be read ({error})") from None
+    rows = [row for row, word in enumerate(model.index_to_key) if word != _END_OF_LINE_WORD]
+    words = [model.index_to_key[row] for row in rows]
+    counts: IntArray = np.array([model.get_vecattr(row, "count") for row in rows], np.int64)
+    matrix = np.asarray(model.vectors, np.float32)[rows]
+    _require_finite(path, words, matrix)
+    progress.note(f"{path}: {len(words)} words of a fastText model")
+    return WordVectors(words, counts, matrix)

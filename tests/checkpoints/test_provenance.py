@@ -1,0 +1,106 @@
+"""Folders of adapted models: what decides their content, and what of a task goes along."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from greenadapt.checkpoints.provenance import (
+    adapted_input,
+    base_id,
+    copy_task,
+    encoder_input,
+    read_facts,
+    starting_model,
+    task_input,
+)
+from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.errors import UsageError
+from greenadapt.stages.session import adapted_model
+from greenadapt.storage.files import write_json
+from tests.support.small_multitask import describe, fitted
+from tests.support.small_tasks import TinyModel, adapted, facts_file, read_json, session
+
+FILES = ("task.json", "memory.safetensors", "memory/model.safetensors")
+
+
+def test_the_name_says_what_it_was_adapted_to(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    assert read_facts(folder) is None
+    assert starting_model(str(folder)).name.startswith(folder.name)
+    facts = facts_file(folder)
+    assert read_facts(folder) == facts
+    found = starting_model(str(folder))
+    assert (found.name, found.source) == ("tiny-medicine", str(folder))
+
+
+def test_the_base_is_a_hub_id_or_unknown(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert base_id(PretrainedModel("minilm", tmp_path, "minilm")) == "sentence-transformers/all-MiniLM-L6-v2"
+    assert base_id(PretrainedModel("org--name", tmp_path, "org/name")) == "org/name"
+    folder = adapted(tiny_model)
+    assert base_id(starting_model(str(folder))) is None
+    config = read_json(folder / "config.json")
+    names = {"org/name": "org/name", "/home/me/model": None, "m: x\nlicense: evil": None, "bert": None, "": None}
+    for name, base in names.items():
+        (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": name}))
+        assert base_id(starting_model(str(folder))) == base
+    (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": "runs/one"}))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    assert base_id(starting_model(str(folder))) is None  # a folder here, from which it was saved
+    facts = facts_file(folder)
+    for source, base in {"org/bert": "org/bert", "minilm": "sentence-transformers/all-MiniLM-L6-v2"}.items():
+        write_json(folder / "greenadapt.json", {**facts, "model": {"name": "tiny", "source": source}})
+        assert base_id(starting_model(str(folder))) == base
+
+
+def test_each_file_decides_the_content_and_goes_along(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = adapted(tiny_model)
+    found = starting_model(str(folder))
+    (folder / "memory").mkdir()
+    seen = {adapted_input(found)["sha256"]}
+    for text in ("a", "b"):
+        for name in FILES:
+            (folder / name).write_text(text)
+            seen.add(adapted_input(found)["sha256"])
+    (folder / "words.safetensors").write_bytes(b"")
+    seen.add(adapted_input(found)["sha256"])
+    assert len(seen) == 1 + 2 * len(FILES) + 1
+    copy_task(folder, tmp_path)
+    assert [(tmp_path / name).read_text() for name in FILES] == ["b"] * 3
+    (tmp_path / "empty").mkdir()
+    copy_task(tmp_path / "empty", tmp_path / "empty")
+    assert not list((tmp_path / "empty").iterdir())
+
+
+def test_the_tasks_of_an_encoder_go_along(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model(name="many")
+    describe(source, {name: fitted(tmp_path, name) for name in ("ner", "ill.1")})
+    found = starting_model(str(source))
+    seen, shared = [adapted_input(found)["sha256"]], encoder_input(found)
+    for name in ("tasks/ner/weights.safetensors", "tasks/ill.1/task.json", "multitask.json"):
+        with open(source / name, "a") as file:
+            file.write(" ")
+        seen.append(adapted_input(found)["sha256"])
+    assert len(set(seen)) == 4
+    assert encoder_input(found) == shared
+    before = task_input(source)
+    (source / "tasks" / "ner" / "weights.safetensors").write_text("other")
+    assert before is not None
+    assert before != task_input(source)
+    assert task_input(tmp_path) is None
+    (source / "seeds" / "1").mkdir(parents=True)
+    copy_task(source, tmp_path / "copy")
+    copied = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*.*")}
+    files = {"multitask.json", "tasks/ner/task.json", "tasks/ner/weights.safetensors", "tasks/ill.1/task.json"}
+    assert copied - {"tasks/ill.1"} == files
+    (source / "words.safetensors").write_bytes(b"")
+    assert encoder_input(found) != shared
+
+
+def test_a_model_must_be_named(tmp_path: Path) -> None:
+    assert adapted_model(session(tmp_path), None, "here") == "here"
+    with pytest.raises(UsageError, match="no model: give a folder with --model, or the corpus"):
+        adapted_model(session(tmp_path), None, None)

@@ -1,0 +1,269 @@
+"""Reading checkpoints: the table of names against transformers, every file layout, and input that must be refused."""
+
+import json
+import pickle
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.errors import InputError, MissingError
+from tests.support.small_tasks import FAMILIES, TinyModel
+
+HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForQuestionAnswering", "ForTokenClassification"]
+ARCHITECTURES = [f + h for f in FAMILIES for h in HEADS if hasattr(transformers, f + h)]
+ODD_SIZE = 1009  # a vocabulary size that no other dimension has
+
+
+def live_model(architecture: str) -> transformers.PreTrainedModel:
+    model_class = getattr(transformers, architecture)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    ids = {"bos_token_id": 0, "cls_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
+    return model_class(model_class.config_class(vocab_size=ODD_SIZE, max_position_embeddings=40, **sizes, **ids))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_table_names_every_weight_of_the_vocabulary(architecture: str) -> None:
+    model = live_model(architecture)
+    kind = MODEL_TYPES[model.config.model_type]
+    embedding = {kind.embedding, kind.prefix + kind.embedding}
+    in_model = {name for name, weight in model.named_parameters(remove_duplicate=False) if ODD_SIZE in weight.shape}
+    assert len(in_model & embedding) == 1
+    assert in_model - embedding <= {kind.decoder, *kind.biases}
+    every = dict(model.named_parameters(remove_duplicate=False))
+    assert model.get_input_embeddings().weight is every[(in_model & embedding).pop()]
+    if architecture.endswith("ForMaskedLM"):
+        assert in_model - embedding == {kind.decoder, *kind.biases}
+        assert every[kind.decoder] is model.get_output_embeddings().weight
+
+
+def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertForMaskedLM")
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weight.bfloat16() for name, weight in weights.items()}, folder / "model.safetensors")
+    embedding = Checkpoint.open(folder).embedding()
+    assert embedding.dtype.name == "bfloat16"
+    assert not embedding.flags.writeable
+    base: object = embedding
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
+    expected = weights["bert.embeddings.word_embeddings.weight"].bfloat16().float().numpy()
+    np.testing.assert_array_equal(embedding.astype(np.float32), expected)
+
+
+def as_bin(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def as_old_bin(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    (folder / "model.safetensors").unlink()
+
+
+def as_sharded_bin(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    shard_of = {name: f"pytorch_model-0000{i % 2 + 1}-of-00002.bin" for i, name in enumerate(weights)}
+    for shard in set(shard_of.values()):
+        torch.save({n: w for n, w in weights.items() if shard_of[n] == shard}, folder / shard)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shard_of}))
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize("convert", [as_bin, as_old_bin, as_sharded_bin])
+def test_old_torch_files_hold_the_same(tiny_model: TinyModel, convert: Callable[[Path], None]) -> None:
+    folder = tiny_model("BertForMaskedLM")
+    before = {name: Checkpoint.open(folder)[name].copy() for name in Checkpoint.open(folder).names}
+    convert(folder)
+    after = Checkpoint.open(folder)
+    assert set(after.names) == set(before)
+    for name, weight in before.items():
+        np.testing.assert_array_equal(after[name], weight)
+
+
+def test_bfloat16_torch_files(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertModel")
+    weights = {name: weight.bfloat16() for name, weight in load_file(folder / "model.safetensors").items()}
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    embedding = Checkpoint.open(folder).embedding()
+    assert embedding.dtype.name == "bfloat16"
+    expected = weights["embeddings.word_embeddings.weight"].float().numpy()
+    np.testing.assert_array_equal(embedding.astype(np.float32), expected)
+
+
+def test_shards_hold_the_same_as_one_file(tiny_model: TinyModel) -> None:
+    whole = Checkpoint.open(tiny_model("BertForMaskedLM", name="whole"))
+    folder = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    sharded = Checkpoint.open(folder)
+    assert set(sharded.names) == set(whole.names)
+    for name in whole.names:
+        np.testing.assert_array_equal(sharded[name], whole[name])
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("protocol", [pickle.dumps, lambda bomb: None], ids=["pickle", "torch archive"])
+def test_a_pickle_is_never_executed(tiny_model: TinyModel, protocol: Callable[[object], bytes | None]) -> None:
+    folder = tiny_model("BertModel")
+    (folder / "model.safetensors").unlink()
+    bomb = {"embeddings.word_embeddings.weight": Bomb(folder / "executed")}
+    content = protocol(bomb)
+    if content is None:
+        torch.save(bomb, folder / "pytorch_model.bin")
+    else:
+        (folder / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(InputError, match=r"refused: torch's weights-only loader .*: convert it to") as caught:
+        Checkpoint.open(folder)
+    assert not re.search("weights_only|will likely|option|\n", str(caught.value))  # torch's own advice, to load it
+    assert not (folder / "executed").exists()
+
+
+def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("BertModel")
+    as_bin(folder)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingError, match=r"install greenadapt\[train\], or convert"):
+        Checkpoint.open(folder)
+
+
+def set_config(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def test_unknown_model_type(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertModel")
+    set_config(folder, model_type="deberta")
+    with pytest.raises(InputError, match=r"type deberta.*known are bert, roberta, .*modernbert"):
+        Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("kept", [4, 100, -1])
+def test_a_file_that_is_cut_short(tiny_model: TinyModel, kept: int) -> None:
+    folder = tiny_model("BertModel")
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:kept])
+    with pytest.raises(InputError, match="cut short") as caught:
+        Checkpoint.open(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "shard", ["../outside/model.safetensors", "/etc/passwd", "..", "..\\x", "missing", "", 3, ["list"]]
+)
+def test_an_index_may_name_only_files_of_its_folder(tiny_model: TinyModel, shard: object) -> None:
+    outside = tiny_model("BertModel", name="outside")
+    folder = tiny_model("BertModel", name="inside")
+    (folder / "model.safetensors").unlink()
+    names = Checkpoint.open(outside).names
+    index = {"weight_map": dict.fromkeys(names, shard)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match="no file in its folder"):
+        Checkpoint.open(folder)
+
+
+def test_an_index_that_does_not_fit(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertModel")
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"no.such.weight": "part.safetensors"}}))
+    with pytest.raises(InputError, match=r"part\.safetensors holds no\.such\.weight"):
+        Checkpoint.open(folder)
+    index.write_text("{}")
+    with pytest.raises(InputError, match="no weight_map"):
+        Checkpoint.open(folder)
+
+
+def test_folders_that_hold_no_model(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertModel")
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(MissingError, match=r"no model\.safetensors"):
+        Checkpoint.open(folder)
+    (folder / "model.safetensors").write_bytes(content)
+    set_config(folder, model_type="modernbert")
+    with pytest.raises(InputError, match=r"no weight model\.embeddings\.tok_embeddings\.weight"):
+        Checkpoint.open(folder)
+    for broken in ("{", "[]"):
+        (folder / "config.json").write_text(broken)
+        with pytest.raises(InputError, match="JSON"):
+            Checkpoint.open(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(MissingError, match=r"no config\.json"):
+        Checkpoint.open(folder)
+
+
+def test_sizes_must_agree(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertForMaskedLM", vocab_size=300)
+    set_config(folder, vocab_size=301)
+    with pytest.raises(InputError, match=r"has 300 rows, vocab_size in config\.json is 301"):
+        Checkpoint.open(folder)
+    set_config(folder, vocab_size=300)
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "cls.predictions.bias": torch.zeros(299)}, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"has 300 rows, cls\.predictions\.bias is 299"):
+        Checkpoint.open(folder)
+
+
+SIZES = {
+    "Bert": ("hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_layers"),
+    "DistilBert": ("dim", "max_position_embeddings", "hidden_dim", "n_layers"),
+    "Electra": ("embedding_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    "ModernBert": ("hidden_size", "intermediate_size", "num_hidden_layers"),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("head", ["Model", "ForTokenClassification"])
+def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyModel, family: str, head: str) -> None:
+    folder = tiny_model(f"{family}{head}")
+    config = json.loads((folder / "config.json").read_text())
+    for setting in SIZES.get(family, SIZES["Bert"]):
+        for stated in (config[setting] + 1, str(config[setting])):
+            set_config(folder, **{**config, setting: stated})
+            message = rf"config\.json: {setting} is {stated}, but .*(has|have) {config[setting]}: fetch"
+            with pytest.raises(InputError, match=message):
+                Checkpoint.open(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_weight_that_is_no_number_is_named(tiny_model: TinyModel, dtype: torch.dtype, value: float) -> None:
+    folder = tiny_model("BertModel")
+    weights = {name: weight.to(dtype) for name, weight in load_file(folder / "model.safetensors").items()}
+    weights["embeddings.position_ids"] = torch.arange(10)  # as older checkpoints have them
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    Checkpoint.open(folder).require_finite()
+    weights["encoder.layer.1.output.dense.weight"][5, 7:9] = value
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    checkpoint = Checkpoint.open(folder)
+    checkpoint.require_finite([checkpoint.embedding_name])
+    with pytest.raises(InputError, match=r"2 of the 2,048 numbers of encoder\.layer\.1\.output\.dense\.weight are NaN"):
+        checkpoint.require_finite()
+
+
+def test_new_ids_begin_after_the_last_row(tiny_model: TinyModel) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertModel", vocab_size=300))
+    assert checkpoint.first_new_id(300) == 300
+    assert checkpoint.first_new_id(290) == 300
+    with pytest.raises(InputError, match="has 301 ids, the embedding only 300 rows"):
+        checkpoint.first_new_id(301)

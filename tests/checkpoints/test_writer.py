@@ -1,0 +1,335 @@
+"""Writing grown checkpoints: plain transformers loads them, and nothing but the vocabulary changes."""
+
+import json
+import math
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.writer import copy_side_files, write_expanded
+from greenadapt.config import DType
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import ArrayFile, Streamed
+
+TinyModel = Callable[..., Path]
+N_NEW = 7
+SMALL = "20KB"  # of a shard; the tiny models have about 100 KB
+CASES = [
+    ("BertModel", {}),
+    ("BertForMaskedLM", {}),
+    ("BertForMaskedLM", {"tie_word_embeddings": False}),
+    ("BertForPreTraining", {}),
+    ("BertForQuestionAnswering", {}),
+    ("RobertaForMaskedLM", {}),
+    ("RobertaForMaskedLM", {"tie_word_embeddings": False}),
+    ("RobertaForTokenClassification", {}),
+    ("DistilBertForMaskedLM", {}),
+    ("DistilBertForMaskedLM", {"tie_word_embeddings": False}),
+    ("ElectraForMaskedLM", {"embedding_size": 16}),
+    ("ElectraForMaskedLM", {"embedding_size": 16, "tie_word_embeddings": False}),
+    ("ElectraForPreTraining", {"embedding_size": 16}),
+    ("MPNetForMaskedLM", {}),
+    ("MPNetForMaskedLM", {"tie_word_embeddings": False}),
+    ("ModernBertForMaskedLM", {}),
+    ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
+]
+
+
+def load(folder: Path, architecture: str, **options: object) -> transformers.PreTrainedModel:
+    """The model as transformers loads it; every weight must be there, and no other."""
+    model_class = getattr(transformers, architecture)
+    model, info = model_class.from_pretrained(folder, output_loading_info=True, **options)
+    assert {problem: names for problem, names in info.items() if names} == {}
+    return model.eval()
+
+
+def new_rows(checkpoint: Checkpoint, n: int = N_NEW) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n, checkpoint.dim)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Expanded:
+    before: Checkpoint
+    after: Checkpoint
+    rows: np.ndarray
+
+
+def expand(source: Path, folder: Path, **options: object) -> Expanded:
+    before = Checkpoint.open(source)
+    rows = new_rows(before)
+    write_expanded(before, rows, folder, **options)
+    return Expanded(before, Checkpoint.open(folder), rows)
+
+
+def vocabulary_weights(checkpoint: Checkpoint) -> set[str]:
+    decoder = {checkpoint.decoder_name} if checkpoint.decoder_name else set()
+    return {checkpoint.embedding_name, *checkpoint.bias_names, *decoder}
+
+
+@pytest.mark.parametrize(("input_shard", "output_shard"), [("5GB", 5 << 30), (SMALL, 5 << 30), (SMALL, 20_000)])
+@pytest.mark.parametrize(("architecture", "config"), CASES)
+def test_transformers_loads_it_and_old_logits_stay(
+    tiny_model: TinyModel,
+    tmp_path: Path,
+    architecture: str,
+    config: dict[str, object],
+    input_shard: str,
+    output_shard: int,
+) -> None:
+    source = tiny_model(architecture, max_shard_size=input_shard, **config)
+    done = expand(source, tmp_path / "out", max_shard_bytes=output_shard)
+    n_rows = done.before.n_rows
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) > 1 or output_shard > 1 << 30
+
+    assert set(done.after.names) == set(done.before.names)
+    for name in done.before.names:
+        grown = name in vocabulary_weights(done.before)
+        assert len(done.after[name]) == len(done.before[name]) + N_NEW * grown, name
+        assert done.after[name].dtype == done.before[name].dtype
+        assert done.after[name][: len(done.before[name])].tobytes() == done.before[name].tobytes(), name
+    np.testing.assert_array_equal(done.after.embedding()[n_rows:], done.rows)
+
+    base, model = load(source, architecture), load(tmp_path / "out", architecture)
+    assert model.config.vocab_size == n_rows + N_NEW == len(model.get_input_embeddings().weight)
+    ids = torch.randint(5, n_rows, (2, 20), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected, outputs = base(ids), model(ids)
+    for key, tensor in expected.items():
+        got = outputs[key][..., : tensor.shape[-1]]
+        torch.testing.assert_close(got, tensor, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "RobertaForMaskedLM", "ModernBertForMaskedLM"])
+def test_the_output_for_new_words(tiny_model: TinyModel, tmp_path: Path, architecture: str) -> None:
+    ids = torch.tensor([[5, 6, 7]])
+    logits = {}
+    for tied in (True, False):
+        source = tiny_model(architecture, name=f"tied {tied}", tie_word_embeddings=tied)
+        weights = load_file(source / "model.safetensors")
+        bias = torch.linspace(-3, 2, Checkpoint.open(source).n_rows)
+        names = Checkpoint.open(source).bias_names
+        assert names
+        biased = {**weights, **{name: bias.clone() for name in names}}
+        save_file(biased, source / "model.safetensors", {"format": "pt"})
+        done = expand(source, tmp_path / f"out {tied}")
+        for name in names:
+            np.testing.assert_array_equal(done.after[name], np.append(bias.numpy(), np.full(N_NEW, -3, np.float32)))
+        model = load(tmp_path / f"out {tied}", architecture)
+        decoder = model.get_output_embeddings().weight[done.before.n_rows :].detach().numpy()
+        np.testing.assert_array_equal(decoder, done.rows if tied else np.zeros_like(done.rows))
+        with torch.no_grad():
+            logits[tied] = model(ids).logits[..., done.before.n_rows :]
+    torch.testing.assert_close(logits[False], torch.full_like(logits[False], -3))
+    assert logits[True].std() > 0
+
+
+def test_a_saved_copy_of_the_embedding_stays_one(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("BertForMaskedLM")
+    weights = load_file(source / "model.safetensors")
+    embedding = weights["bert.embeddings.word_embeddings.weight"]
+    copies = {
+        "cls.predictions.decoder.weight": embedding.clone(),
+        "cls.predictions.decoder.bias": weights["cls.predictions.bias"].clone(),
+    }
+    save_file({**weights, **copies}, source / "model.safetensors", {"format": "pt"})
+    replaced = {9: np.full(32, 0.5, np.float32)}
+    done = expand(source, tmp_path / "out", replaced=replaced)
+    np.testing.assert_array_equal(done.after.embedding(), done.after["cls.predictions.decoder.weight"])
+    np.testing.assert_array_equal(done.after["cls.predictions.bias"], done.after["cls.predictions.decoder.bias"])
+    np.testing.assert_array_equal(done.after.embedding()[9], replaced[9])
+    load(tmp_path / "out", "BertForMaskedLM")
+
+
+def test_weights_with_other_names_are_copied_byte_for_byte(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("BertForMaskedLM")
+    weights = load_file(source / "model.safetensors")
+    old_names = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for name, weight in weights.items()
+    }
+    extra = {
+        "bert.embeddings.position_ids": torch.arange(160)[None],
+        "odd.nan": torch.tensor([0x7FC01234, 0x7F800001], dtype=torch.int32).view(torch.float32),
+        "odd.scalar": torch.tensor(3.0),
+        "odd.empty": torch.zeros(0, 4),
+        "odd.mask": torch.tensor([True, False]),
+    }
+    save_file({**old_names, **extra}, source / "model.safetensors", {"format": "pt"})
+    done = expand(source, tmp_path / "out")
+    assert set(done.after.names) == {*old_names, *extra}
+    for name in done.after.names:
+        if name not in vocabulary_weights(done.before):
+            assert done.after[name].tobytes() == done.before[name].tobytes()
+            assert done.after[name].shape == done.before[name].shape
+    model = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out")
+    assert torch.equal(model.bert.embeddings.LayerNorm.weight, weights["bert.embeddings.LayerNorm.weight"])
+
+
+@pytest.mark.parametrize("source_type", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16"])
+def test_element_types(tiny_model: TinyModel, tmp_path: Path, source_type: torch.dtype, dtype: DType | None) -> None:
+    source = tiny_model("BertForMaskedLM")
+    weights = {name: weight.to(source_type) for name, weight in load_file(source / "model.safetensors").items()}
+    counter = torch.tensor([1 << 40, -3])
+    save_file({**weights, "counter": counter}, source / "model.safetensors", {"format": "pt"})
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "dtype": str(source_type).removeprefix("torch.")}))
+    done = expand(source, tmp_path / "out", dtype=dtype)
+    target = getattr(torch, dtype) if dtype else source_type
+
+    result = load_file(tmp_path / "out" / "model.safetensors")
+    assert torch.equal(result.pop("counter"), counter)
+    n_rows = done.before.n_rows
+    for name, weight in result.items():
+        assert weight.dtype == target
+        assert torch.equal(weight[: len(weights[name])], weights[name].to(target)), name
+    # New rows are rounded once, not to the type of the old checkpoint first.
+    assert torch.equal(result[done.before.embedding_name][n_rows:], torch.from_numpy(done.rows).to(target))
+    assert transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").dtype == target
+
+
+def test_a_config_without_a_type_gets_the_new_one(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("BertModel")
+    config = json.loads((source / "config.json").read_text())
+    for key in ("dtype", "torch_dtype"):
+        config.pop(key, None)
+    (source / "config.json").write_text(json.dumps({**config, "own_setting": ["kept", 1]}))
+    done = expand(source, tmp_path / "same")
+    assert done.after.config == {**config, "own_setting": ["kept", 1], "vocab_size": done.before.n_rows + N_NEW}
+    expand(source, tmp_path / "half", dtype="float16")
+    assert load(tmp_path / "half", "BertModel").dtype == torch.float16
+
+
+def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertModel"))
+    rows = new_rows(checkpoint)
+    rows[2, 3] = 70_000
+    with pytest.raises(InputError, match=r"word_embeddings\.weight has the value 70000, too large for float16"):
+        write_expanded(checkpoint, rows, tmp_path / "out", dtype="float16")
+    replaced = {0: np.full(checkpoint.dim, -1e6, np.float32)}
+    with pytest.raises(InputError, match="has the value -1e\\+06, too large for float16"):
+        write_expanded(checkpoint, rows[:2], tmp_path / "out", dtype="float16", replaced=replaced)
+    write_expanded(checkpoint, rows, tmp_path / "out", dtype="bfloat16")
+    expected = rows.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(Checkpoint.open(tmp_path / "out").embedding()[checkpoint.n_rows :], expected)
+
+
+def test_replaced_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
+    # 20 MB: the embedding is read in more than one block.
+    source = tiny_model("BertForMaskedLM", tie_word_embeddings=False, width=256, vocab_size=20_000)
+    checkpoint = Checkpoint.open(source)
+    rows = (0, 17, 16_500, checkpoint.n_rows - 1)
+    replaced = {row: np.full(checkpoint.dim, float(row), np.float32) for row in rows}
+    done = expand(source, tmp_path / "out", replaced=replaced)
+    expected = np.array(checkpoint.embedding())
+    for row, value in replaced.items():
+        expected[row] = value
+    np.testing.assert_array_equal(done.after.embedding()[: checkpoint.n_rows], expected)
+    decoder = "cls.predictions.decoder.weight"
+    np.testing.assert_array_equal(done.after[decoder][: checkpoint.n_rows], checkpoint[decoder])
+
+
+def test_shards_are_named_and_sized_as_transformers_does(tiny_model: TinyModel, tmp_path: Path) -> None:
+    limit = 20_000
+    source = tiny_model("BertForMaskedLM")
+    expand(source, tmp_path / "out", max_shard_bytes=limit)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    files = sorted(file.name for file in (tmp_path / "out").glob("*.safetensors"))
+    assert files == [f"model-{i + 1:05d}-of-{len(files):05d}.safetensors" for i in range(len(files))]
+    assert set(index["weight_map"].values()) == set(files)
+    total = 0
+    for file in files:
+        arrays = ArrayFile(tmp_path / "out" / file)
+        assert arrays.metadata["format"] == "pt"
+        sizes = [math.prod(arrays.shape(name)) * arrays.dtype(name).itemsize for name in arrays.names]
+        assert sum(sizes) <= limit or len(sizes) == 1
+        assert {name for name, shard in index["weight_map"].items() if shard == file} == set(arrays.names)
+        total += sum(sizes)
+    model = load(tmp_path / "out", "BertForMaskedLM")
+    model.save_pretrained(tmp_path / "theirs", max_shard_size=limit)
+    theirs = json.loads((tmp_path / "theirs" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == theirs["metadata"]["total_size"] == total
+    assert set(index["weight_map"]) == set(theirs["weight_map"])
+
+
+def test_saving_again_changes_nothing(tiny_model: TinyModel, tmp_path: Path) -> None:
+    expand(tiny_model("BertForMaskedLM"), tmp_path / "out")
+    load(tmp_path / "out", "BertForMaskedLM").save_pretrained(tmp_path / "again")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "again"))
+    assert set(first) == set(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class Ones:
+    """Rows made anew whenever they are read."""
+
+    def __init__(self, n: int, dim: int) -> None:
+        self.n, self.dim = n, dim
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for _ in range(0, self.n, 1000):
+            yield np.ones((1000, self.dim), np.float32)
+
+
+def test_new_rows_are_never_all_in_memory(tiny_model: TinyModel, tmp_path: Path) -> None:
+    n, dim = 60_000, 256
+    checkpoint = Checkpoint.open(tiny_model("BertModel", width=dim, intermediate_size=8))
+    rows = Streamed((n, dim), np.dtype(np.float32), Ones(n, dim))
+    tracemalloc.start()
+    write_expanded(checkpoint, rows, tmp_path / "out")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.1 * n * dim * 4
+    embedding = Checkpoint.open(tmp_path / "out").embedding()
+    assert embedding.shape == (checkpoint.n_rows + n, dim)
+    assert (embedding[checkpoint.n_rows :] == 1).all()
+
+
+def test_no_new_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertForMaskedLM"))
+    write_expanded(checkpoint, new_rows(checkpoint, 0), tmp_path / "out")
+    load(tmp_path / "out", "BertForMaskedLM")
+    assert Checkpoint.open(tmp_path / "out").n_rows == checkpoint.n_rows
+
+
+def test_rows_of_another_width_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertModel"))
+    with pytest.raises(InputError, match=r"new rows have 31 dimensions, the embedding of .* has 32"):
+        write_expanded(checkpoint, np.zeros((2, 31), np.float32), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_side_files_of_sentence_transformers(minilm: Path, tmp_path: Path) -> None:
+    copy_side_files(minilm, tmp_path)
+    copied = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert copied == {
+        "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
+    }  # fmt: skip
+    assert all((tmp_path / file).read_bytes() == (minilm / file).read_bytes() for file in copied)
+
+
+def test_module_folders_are_plain_and_hold_no_pickle(tmp_path: Path) -> None:
+    source, folder, outside = (tmp_path / name for name in ("source", "out", "outside"))
+    for directory in (source / "2_Dense", folder, outside):
+        directory.mkdir(parents=True)
+    (outside / "config.json").write_text("{}")
+    for name in ("config.json", "model.safetensors", "pytorch_model.bin", "code.py"):
+        (source / "2_Dense" / name).write_text("{}")
+    (source / "generation_config.json").write_text("{}")
+    paths = ["", "2_Dense", "../outside", str(outside), "..", ".", "missing"]
+    (source / "modules.json").write_text(json.dumps([{"path": path} for path in paths]))
+    copy_side_files(source, folder)
+    copied = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    assert copied == ["2_Dense/config.json", "2_Dense/model.safetensors", "generation_config.json", "modules.json"]
+    (source / "modules.json").write_text('{"a": 1}')
+    with pytest.raises(InputError, match="no module list"):
+        copy_side_files(source, folder)

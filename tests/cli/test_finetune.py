@@ -1,0 +1,385 @@
+"""``greenadapt finetune`` as people and launchers start it: output, exit codes, interrupts, and several processes."""
+
+import json
+import os
+import re
+import shlex
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TaskName, TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.stages.finetune.request import FinetuneRequest
+from tests.conftest import Run, last_line
+from tests.support.processes import MODULE, digests, interrupted, launched
+from tests.support.small_tasks import (
+    VOCABULARY,
+    TinyModel,
+    adapted,
+    facts_file,
+    lines,
+    ner_file,
+    qa_file,
+    read_json,
+    sentences,
+    texts_file,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[object, ...]:
+    """NER, as options."""
+    made = [
+        (f"--{name}", ner_file(tmp_path / f"{name}.tsv", 24, seed).name) for seed, name in enumerate(("train", "test"))
+    ]
+    return ("--task", "ner", *(part for pair in made for part in pair))
+
+
+def test_a_run_and_what_it_prints(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = adapted(tiny_model)
+    command = ("finetune", "-m", model, *files, *QUICK, "-o", tmp_path / "run")
+    done = json.loads(run_alone(*command, "--json").stdout)
+    assert (done["stage"], done["status"], done["folder"]) == ("finetune", "done", str(tmp_path / "run"))
+    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
+    assert (done["comparison"], done["counts"]["train"], done["counts"]["test"]) == ([], 24, 24)
+    assert (done["config"]["learning_rate"], done["config"]["seeds"]) == (7e-3, [0])
+    shown = run_alone(*command).stdout
+    assert "finetune: up to date; train 24" in shown
+    (seed,) = done["scores"]["seeds"]
+    assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", shown)
+    refused = last_line(run_alone(*command, "--mix", "both", code=1))
+    assert "exists with another configuration (mix: sample → both)" in refused
+    assert json.loads(run_alone(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
+    # The other commands know nothing of it, and work on.
+    assert "finetune" not in run_alone("cost").stdout
+    assert run_alone("corpus", "list").stdout
+    assert not (tmp_path / "ws").exists()
+
+
+MEMORY = (
+    *("--memory", "bertmodel", "--memory-layers", "1,2", "--memory-source", "0-1,2", "--memory-attention", "gate"),
+    *("--gate-init", "normal", "--memory-project", "--unfreeze-memory"),
+)
+
+
+@pytest.mark.parametrize("memory", [(), MEMORY])
+def test_the_cards_command_gives_the_same(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, memory: tuple[str, ...]
+) -> None:
+    options = (*QUICK, "--seed", 3, "--seeds", 2, "--whole-sentences", "--weight-decay", 0.1, "--dev", "test.tsv")
+    run_alone("finetune", "-m", tiny_model(), *files, *options, *memory, "--keep", "best", "-o", "run")
+    card = (tmp_path / "run" / "README.md").read_text("utf-8")
+    (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)
+    words = shlex.split(command)
+    words[words.index("--model") + 1] = str(tmp_path / "bertmodel")
+    assert "finetune: up to date" in run_alone(*words, "-o", "run").stdout
+
+
+def test_by_the_corpus_it_was_adapted_to(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    (tmp_path / "text.txt").write_text("".join(" ".join(words) + "\n" for words in sentences(200, 9)))
+    run_alone("adapt", "-c", "text.txt", "-m", model, "--workers", 1, "--epochs", 1, "--min-count", 1)
+    result = json.loads(
+        run_alone("finetune", "-c", "text.txt", "-m", model, *files, *QUICK, "--compare", model, "--json").stdout
+    )
+    folder = Path(result["folder"])
+    assert folder.parent == tmp_path / "runs"
+    data = tmp_path.name  # the folder of train.tsv
+    assert re.fullmatch(rf"ner-bertmodel-\w{{8}}-text-\w{{8}}-{data}", folder.name)
+    plain = f"ner-{folder.name[4:22]}-{data}"
+    assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, plain]
+    (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
+    assert len(run_alone("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
+    costs = [json.loads(line) for line in run_alone("cost", "--json").stdout.splitlines()]
+    assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
+    assert "text" in run_alone("corpus", "list").stdout
+
+
+def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    base = model.parent / "base"
+    command = (
+        "finetune",
+        "-m",
+        model,
+        *files,
+        *QUICK,
+        "--seeds",
+        2,
+        "--compare",
+        base,
+        "--reference",
+        base,
+        "-o",
+        "run",
+    )
+    done = json.loads(run_alone(*command, "--json").stdout)
+    ours, one, other = done["comparison"]
+    assert ours["gap_covered"] is None  # the reference is the base model, which does not lead itself
+    for name in ("score", "difference", "low", "high"):
+        assert one[name] == other[name]
+    assert ours["score"] - one["score"] == pytest.approx(one["difference"])
+    shown = run_alone(*command).stdout
+    assert shown.count("up to date") == 3
+    assert "Comparison on the test set" in shown
+    assert "there is no gap to cover" in shown
+
+
+def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
+    command = (
+        "finetune",
+        "-m",
+        tiny_model(),
+        *files,
+        "--max-length",
+        64,
+        "--preset",
+        "paper",
+        "--max-steps",
+        1,
+        "--json",
+    )
+    config = json.loads(run_alone(*command, "-o", "a").stdout)["config"]
+    assert (config["epochs"], config["learning_rate"]) == (100, 1e-5)
+    config = json.loads(run_alone(*command, "-o", "b", "--epochs", 3).stdout)["config"]
+    assert (config["epochs"], config["learning_rate"]) == (3, 1e-5)
+
+
+def as_options(settings: dict[str, Any]) -> list[object]:
+    """Each as an option of its name: a flag for true, several for a list."""
+    made: list[object] = []
+    for name, value in settings.items():
+        option = f"--{name.replace('_', '-')}"
+        made += [option] if value is True else [part for one in np.atleast_1d(value) for part in (option, one)]
+    return made
+
+
+def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
+    given = {
+        "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
+        "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3, "warmup": 0.2,
+        "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2, "precision": "bfloat16",
+        "save_logits": True,
+    }  # fmt: skip
+    assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
+    start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--json")
+    config = json.loads(run_alone(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
+    assert config == {**asdict(TaskConfig(task="ner")), "text_fields": ["text"], **given, "seeds": [3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("task", "given"),
+    [
+        ("classification", {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers"}),
+        ("qa", {"negatives": 5}),
+    ],
+)
+def test_every_setting_of_the_other_tasks(
+    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, given: dict[str, Any]
+) -> None:
+    qa_file(tmp_path / "qa.json")
+    rows = [{"one": "heart rate", "two": "virus", "gold": i} for i in range(8)]
+    (tmp_path / "classification.json").write_text(json.dumps(rows))
+    start = ("finetune", "-m", tiny_model(), "--task", task, "--train", f"{task}.json", *QUICK, "--epochs", 1, "--json")
+    config = json.loads(run_alone(*start, *as_options(given), "-o", "run").stdout)["config"]
+    fields = {{"text_field": "text_fields", "labels": "label_kind"}.get(name, name): given[name] for name in given}
+    expected = {**asdict(TaskConfig(task=task)), "text_fields": ["text"], "max_length": 64, **fields}
+    assert {name: config[name] for name in expected} == expected
+    assert all(expected[name] != getattr(TaskConfig, name) for name in fields)
+
+
+def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[FinetuneRequest] = []
+
+    def stop(session: object, request: FinetuneRequest, others: list[str]) -> None:
+        seen.append(request)
+        raise UsageError("seen")
+
+    monkeypatch.setattr("greenadapt.stages.finetune.compare.compare", stop)
+    given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
+    memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
+    run_alone("finetune", "-m", "any", *files, *as_options(given | memory), "--whole-sentences", code=2)
+    assert asdict(seen[0].run) == {
+        **given,
+        "report_to": ("tensorboard", "wandb"),
+        "cache_memory": True,
+        "max_cache": 3 << 20,
+    }
+    assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
+    assert seen[0].task == TaskConfig(chunk=None)
+    assert seen[0].training == TrainConfig()
+    run_alone("finetune", "-m", "any", *files, code=2)
+    assert (seen[1].run, seen[1].task) == (RunConfig(), TaskConfig())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seeds", 0), "--seeds is 0, must be at least 1"),
+        (("--seed", -1), "--seed is -1, must be from 0 to 4294967295"),
+        (("--reference", "x"), "--reference needs --compare"),
+        (("--keep", "best"), "--keep best needs a development set"),
+        (("--patience", 1), "--patience needs a development set"),
+        (("--epochs", 0), "--epochs is 0, must be at least 1"),
+        (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
+        (("--lr", "nan"), "--learning-rate is nan"),
+        (("--chunk", 0), "--chunk is 0, must be at least 1"),
+        (("--chunk", 30, "--whole-sentences"), "--chunk and --whole-sentences exclude each other"),
+        (("--negatives", 9), "--negatives belongs to --task qa, this is ner"),
+        (("--max-length", 200), "--max-length is 200, but"),
+        (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
+        (("--report-to", "nothing"), "--report-to nothing is no tracker"),
+        (("--strategy", "single"), "settings of a memory, but no memory: name the general model with --memory"),
+        (("--cache-memory",), "--cache-memory, but no memory"),
+        (("--memory", "base"), "--memory base, but "),
+        (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
+        (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
+        (("--memory", "bertmodel", "--memory-layers", "3"), "--memory-layers has layer 3, the domain model has 2"),
+        (("--memory", "bertmodel", "--memory-layers", "2,1"), "--memory-layers is 2,1, must ascend"),
+        (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
+        (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
+        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),
+        (("--memory", "bertmodel", "--max-cache", "much"), "--max-cache is 'much'"),
+    ],
+)
+def test_wrong_usage(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, options: Any, message: str
+) -> None:
+    result = run_alone("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
+    assert message in last_line(result)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--adapter", "lhuc"),
+            "--adapter is for tasks that share an encoder: give these with --tasks, or leave it out",
+        ),
+        (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
+        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
+    ],
+)
+def test_options_of_many_tasks_need_a_file_of_them(
+    run_alone: Run, files: tuple[object, ...], options: Any, message: str
+) -> None:
+    assert message in last_line(run_alone("finetune", "-m", "any", *files, *options, code=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--train", "a.tsv"), "--train is for one task, and --tasks has a file that says what each is: leave it out"),
+        (("--compare", "base"), "--compare is for one task, and --tasks has a file"),
+        (("--add-to", "many", "-m", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
+        (("--add-to", "many", "-c", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
+        (("--add-to", "many", "--out", "run"), "--out does not go with --add-to, which trains each task alone and"),
+        (("--add-to", "many", "--sampling", "anneal"), "--sampling does not go with --add-to, which trains each task"),
+    ],
+)
+def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: Any, message: str) -> None:
+    assert message in last_line(run_alone("finetune", "--tasks", "tasks.toml", *options, code=2))
+
+
+@pytest.mark.parametrize(
+    ("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot be given memory")]
+)
+def test_models_that_do_not_go_together(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, width: int, message: str
+) -> None:
+    general = tiny_model("BertModel", name="general", width=width)
+    model = tiny_model("BertModel" if width == 64 else "MPNetModel", name="domain")
+    result = run_alone("finetune", "-m", model, *files, *QUICK, "--memory", general, "-o", "run", code=2)
+    assert message in last_line(result)
+
+
+def test_no_model(run_alone: Run, files: tuple[object, ...]) -> None:
+    assert "give a folder with --model" in last_line(run_alone("finetune", *files, code=2))
+    assert "no model folder" in last_line(run_alone("finetune", *files, "-m", "ws/none/here", code=1))
+
+
+def test_what_fails_says_so_in_a_line(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    start = ("finetune", "-m", model, *QUICK, "-o", "run")
+    diverged = last_line(run_alone(*start, *files, "--lr", 1e30, "--clip", 1e30, code=1))
+    assert re.search(r"training diverged in step \d+ \(epoch 1\): loss .* use a lower --learning-rate", diverged)
+    assert "--train has no examples" in last_line(run_alone(*start, "--task", "ner", "--train", os.devnull, code=1))
+    assert "none.tsv" in last_line(run_alone(*start, "--task", "ner", "--train", "none.tsv", code=1))
+    texts = texts_file(tmp_path / "texts.jsonl")
+    wrong = ("--task", "classification", "--train", texts, "--label-field", "class")
+    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *wrong, code=1))
+    assert not (tmp_path / "run").exists()
+    done = json.loads(run_alone(*start, *files, "--json").stdout)
+    assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
+
+
+@pytest.mark.parametrize(
+    ("number", "seed", "memory"),
+    [
+        (signal.SIGINT, 0, ()),
+        (
+            signal.SIGTERM,
+            0,
+            ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory"),
+        ),
+        (signal.SIGKILL, 1, ("--memory", "base", "--cache-memory")),
+    ],
+)
+def test_interrupted_in_the_middle(
+    run_alone: Run,
+    files: tuple[object, ...],
+    tiny_model: TinyModel,
+    tmp_path: Path,
+    number: signal.Signals,
+    seed: int,
+    memory: tuple[str, ...],
+) -> None:
+    """In the last of the seeds."""
+    model = adapted(tiny_model)
+    facts_file(model)
+    options = ("--batch-size", 8, "--lr", 7e-3, "--epochs", 8, "--seeds", seed + 1, *memory)
+    command = ["finetune", "-m", model, *files, "--max-length", 64, *options]
+    run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
+    state = tmp_path / ".run.work" / "seeds" / str(seed) / ".state" / "state.json"
+    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], state, number)
+    assert not (tmp_path / "run").exists()
+    assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
+    resumed = run_alone(*command, "-o", "run")
+    assert re.search(rf"seed {seed}: going on from step \d+", resumed.stderr)
+    assert resumed.stderr.count("going on") == 1
+    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
+    assert len(lines(tmp_path / "run" / "seeds" / str(seed) / "history.jsonl")) == 8
+
+
+def test_two_processes_of_a_launcher(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    command = ("finetune", "-m", model, *files, *QUICK, "--epochs", 5, "--dev", "test.tsv", "--keep", "best", "--json")
+    done = launched([*MODULE, *command, "-o", "run"])
+    result = json.loads(done.stdout)  # printed once
+    assert result["status"] == "done"
+    assert "Traceback" not in done.stderr
+    alone = json.loads(run_alone(*command, "-o", "alone").stdout)
+    ours, theirs = (each["scores"]["seeds"][0] for each in (result, alone))
+    assert ours["test"]["f1"] > 0
+    for name in ("precision", "recall", "f1"):
+        assert ours["test"][name] == pytest.approx(theirs["test"][name], abs=1e-3)
+    histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
+    assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
+    assert [path.name for path in tmp_path.glob(".run*")] == []

@@ -1,0 +1,167 @@
+"""``greenadapt pretrain`` as people and launchers start it: output, exit codes, interrupts."""
+
+import json
+import os
+import re
+import shlex
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
+from tests.conftest import Run, last_line
+from tests.support.processes import MODULE, digests, interrupted, together
+from tests.support.small_tasks import TinyModel, adapted, lines, read_json, texts_file
+from tests.support.small_texts import text_file
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+QUICK = ("--max-length", 32, "--batch-size", 8, "--lr", 2e-3, "--epochs", 2, "--head-steps", 3)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    return text_file(tmp_path / "text.txt").name
+
+
+def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    text_file(tmp_path / "general.txt", 20, 7)
+    command = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--general-text", "general.txt", *QUICK)
+    ran = run_alone(*command, "-o", tmp_path / "run", "--json")
+    done = json.loads(ran.stdout)
+    assert (done["stage"], done["status"], done["folder"]) == ("pretrain", "done", str(tmp_path / "run"))
+    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
+    assert set(done["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
+    assert set(done["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
+    assert (
+        "has no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in ran.stderr
+    )
+    shown = run_alone(*command, "-o", tmp_path / "run").stdout
+    assert "pretrain: up to date; documents" in shown
+    after = done["scores"]["losses"]["heldout"]["after"]["expanded"]
+    assert re.search(rf"held-out text +the expanded tokenizer .* {after:.4f} ", shown)
+    assert shown.count("general text") == 2
+    refused = last_line(run_alone(*command, "-o", "run", "--whole-words", code=1))
+    assert "exists with another configuration (whole_words: False → True)" in refused
+    again = run_alone(*command, "-o", "run", "--whole-words", "--force", "--json")
+    assert json.loads(again.stdout)["config"]["whole_words"] is True
+
+
+def test_the_cards_command_gives_the_same(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    texts_file(tmp_path / "task.jsonl")
+    model = adapted(tiny_model)
+    options = ("--text", "task.jsonl", "--text", text, "--field", "text", "--mix", "both", "--seed", 3)
+    memory = ("--memory", model.parent / "base", "--strategy", "gated", "--memory-layers", 2, "--unfreeze-memory")
+    run_alone("pretrain", "-m", model, *options, *QUICK, *memory, "--heldout", 0.2, "-o", "run")
+    card = (tmp_path / "run" / "README.md").read_text("utf-8")
+    (command,) = re.findall(r"^greenadapt (pretrain .*)$", card, re.MULTILINE)
+    words = shlex.split(command)
+    assert words[words.index("--memory") + 1] == "base"
+    words[words.index("--memory") + 1] = str(model.parent / "base")
+    assert "pretrain: up to date" in run_alone(*words, "-o", "run").stdout
+
+
+def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    done = json.loads(run_alone("pretrain", "-m", tiny_model(), "--text", text, *QUICK, "--json").stdout)
+    folder = Path(done["folder"])
+    assert folder.parent == tmp_path / "runs"
+    assert folder.name.startswith("pretrain-bertmodel-")
+    assert not (tmp_path / "ws").exists()
+    # It can be used by its folder alone.
+    assert "pretrain: done" in run_alone("pretrain", "-m", folder, "--text", text, *QUICK, "-o", "next").stdout
+
+
+def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
+    given: dict[str, Any] = {
+        "max_length": 24, "heldout": 0.25, "mask_share": 0.2, "whole_words": True, "head_steps": 2,
+        "head_learning_rate": 1e-2, "eval_inputs": 9, "seed": 4, "mix": "fixed", "epochs": 2, "max_steps": 3,
+        "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5,
+        "precision": "bfloat16",
+    }  # fmt: skip
+    usual = {**asdict(GMAP_PRETRAINING), **asdict(PretrainConfig())}
+    assert [name for name, value in given.items() if usual[name] == value] == []
+    options = [
+        part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value) if value is not True
+    ]
+    options = [option for option in options if option != "--whole-words"] + ["--whole-words"]
+    start = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--format", "text", "--json", "-o", "run")
+    config = json.loads(run_alone(*start, *options).stdout)["config"]
+    assert config == {**given, "only_new_rows": False, "format": "text", "fields": []}
+
+
+def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
+    model = adapted(tiny_model)
+    options = ("--memory", model.parent / "base", "--strategy", "gated", "--memory-attention", "gate")
+    options += ("--memory-layers", "2", "--memory-source", "0-1", "--gate-init", "normal", "--memory-project")
+    start = ("pretrain", "-m", model, "--text", text, *QUICK, "--json", "-o", "run", "--unfreeze-memory")
+    config = json.loads(run_alone(*start, *options).stdout)["config"]["memory"]
+    wanted = MemoryConfig("gated", "gate", (2,), "0-1", "normal", project=True, frozen=False)
+    assert config == {**asdict(wanted), "layers": [2]}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--only-new-rows",), "has no added words"),
+        (("--mask-share", 0), "--mask-share is 0.0, must lie between 0 and 1"),
+        (("--heldout", 1), "--heldout is 1.0, must be at least 0 and under 1"),
+        (("--max-length", 3), "--max-length is 3, need at least 16"),
+        (("--head-steps", -1), "--head-steps is -1"),
+        (("--head-learning-rate", "nan"), "--head-learning-rate is nan"),
+        (("--eval-inputs", 0), "--eval-inputs is 0"),
+        (("--seed", -1), "--seed is -1"),
+        (("--epochs", 0), "--epochs is 0"),
+        (("--memory", "base"), "--memory base, but"),
+        (("--memory", "minilm", "--memory-layers", "a"), "--memory-layers is 'a'"),
+    ],
+)
+def test_wrong_usage(
+    run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, options: Any, message: str
+) -> None:
+    result = run_alone("pretrain", "-m", tiny_model(), "--text", text, *options, "-o", "run", code=2)
+    assert message in last_line(result)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model()
+    start = ("pretrain", "-m", model, *QUICK, "-o", "run")
+    assert "give a folder with --model" in last_line(run_alone("pretrain", "--text", text, code=2))
+    assert "none.txt" in last_line(run_alone(*start, "--text", "none.txt", code=1))
+    assert "has no text" in last_line(run_alone(*start, "--text", os.devnull, "--format", "text", code=1))
+    texts_file(tmp_path / "task.jsonl")
+    missing = last_line(run_alone(*start, "--text", "task.jsonl", "--field", "body", code=1))
+    assert "has no field body, it has: text, label" in missing
+    diverged = last_line(run_alone(*start, "--text", text, "--lr", 1e30, "--clip", 1e30, code=1))
+    assert re.search(r"training diverged in step \d+ \(epoch 1\)", diverged)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, ".head"), (signal.SIGKILL, ".state")])
+def test_interrupted_in_the_middle(
+    run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, number: signal.Signals, state: str
+) -> None:
+    command = ["pretrain", "-m", adapted(tiny_model), "--text", text, *QUICK, "--epochs", 6, "--head-steps", 20]
+    run_alone(*command, "-o", "whole")  # before the other starts, which could else be done before it is interrupted
+    file = tmp_path / ".run.work" / state / "state.json"
+    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], file, number)
+    assert not (tmp_path / "run").exists()
+    resumed = run_alone(*command, "-o", "run")
+    assert re.search(r"going on from step \d+( of the new head)?$", resumed.stderr, re.MULTILINE)
+    assert "documents in" not in resumed.stderr  # tokenized once
+    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
+    assert len(lines(tmp_path / "run" / "history.jsonl")) == 6
+
+
+def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")
+    done = together([*MODULE, *command, "-o", "run"])
+    result = json.loads(done.stdout)  # printed once
+    alone = json.loads(run_alone(*command, "-o", "alone").stdout)
+    for name in ("before", "after"):
+        ours, theirs = (each["scores"]["losses"]["heldout"][name] for each in (result, alone))
+        assert ours == pytest.approx(theirs, abs=1e-3)
+    assert [path.name for path in tmp_path.glob(".run*")] == []

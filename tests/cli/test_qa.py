@@ -1,0 +1,386 @@
+"""``greenadapt qa`` as people and pipelines start it: JSON lines, the view on a terminal, files for scorers, errors."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchmetrics.text import SQuAD
+from typer.testing import CliRunner, Result
+
+from greenadapt.cli import app
+from tests.conftest import Run, last_line
+from tests.support.small_tasks import Json, TinyModel, adapted, lines, qa_file, read_json, sentences
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+QA = "BertForQuestionAnswering"
+ANSWER = ["answer", "start", "end", "score", "logit", "document", "sentence", "sentence_start"]
+SCORES = ["em", "f1", "substr"]
+SHORT = ("--max-length", 32)
+
+
+@pytest.fixture
+def run(run_alone: Run) -> Run:
+    """Runs ``qa`` alone."""
+    return partial(run_alone, "qa")
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model, architecture=QA)
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    path = tmp_path / "paper.txt"
+    path.write_text("\n".join(" ".join(words) + "." for words in sentences(12, seed=3)), "utf-8")
+    return path
+
+
+def rows_of(result: Result) -> list[Json]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, *arguments: object, **environment: str) -> str:
+    """What ``qa`` writes to a terminal."""
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", **environment}.items():
+        monkeypatch.setenv(name, value)
+    app(["qa", *map(str, arguments)], standalone_mode=False)
+    return screen.getvalue()
+
+
+def test_json_lines_and_after_them_the_scores(run: Run, model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 3)
+    *rows, last = rows_of(run("-m", model, "--data", data, *SHORT, "--top", 2))
+    assert [row["id"] for row in rows] == ["0", "1", "2"]
+    for row in rows:
+        assert [*row] == ["id", "question", *ANSWER, *SCORES, "answers", "gold"]
+        assert [[*answer] for answer in row["answers"]] == [ANSWER, ANSWER]
+        assert {name: row[name] for name in ANSWER} == row["answers"][0]
+        assert row["document"] == f"data[0].paragraphs[{row['id']}]"
+    assert [*last] == ["scores"]
+    assert (last["scores"]["questions"], last["scores"]["contexts"]) == (3, 3)
+
+
+def test_a_comparison_is_in_each_row_and_in_the_last_line(run: Run, model: Path, tmp_path: Path) -> None:
+    command = ("-m", model, "--data", qa_file(tmp_path / "data.json", 3), *SHORT, "--compare", model.parent / "base")
+    *rows, last = rows_of(run(*command, "--no-answer"))
+    for row in rows:
+        assert [*row] == ["id", "question", *ANSWER, *SCORES, "null_odds", "answers", "gold", "compared"]
+        assert sorted(row["compared"]) == ["base", "base_model", "expanded"]
+        assert all([*answer] == [*ANSWER, *SCORES] for answer in row["compared"].values())
+    assert [*last] == ["scores", "comparison"]
+    assert [one["name"] for one in last["comparison"]["models"]] == ["base_model", "base", "expanded", "mean"]
+
+
+def test_a_document_and_questions(run: Run, model: Path, paper: Path, tmp_path: Path) -> None:
+    ask = ("-m", model, *SHORT, "-q", "what virus", "--question", "the heart")
+    from_file = run(*ask, "--context", "paper.txt")
+    rows = rows_of(from_file)  # without gold answers no line with scores
+    assert [(row["id"], row["question"]) for row in rows] == [("1", "what virus"), ("2", "the heart")]
+    for row in rows:
+        assert [*row] == ["id", "question", *ANSWER, "answers"]
+        assert row["document"] == "paper.txt"
+        assert paper.read_text("utf-8")[row["start"] : row["end"]] == row["answer"] != ""
+    piped = rows_of(run(*ask, "--context", "-", stdin=paper.read_text("utf-8")))
+    assert [row["answer"] for row in piped] == [row["answer"] for row in rows]
+    (tmp_path / "q.jsonl").write_text('{"id": "v", "question": "what virus"}\n{"question": "the heart"}\n')
+    asked = rows_of(run("-m", model, *SHORT, "--documents", "paper.txt", "--questions", "q.jsonl"))
+    assert [(row["id"], row["answer"]) for row in asked] == [
+        (name, row["answer"]) for name, row in zip(("v", "q.jsonl:2"), rows, strict=True)
+    ]
+
+
+def test_fields_of_records(run: Run, model: Path, tmp_path: Path) -> None:
+    record = {"id": "r", "title": "the virus", "body": "in the blood"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    fields = ("--field", "title", "--field", "body")
+    (row,) = rows_of(run("-m", model, "--documents", "a.jsonl", *fields, "-q", "what", "--top", 20))
+    assert row["document"] == "r"
+    assert {answer["answer"] for answer in row["answers"]} >= {"the virus", "virus\nin the", "blood"}
+
+
+def test_output_is_ascii_where_stdout_is(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("Ärzte — 严重", "utf-8")
+
+    class Plain(io.StringIO):
+        encoding = "ascii"
+
+    stdout = Plain()
+    monkeypatch.setattr("sys.stdout", stdout)
+    app(["qa", "-m", str(model), "--context", str(tmp_path / "a.txt"), "-q", "wer"], standalone_mode=False)
+    assert stdout.getvalue().isascii()
+    assert json.loads(stdout.getvalue())["sentence"] == "Ärzte — 严重"
+
+
+def test_the_view_on_a_terminal(run: Run, model: Path, paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("-m", model, "--context", paper.name, "-q", "what virus", *SHORT, "--max-answer-chars", 30)
+    (row,) = rows_of(run(*command, "--top", 3))
+    view = shown(monkeypatch, *command, "--top", 3)
+    assert view.startswith("\x1b[1mwhat virus\x1b[0m\n  ")
+    assert f"\x1b[1;32m{' '.join(row['answer'].split())}\x1b[0m" in shown(monkeypatch, *command, COLUMNS="900")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", view)
+    assert all(len(line) <= 80 for line in plain.splitlines())
+    assert all(line.startswith("  ") for line in plain.splitlines()[1:] if line)
+    told = " ".join(plain.split())
+    assert " ".join(row["sentence"].split()) in told
+    for one in row["answers"][1:]:
+        assert f"{' '.join(one['answer'].split())} ({100 * one['score']:.0f} %, paper.txt)" in told
+    assert "{" not in plain
+    assert json.loads(shown(monkeypatch, *command, "--json"))["answer"] == row["answer"]
+
+
+def test_the_answer_is_marked_without_styles(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "the heart \x1b[2J of the virus"
+    (tmp_path / "a.txt").write_text(text)
+    command = ("-m", model, "--context", "a.txt", "-q", "what", "--max-answer-chars", 5)
+    (row,) = rows_of(run(*command))
+    before, answer, after = text[: row["start"]], row["answer"], text[row["end"] :]
+    assert 0 < len(answer) <= 5
+    shows = shown(monkeypatch, *command, TERM="dumb")
+    assert "\x1b" not in shows
+    marked = f"{before}[[{answer}]]{after}".replace("\x1b", "\ufffd")
+    assert shows.splitlines()[:2] == ["what", f"  {marked}  ({100 * row['score']:.0f} %, a.txt)"]
+    coloured = shown(monkeypatch, *command)
+    assert "[[" not in coloured
+    assert "\x1b[2J" not in coloured
+
+
+def test_scores_and_comparison_on_a_terminal(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = qa_file(tmp_path / "data.json", 6)
+    command = ("-m", model, "--data", data, *SHORT, "--compare", model.parent / "base")
+    view = re.sub(r"\x1b\[[\d;]*m", "", shown(monkeypatch, *command, COLUMNS="120"))
+    assert "Scores in percent: 6 questions on 6 contexts; questions resampled" in view
+    assert re.search(r"answers of +F1 +95 % interval +difference", view)
+    assert view.count("  gold: tachycardia") >= 6
+    assert "both tokenizers, averaged" in view
+    assert "of 6 answers differ from the base model's" in view
+
+
+def test_rows_are_where_they_belong_while_a_bar_is_shown(
+    model: Path, paper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, file = Screen(), io.StringIO()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("sys.stdout", file)
+    command = ["qa", "-m", str(model), "--context", str(paper), "-q", "what virus", "--max-length", "32"]
+    app(command, standalone_mode=False)
+    assert json.loads(file.getvalue())["question"] == "what virus"
+    assert "what virus" not in terminal.getvalue()
+    assert "questions/s" in terminal.getvalue()
+
+
+def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 9, impossible=True)
+    command = ("-m", model, "--data", data, *SHORT, "--no-answer")
+    *rows, last = rows_of(run(*command, "--predictions", "p.json", "--null-odds", "odds.json"))
+    answers, odds = read_json(tmp_path / "p.json"), read_json(tmp_path / "odds.json")
+    assert answers == {row["id"]: row["answer"] for row in rows}
+    assert odds == {row["id"]: row["null_odds"] for row in rows}
+    run(*command, "--predictions", "again.json", "--null-odds", "again-odds.json", "--out", "run")
+    assert read_json(tmp_path / "again.json") == answers
+    assert read_json(tmp_path / "again-odds.json") == pytest.approx(odds, abs=1e-4)
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
+
+    golds = {row["id"]: row["gold"] for row in rows if row["gold"]}
+    scorer = SQuAD()
+    scorer.update(
+        [{"id": name, "prediction_text": answers[name]} for name in golds],
+        [{"id": name, "answers": {"text": texts, "answer_start": [0]}} for name, texts in golds.items()],
+    )
+    found = scorer.compute()
+    ours = last["scores"]["has_answer"]
+    assert [100 * ours["em"], 100 * ours["f1"]] == pytest.approx([float(found["exact_match"]), float(found["f1"])])
+
+
+def test_null_odds_are_numbers_where_nothing_can_be_chosen(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "e", "question": "what", "context": ""}))
+    (row,) = rows_of(run("-m", model, "--data", "a.jsonl", "--no-answer", "--null-odds", "odds.json"))
+    assert (row["answer"], row["null_odds"]) == ("", None)
+    assert read_json(tmp_path / "odds.json") == {"e": sys.float_info.max}
+
+
+def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path: Path) -> None:
+    command = ("-m", model, "--data", qa_file(tmp_path / "data.json", 4), *SHORT, "-o", "run")
+    done = json.loads(run(*command, "--json").stdout)
+    assert (done["stage"], done["status"], done["folder"]) == ("qa", "done", str(tmp_path / "run"))
+    assert done["counts"]["questions"] == 4
+    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")["scores"]
+    printed = rows_of(run(*command[:-2]))
+    assert [row["answer"] for row in lines(tmp_path / "run" / "answers.jsonl")] == [
+        row["answer"] for row in printed[:-1]
+    ]
+    again = run(*command, "--predictions", "p.json", "--max-tokens", 64).stdout
+    assert "Scores in percent: 4 questions on 4 contexts" in again
+    assert "qa: up to date; questions 4" in again
+    assert read_json(tmp_path / "p.json") == {row["id"]: row["answer"] for row in printed[:-1]}
+    refused = last_line(run(*command, "--top", 2, code=1))
+    assert "exists with another configuration (top: 1 → 2)" in refused
+    assert json.loads(run(*command, "--top", 2, "--force", "--json").stdout)["config"]["top"] == 2
+
+
+def test_interrupted_in_the_middle(run: Run, model: Path, tmp_path: Path) -> None:
+    command = ["-m", model, "--data", qa_file(tmp_path / "data.json", 900), *SHORT, "-o", "run"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenadapt", "qa", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    journal = tmp_path / ".run.work" / "lookups.part.jsonl"
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if journal.is_file() and journal.stat().st_size:
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert (out, "Traceback" in error) == ("", False)
+    assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
+    resumed = run(*command)
+    (told,) = re.findall(r"(\d+) of 900 questions are done already", resumed.stderr)
+    assert 0 < int(told) < 900
+    assert [row["id"] for row in lines(tmp_path / "run" / "answers.jsonl")] == [str(i) for i in range(900)]
+    assert not journal.exists()
+
+
+def test_what_is_odd_is_answered_and_said(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the virus in the blood")
+    long = run("-m", model, "--context", "a.txt", "-q", "heart " * 300)
+    assert rows_of(long)[0]["answer"]
+    assert re.search(r"^warning: questions longer than the \d+ pieces .*: 1; .* 1 with 300$", long.stderr, re.MULTILINE)
+    (tmp_path / "word.txt").write_text("x" * 5000)
+    word = run("-m", model, "--context", "word.txt", "-q", "what")
+    assert (rows_of(word)[0]["answer"], rows_of(word)[0]["start"]) == ("", None)
+    assert "without any possible answer: 1, such as 1; " in last_line(word)
+
+
+FILES = {
+    "a.txt": "the virus in the blood",
+    "empty.txt": "",
+    "blank.txt": " \n\n",
+    "odd.xyz": "the virus",
+    "two.jsonl": '{"text": "a"}\n{"text": "b"}\n',
+    "dup.jsonl": '{"id": "a", "question": "what"}\n{"id": "a", "question": "who"}\n',
+    "dup.json": json.dumps(
+        {"data": [{"paragraphs": [{"context": "a", "qas": [{"id": i, "question": "x"} for i in (1, 1)]}]}]}
+    ),
+    "other.json": '{"rows": 1}',
+    "list.json": "[1, 2]",
+    "cut.json": '{"data": [',
+}
+DOCUMENT = ("--context", "a.txt")
+ASK = ("-q", "what")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--context", "none.txt", *ASK), 1, "none.txt does not exist"),
+        (("--context", "empty.txt", *ASK), 1, "empty.txt is empty: give a document with text"),
+        (("--context", "blank.txt", *ASK), 1, "blank.txt is empty"),
+        (("--context", "odd.xyz", *ASK), 1, "odd.xyz: the format cannot be told from the name"),
+        (("--context", "two.jsonl", *ASK), 2, "--context two.jsonl holds 2 documents: give them with --documents"),
+        (("--context", "two.jsonl", "--field", "body", *ASK), 1, "two.jsonl, line 1 has no field body, it has: text"),
+        (("--context", "dup.json", *ASK), 1, "dup.json is SQuAD's JSON, questions with their contexts"),
+        (("--documents", "a.txt", "--documents", "a.txt", *ASK), 2, "a.txt is given twice"),
+        ((*DOCUMENT, "--documents", "a.txt", *ASK), 2, "--context and --documents exclude each other"),
+        (DOCUMENT, 2, "need questions on the documents"),
+        (ASK, 2, "need either questions with their contexts, or documents"),
+        ((*DOCUMENT, "-q", " "), 2, "--question number 1 is empty"),
+        ((*DOCUMENT, "--questions", "none.txt"), 1, "none.txt does not exist"),
+        ((*DOCUMENT, "--questions", "blank.txt"), 1, "blank.txt has no questions"),
+        ((*DOCUMENT, "--questions", "dup.jsonl"), 1, "dup.jsonl:2 has the id 'a', as dup.jsonl:1 has"),
+        ((*DOCUMENT, "--questions", "dup.json"), 1, "dup.json is SQuAD's JSON, questions with their contexts"),
+        (("--context", "-", "--questions", "-"), 2, "standard input is given twice"),
+        (("--data", "none.json"), 1, "none.json does not exist"),
+        (("--data", "dup.json"), 1, "qas[1] has the id '1', as dup.json: data[0].paragraphs[0].qas[0] has"),
+        (("--data", "other.json"), 1, "other.json:1: no 'context': it has: rows"),
+        (("--data", "list.json"), 1, "list.json, line 1 begins a list whose first entry is no object"),
+        (("--data", "cut.json"), 1, "cut.json, line 1, column 11 is not JSON"),
+        (("--data", "a.txt"), 1, "a.txt, line 1 begins with 'the virus"),
+        (("--data", "dup.json", *ASK), 2, "--data has its own questions"),
+        (("--data", "dup.json", "--field", "x"), 2, "--format and --field are about documents"),
+        (("--data", "dup.json", "--format", "text"), 2, "--format and --field are about documents"),
+        ((*DOCUMENT, *ASK, "--format", "pdf"), 2, "'pdf' is no format of a document: the formats are text, "),
+        ((*DOCUMENT, *ASK, "--top", 0), 2, "--top is 0, must be from 1 to --n-best, 20"),
+        ((*DOCUMENT, *ASK, "--max-length", 5), 2, "--max-length is 5, need at least 16"),
+        ((*DOCUMENT, *ASK, "--max-length", 500), 2, "--max-length is 500, but "),
+        ((*DOCUMENT, *ASK, "--max-tokens", 0), 2, "--max-tokens is 0, must be at least 1"),
+        ((*DOCUMENT, *ASK, "--seed", 1), 2, "--seed 1, but finetune did not write"),
+        ((*DOCUMENT, *ASK, "--compare", "none/of/these"), 1, "no model folder none/of/these"),
+        ((*DOCUMENT, *ASK, "--predictions", "."), 1, "is a folder: name a file in it"),
+        ((*DOCUMENT, *ASK, "--predictions", "no/such/p.json"), 1, "there is no folder no/such"),
+        ((*DOCUMENT, *ASK, "--force"), 2, "--force replaces a result, and nothing is kept without --out"),
+        ((*DOCUMENT, *ASK, "--out", "a.txt"), 1, "a.txt exists and is not a folder"),
+        (("--context", "-", *ASK, "--out", "run"), 2, "standard input is read once: name a file"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    run: Run, model: Path, tmp_path: Path, options: tuple[Any, ...], code: int, message: str
+) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    assert message in last_line(run("-m", model, *options, code=code, stdin="the virus"))
+
+
+def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "a.txt").write_text("the virus")
+    for name, message in (
+        ("none/of/these", "no model folder none/of/these"),
+        ("some-one/no-such-model", "no model some-one/no-such-model here"),
+        (tiny_model(), "holds a BertModel, no task model: make one with finetune"),
+        (tmp_path, "is no model folder: it has no config.json"),
+    ):
+        assert message in last_line(run("-m", name, *DOCUMENT, *ASK, code=1))
+    (tmp_path / "odds.json").write_text("kept")
+    model = tiny_model(QA)
+    refused = CliRunner().invoke(app, ["qa", "-m", str(model), *DOCUMENT, *ASK, "--null-odds", "odds.json"])
+    assert refused.exit_code == 2
+    assert "--null-odds, but the model always answers: give --no-answer" in last_line(refused)
+    assert (tmp_path / "odds.json").read_text() == "kept"
+
+
+def test_files_for_the_scorer_overwrite_nothing_that_is_read(run: Run, model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 2)
+    before = data.read_bytes()
+    for options in (("--predictions", data), ("--no-answer", "--predictions", "x.json", "--null-odds", "./x.json")):
+        assert "is given twice: name another file" in last_line(run("-m", model, "--data", data, *options, code=2))
+    assert data.read_bytes() == before
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_an_id_does_not_reach_the_terminal_as_a_command(run: Run, model: Path, tmp_path: Path) -> None:
+    record = {"id": "\x1b]0;owned\x07", "question": "what", "context": ""}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    done = run("-m", model, "--data", "a.jsonl", "--json")
+    assert "such as \ufffd]0;owned\ufffd;" in done.stderr
+    (tmp_path / "b.jsonl").write_text(json.dumps({"quest\x1b[2Jion": "what"}))
+    refused = run("-m", model, "--data", "b.jsonl", code=1)
+    assert "\x1b" not in refused.stderr

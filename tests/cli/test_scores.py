@@ -1,0 +1,130 @@
+import statistics
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.cli.output.tables import print_comparison, print_scores
+from greenadapt.report.tables import score_tables
+from greenadapt.tasks.classification.scores import class_scores, number_scores
+from greenadapt.tasks.ner.entities import entity_scores
+
+Json = dict[str, Any]
+GOLD = [["B-Disease", "I-Disease", "O", "B-Gene"], ["O", "B-Gene"]]
+GUESSES = [
+    [["B-Disease", "I-Disease", "O", "O"], ["O", "B-Gene"]],
+    [["B-Disease", "O", "O", "B-Gene"], ["B-Gene", "B-Gene"]],
+]
+
+
+def ner_scores(n_seeds: int = 2) -> Json:
+    each = [dict(entity_scores(GOLD, guess)) for guess in GUESSES[:n_seeds]]
+    seeds = [
+        {"seed": 3 + i, "test": {**scores, "views": {"mean": scores, "base": each[0], "expanded": each[-1]}}}
+        for i, scores in enumerate(each)
+    ]
+    return {"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds}
+
+
+def cells(row: list[str]) -> list[float]:
+    return [float(cell) for cell in row[1:]]
+
+
+def test_mean_and_deviation_over_the_seeds() -> None:
+    table, views, parts = score_tables(ner_scores())
+    assert table.columns == ["score", "mean", "std", "seed 3", "seed 4"]
+    f1 = [100 * entity_scores(GOLD, guess)["f1"] for guess in GUESSES]  # type: ignore[operator]
+    assert table.rows[0][0] == "f1"
+    assert cells(table.rows[0]) == pytest.approx([statistics.fmean(f1), np.std(f1, ddof=1), *f1], abs=0.006)
+    assert [row[0] for row in table.rows] == ["f1", "precision", "recall"]
+    assert [row[0] for row in views.rows] == [
+        "both tokenizers, averaged",
+        "the base tokenizer",
+        "the expanded tokenizer",
+    ]
+    assert cells(views.rows[1]) == pytest.approx([f1[0], 0, f1[0], f1[0]], abs=0.006)
+    assert parts.columns == ["type", "precision", "recall", "f1", "support"]
+    # Disease: right, then wrong; Gene: found 1 of 1 and 2 of 3 with 1 and 2 of 2 recalled.
+    assert parts.rows[0] == ["Disease", "50.00", "50.00", "50.00", "1"]
+    assert parts.rows[1][1:3] == [f"{100 * (1 + 2 / 3) / 2:.2f}", "75.00"]
+
+
+def test_one_seed_has_no_deviation() -> None:
+    table, *_ = score_tables(ner_scores(1))
+    assert table.columns == ["score", "seed 3"]
+
+
+def test_a_type_that_one_seed_alone_predicts() -> None:
+    scores = ner_scores()
+    del scores["seeds"][0]["test"]["by_type"]["Gene"]
+    assert score_tables(scores)[-1].rows[1][2] == "100.00"
+
+
+def test_classes_and_the_development_set(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = class_scores(["a", "b", "b"], ["a", "b", "a"])
+    seeds = [{"seed": 0, "dev": scores, "test": {**scores, "views": {"base": scores}}}]
+    print_scores({"task": "classification", "main": "macro_f1", "pool": "mean", "seeds": seeds})
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if line.startswith(("classification", "by "))]
+    assert titles == [
+        "classification, test set, in percent", "by class", "classification, dev set, in percent", "by class"
+    ]  # fmt: skip
+    assert next(line.split() for line in lines if line.split()[:1] == ["b"]) == ["b", "100.00", "50.00", "66.67", "2"]
+
+
+def test_numbers_are_no_shares_and_may_be_undefined() -> None:
+    each = [number_scores([1, 2, 3], [1, 2, 4]), number_scores([1, 2, 3], [2, 2, 2])]
+    seeds = [{"seed": i, "test": {**scores, "views": {"base": scores}}} for i, scores in enumerate(each)]
+    (table,) = score_tables({"task": "classification", "main": "pearson", "pool": "mean", "seeds": seeds})
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["pearson"] == ["", "", f"{100 * float(each[0]['pearson']):.2f}", ""]
+    assert rows["mse, no share"] == ["0.5", "0.2357", "0.3333", "0.6667"]
+
+
+def test_questions_with_and_without_answer() -> None:
+    part = {"em": 0.5, "f1": 0.75, "substr": 0.5, "questions": 4}
+    test = {**part, "has_answer": part, "no_answer": {**part, "questions": 1200}, "views": {"base": part}}
+    scores = {"task": "qa", "main": "f1", "pool": "mean", "seeds": [{"seed": 0, "test": test}]}
+    table, parts = score_tables(scores)
+    assert [row[0] for row in table.rows] == ["f1", "em", "substr"]
+    assert parts.rows[1] == ["no_answer", "75.00", "50.00", "50.00", "1,200"]
+
+
+def test_nothing_scored(capsys: pytest.CaptureFixture[str]) -> None:
+    print_scores({"task": "ner", "main": "f1", "pool": "mean", "seeds": [{"seed": 0}]})
+    assert "nothing was scored" in capsys.readouterr().out
+
+
+OURS = {"model": "ours", "score": 0.84, "std": 0.01}
+
+
+def compared(difference: float, low: float, high: float) -> Json:
+    return {"model": "base", "score": 0.83, "std": None, "difference": difference, "low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (compared(0.01, 0.002, 0.02), "ours is better than base by 1.00 points"),
+        (compared(-0.01, -0.02, -0.002), "ours is worse than base by 1.00 points"),
+        (compared(0.01, -0.002, 0.02), "ours less base: +1.00 points, but the interval holds zero"),
+        (compared(0.01, 0.0, 0.02), "holds zero"),
+    ],
+)
+def test_a_comparison_says_in_words_how_sure_it_is(row: Json, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparison([OURS, row])
+    out = capsys.readouterr().out
+    assert words in out
+    assert f"{100 * row['low']:+.2f} to {100 * row['high']:+.2f}" in out
+
+
+def test_the_share_of_the_gap(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {**OURS, "gap_covered": 0.61},
+        compared(0.01, 0.002, 0.02),
+        {**compared(-0.01, -0.02, 0.01), "model": "bio"},
+    ]
+    print_comparison(rows)
+    assert "ours covers 61% of the gap from base to bio" in capsys.readouterr().out
+    print_comparison([{**OURS, "gap_covered": None}, *rows[1:]])
+    assert "bio is not better than base: there is no gap to cover" in capsys.readouterr().out

@@ -1,0 +1,147 @@
+"""Tasks that share an encoder on the command line: trained, killed, added, listed, removed."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from greenadapt.storage.files import hash_file
+from tests.conftest import Run, last_line
+from tests.support.processes import digests, interrupted, together
+from tests.support.small_multitask import task_file
+from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, read_json
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+ADAPTER = ("--adapter", "pals", "--adapter-size", 8, "--adapter-heads", 2)
+QUICK = (*ADAPTER, "--sampling", "anneal", "--batch-size", 8, "--lr", 7e-3, "--epochs", 2, "--steps-per-epoch", 3)
+KINDS = {"ner": "ner", "ill.1": "classification", "number": "classification", "qa": "qa"}
+
+
+def toml(folder: Path, *names: str) -> str:
+    """A file of these tasks, with training and test files."""
+    tables = [
+        f'[[task]]\nname = "{name}"\nkind = "{KINDS[name]}"\nmax-length = 64\n'
+        + "".join(f'{part} = "{task_file(folder, name, part).name}"\n' for part in ("train", "test"))
+        for name in names
+    ]
+    path = folder / f"{'-'.join(names)}.toml"
+    path.write_text("\n".join(tables))
+    return path.name
+
+
+@pytest.fixture
+def many(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
+    """A folder with two tasks."""
+    run_alone("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", adapted(tiny_model), *QUICK, "-o", "many")
+    return tmp_path / "many"
+
+
+def test_from_training_to_removal(run_alone: Run, many: Path, tmp_path: Path) -> None:
+    command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK, "-o", "many"]
+    assert "finetune: up to date" in run_alone(*command).stdout
+    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--epochs", 2)
+    added = run_alone(*more, "--json")
+    assert json.loads(added.stdout)["status"] == "done"
+    assert "finetune: up to date" in run_alone(*more).stdout
+    listed = json.loads(run_alone("tasks", "many", "--json").stdout)
+    assert [(one["name"], one["kind"], one["adapter"], one["is_added"]) for one in listed["tasks"]] == [
+        ("ner", "ner", "pals", False), ("ill.1", "classification", "pals", False), ("qa", "qa", "pals", True),
+    ]  # fmt: skip
+    for one in listed["tasks"]:
+        weights = 2 * 32 * 8 + 2 * 3 * 8 * 8  # both projections, and two layers' attention without an output
+        assert weights < one["weights"] < 1.5 * weights + 32 * 5
+        assert one["bytes"] == (many / "tasks" / one["name"] / "weights.safetensors").stat().st_size
+        assert 0 <= one["scores"]["test"]["test"]["mean"] <= 1
+    table = run_alone("tasks", "many").stdout
+    assert re.search(r"qa +qa, added +pals +[\d,]+ +f1 +test \d", table)
+    before = {path: hash_file(path) for path in many.rglob("*.safetensors") if "tasks/ner/" not in str(path)}
+    removed = run_alone("tasks", "many", "--remove", "ner").stdout
+    assert removed.startswith("ner is removed\n2 tasks on one encoder")
+    assert {path: hash_file(path) for path in many.rglob("*.safetensors")} == before
+    assert "finetune: up to date" in run_alone(*command).stdout
+
+
+def test_what_cannot_be(run_alone: Run, many: Path, tmp_path: Path, tiny_model: TinyModel) -> None:
+    for name in ("nothing", "../tasks/ner", str(many / "tasks" / "ner")):
+        said = last_line(run_alone("tasks", "many", "--remove", name, code=1))
+        assert said.endswith(f"many has no task {name!r}: it has ner, ill.1")
+    said = last_line(run_alone("tasks", tiny_model(), code=2))
+    assert "has no tasks that share an encoder: give the folder that finetune --tasks wrote" in said
+    run_alone("tasks", "nowhere", code=2)
+    more = ("finetune", "--tasks", toml(tmp_path, "ner"), "--add-to", "many", *ADAPTER)
+    assert "has a task ner already: give the new task another name" in last_line(run_alone(*more, code=1))
+    file = many / "tasks" / "ner" / "weights.safetensors"
+    file.write_bytes(b"broken")
+    assert "ner/weights.safetensors is not a safetensors file" in last_line(run_alone("tasks", "many", code=1))
+    run_alone("tasks", "many", "--remove", "ner")
+
+
+def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    """In the second of the seeds."""
+    options = (*QUICK, "--steps-per-epoch", 12, "--epochs", 4, "--seeds", 2)
+    command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1", "qa"), "-m", adapted(tiny_model), *options]
+    run_alone(*command, "-o", "whole")
+    state = tmp_path / ".run.work" / "seeds" / "1" / ".state" / "state.json"
+    interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], state, signal.SIGKILL)
+    assert not (tmp_path / "run").exists()
+    resumed = run_alone(*command, "-o", "run")
+    assert re.search(r"seed 1: going on from step \d+", resumed.stderr)
+    assert resumed.stderr.count("going on") == 1
+    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
+    assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 4
+
+
+def test_an_addition_that_is_killed(run_alone: Run, many: Path, tmp_path: Path) -> None:
+    before = digests(many)
+    command = ["finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--batch-size", 8]
+    command += ["--epochs", 12, "--steps-per-epoch", 6]
+    state = many / "tasks" / ".qa.work" / "seeds" / "0" / ".state" / "state.json"
+    interrupted([*command, "--checkpoint-steps", 1], state, signal.SIGKILL)
+    assert json.loads(run_alone("tasks", "many", "--json").stdout)["tasks"][-1]["name"] == "ill.1"
+    assert {name: digest for name, digest in digests(many).items() if ".qa" not in name} == before
+    whole = (tmp_path / "adapted", "--tasks", toml(tmp_path, "ner", "ill.1"), *QUICK, "-o", "many")
+    assert "finetune: up to date" in run_alone("finetune", "-m", *whole).stdout
+    resumed = run_alone(*command)
+    assert re.search(r"seed 0: going on from step \d+", resumed.stderr)
+    killed = {name: digest for name, digest in digests(many).items() if name.startswith("tasks/qa/")}
+    run_alone("tasks", "many", "--remove", "qa")
+    assert digests(many) == before
+    run_alone(*command)
+    assert {name: digest for name, digest in digests(many).items() if name.startswith("tasks/qa/")} == killed
+    assert [path.name for path in many.rglob(".*")] == []
+
+
+IN_TURN = """
+import json, os, shutil, sys
+from greenadapt.cli import main
+
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    if number == 1 and os.environ["RANK"] == "0":
+        shutil.copy("run/scores.json", "before.json")
+    sys.argv = ["greenadapt", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+"""
+
+
+def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ner_file(tmp_path / "ner-test.tsv", 10, 9)
+    command = ("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK, "--epochs", 3, "--json")
+    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "run", *ADAPTER, "--epochs", 1, "--json")
+    (tmp_path / "both.py").write_text(IN_TURN)
+    done = together(["both.py", json.dumps([list(map(str, each)) for each in ((*command, "-o", "run"), more)])])
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["done", "done"]  # each printed once
+    assert "Traceback" not in done.stderr
+    run_alone(*command, "-o", "alone")
+    histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
+    assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
+    before, alone = tmp_path / "before.json", tmp_path / "alone" / "scores.json"
+    averages = [read_json(path)["average"]["test"]["mean"] for path in (before, alone)]
+    assert averages[0] == pytest.approx(averages[1], abs=1e-3)
+    assert (tmp_path / "run" / "scores.json").read_bytes() == before.read_bytes()  # the addition changed nothing
+    assert [path.name for path in (tmp_path / "run").rglob(".*")] == []

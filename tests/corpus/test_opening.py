@@ -1,0 +1,56 @@
+"""What the readers share."""
+
+import gzip
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from greenadapt.corpus.opening import data_suffix, open_input, open_member
+from greenadapt.errors import InputError, MissingError
+
+
+@pytest.mark.parametrize(
+    ("path", "suffix"),
+    [
+        ("a.jsonl", ".jsonl"),
+        ("x.v2/A.JSONL.GZ", ".jsonl"),
+        ("a.b.Csv.zst", ".csv"),
+        ("a.gz.tsv", ".tsv"),
+        ("a.gz", ""),
+        ("x.csv/a", ""),
+        ("owner/name.v2:train", ".v2:train"),
+        ("https://host/a.json.xz", ".json"),
+        ("-", ""),
+        ("", ""),
+    ],
+)
+def test_the_suffix_of_what_is_in_a_file(path: str, suffix: str) -> None:
+    assert data_suffix(path) == suffix
+
+
+def test_input_is_a_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"from a file"))
+    with open_input(str(path)) as (stream, name):
+        assert (stream.read(), name) == (b"from a file", str(path))
+    piped = io.BytesIO(b"from a pipe")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=piped))
+    with open_input("-") as (stream, name):
+        assert (stream.read(), name) == (b"from a pipe", "standard input")
+    assert not piped.closed
+    with pytest.raises(MissingError, match="b does not exist"), open_input(str(tmp_path / "b")):
+        pass
+
+
+def test_a_member_is_decompressed_by_its_name() -> None:
+    packed = gzip.compress(b"text" * 100)
+    with open_member(io.BytesIO(packed), "x.tar:a.txt.GZ") as stream:
+        assert stream.read() == b"text" * 100
+    with open_member(io.BytesIO(packed), "x.tar:a.txt") as stream:
+        assert stream.read() == packed
+    with pytest.raises(InputError, match=r"x\.tar:a\.gz is truncated or damaged"):  # noqa: SIM117
+        with open_member(io.BytesIO(packed[:-9]), "x.tar:a.gz") as stream:
+            stream.read()

@@ -1,0 +1,648 @@
+"""Readers on small files written in the true formats, with their odd parts."""
+
+# ruff: noqa: E501  # such files have long lines
+
+import bz2
+import csv
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from backports import zstd
+
+from greenadapt.config import TextLimits
+from greenadapt.corpus.opening import Decoder, Document
+from greenadapt.corpus.readers import Reading, open_corpus, read_whole
+from greenadapt.corpus.recipes import find_recipe
+from greenadapt.errors import GreenadaptError, InputError, MissingError
+
+
+def reading(path: Path, *, strict: bool = False, **overrides: object) -> Reading:
+    return open_corpus(find_recipe(str(path), overrides), path.parent / "downloads", strict=strict)
+
+
+def lines(path: Path, **overrides: object) -> list[tuple[str, ...]]:
+    return [document.lines for document in reading(path, **overrides).documents()]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def write_tar(path: Path, members: dict[str, bytes | str]) -> Path:
+    with tarfile.open(path, "w:gz" if path.suffix != ".tar" else "w") as archive:
+        for name, content in members.items():
+            data = content.encode() if isinstance(content, str) else content
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+# Plain text
+
+
+def test_a_line_is_a_document_and_empty_lines_are_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "\ufeffFirst line.\r\n\n  \nSecond\u2028line \n")
+    read = reading(path)
+    assert [d.lines for d in read.documents()] == [("First line.",), ("Second\u2028line",)]
+    assert read.counts == {"documents": 2, "lines": 2}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zst", zstd.compress)],
+)
+def test_compressed_text_and_truncated_compressed_text(tmp_path: Path, suffix: str, compress: object) -> None:
+    text = "".join(f"line {i} {hash(str(i))}\n" for i in range(5000)).encode()
+    data = compress(text)  # type: ignore[operator]
+    assert len(lines(write(tmp_path / f"a.txt.{suffix}", data))) == 5000
+    broken = write(tmp_path / f"b.txt.{suffix}", data[: len(data) // 2])
+    with pytest.raises(InputError, match=rf"b\.txt\.{suffix} is truncated or damaged"):
+        lines(broken)
+
+
+def test_not_gzip_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"):
+        lines(write(tmp_path / "a.txt.gz", "plain"))
+
+
+@pytest.mark.parametrize("head", [b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", b"PK\x03\x04\x14\x00\x00\x00", b"a\x00b\x00"])
+def test_a_binary_file_is_refused(tmp_path: Path, head: bytes) -> None:
+    with pytest.raises(InputError, match="is not text: it has NUL bytes"):
+        lines(write(tmp_path / "a.txt", head + b"\n" * 10))
+
+
+def test_broken_utf8_is_counted_or_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"good \xef\xbf\xbd\nba\xffd \xe2\x82 x\n")
+    read = reading(path)
+    assert [d.lines[0] for d in read.documents()] == ["good \ufffd", "ba\ufffdd \ufffd x"]
+    assert read.counts["replaced"] == 2
+    with pytest.raises(InputError, match=r"a\.txt, line 2: byte 3 \(0xff\) is not UTF-8"):
+        list(reading(path, strict=True).documents())
+
+
+def test_a_line_of_100_mb(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with open(path, "wb") as file:
+        for _ in range(100):
+            file.write(b"word " * 200_000)
+    tracemalloc.start()
+    (document,) = reading(path).documents()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(document.lines[0]) == 100_000_000 - 1
+    assert peak < 4.5e8
+
+
+def test_a_corpus_without_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no text"):
+        lines(write(tmp_path / "a.txt", "\n\n"))
+
+
+def test_odd_file_names(tmp_path: Path) -> None:
+    assert lines(write(tmp_path / "a b#c?é.txt", "x y")) == [("x y",)]
+
+
+# JSON lines, CSV, TSV
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    records = [{"text": "one\n\ntwo", "body": "b"}, {"text": None, "body": "only"}, {"text": " ", "body": " "}]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records)) + "\n\n")
+    read = reading(path, fields=["text", "body"])
+    assert [d.lines for d in read.documents()] == [("one", "two", "b"), ("only",)]
+    assert read.counts == {"documents": 2, "lines": 4, "empty_documents": 1}
+
+
+def test_lone_surrogates_are_broken_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a \\ud800 b \\ud83d\\ude00"}')
+    read = reading(path)
+    assert [d.lines for d in read.documents()] == [("a \ufffd b 😀",)]
+    assert read.counts["replaced"] == 1
+    with pytest.raises(InputError, match="character 3 is a lone surrogate"):
+        list(reading(path, strict=True).documents())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"body": "x", "title": "y"}', r"line 2 has no field text, it has: body, title"),
+        ('{"text": "x"', "line 2 is not JSON"),
+        ("[1]", "line 2 is a list, not an object"),
+        ('{"text": 3}', "line 2: field text is a number, not text"),
+        ("[" * 100_000, "line 2 is not JSON"),
+    ],
+)
+def test_json_lines_that_are_wrong(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        lines(write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n'))
+
+
+def test_csv_and_tsv(tmp_path: Path) -> None:
+    long = "word " * 50_000
+    rows = [["id", "title", "text"], ["1", 'a "t"', "x\ny,z"], ["2", "", long], ["3"]]
+    for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
+        with open(tmp_path / name, "w", newline="", encoding="utf-8-sig") as file:
+            csv.writer(file, delimiter=delimiter).writerows(rows)
+        found = lines(tmp_path / name, fields=["title", "text"])
+        assert found == [('a "t"', "x", "y,z"), (long.strip(),)]
+        with pytest.raises(InputError, match=rf"{name} has no column body, it has: id, title, text"):
+            lines(tmp_path / name, fields=["body"])
+
+
+# Folders and archives
+
+
+def test_a_folder_and_an_archive_tell_each_file_by_its_suffix(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    write(folder / "b.txt", "from text")
+    write(folder / "sub" / "a.jsonl.gz", gzip.compress(b'{"text": "from json"}'))
+    write(folder / "picture.png", b"\0\0")
+    write(folder / ".hidden.txt", "no")
+    read = reading(folder)
+    assert [d.lines for d in read.documents()] == [("from text",), ("from json",)]
+    assert read.counts["skipped_files"] == 1
+    archive = write_tar(
+        tmp_path / "x.tar.gz", {"../../evil.txt": "one\ntwo", "a.bin": b"\0", "d/b.jsonl": '{"text": "three"}'}
+    )
+    assert lines(archive) == [("one",), ("two",), ("three",)]
+    assert not (tmp_path.parent.parent / "evil.txt").exists()
+
+
+def test_hidden_and_compressed_members(tmp_path: Path) -> None:
+    packed = {"gz": gzip.compress(b"one"), "bz2": bz2.compress(b"two"), "xz": lzma.compress(b"three")}
+    members = {f"d/a.txt.{suffix}": data for suffix, data in packed.items()}
+    archive = write_tar(tmp_path / "x.tar.gz", {"./d/._b.txt": b"\0", ".d/b.txt": b"\0", **members, "./c.txt": "four"})
+    assert lines(archive) == [("one",), ("two",), ("three",), ("four",)]
+    with pytest.raises(InputError, match=r"y\.tar:b\.txt\.gz (is truncated|cannot be read)"):
+        lines(write_tar(tmp_path / "y.tar", {"b.txt.gz": packed["gz"][:-6]}))
+
+
+def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
+    for name in (".git", "sub"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+        write(tmp_path / "x" / name / "a.txt", name)
+    assert lines(tmp_path / "x") == [("sub",)]
+    (tmp_path / ".x").mkdir()  # one that is hidden itself was asked for
+    assert lines(write(tmp_path / ".x" / "a.txt", "x").parent) == [("x",)]
+
+
+# Whole documents
+
+
+def whole(path: Path, kind: str = "auto", fields: tuple[str, ...] = ("text",)) -> list[Document]:
+    return list(read_whole(str(path), kind, fields, Decoder()))
+
+
+def test_whole_text_and_records_keep_their_line_breaks(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "\ufeff one\r\n\ntwo ")
+    assert whole(path) == whole(path, "text") == [Document((" one\r\n\ntwo ",), str(path))]
+    path = write(tmp_path / "a.jsonl", '{"text": " a\\n\\nb", "t": "c", "id": 3}\n\n{"text": "", "t": null}\n')
+    assert whole(path, fields=("t", "text")) == [
+        Document(("c", " a\n\nb"), f"{path}:1", "3"), Document(("",), f"{path}:3")
+    ]  # fmt: skip
+    folder = {Path(document.name).name for document in whole(tmp_path)}
+    assert folder == {"a.jsonl:1", "a.jsonl:3", "a.txt"}
+
+
+def test_other_formats_are_read_whole_as_for_a_corpus(tmp_path: Path) -> None:
+    for name, content in (("a.nxml", JATS), ("a.xml", PUBMED), ("a.csv", "text,id\na,1\n"), ("a.json", parse("B  b."))):
+        path = write(tmp_path / name, content)
+        assert [document for document in whole(path) if document.lines] == list(reading(path).documents())
+    assert [document.id for document in whole(tmp_path / "a.csv")] == ["1"]
+
+
+def test_only_unknown_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="skipped 1 file of unknown kinds"):
+        lines(write_tar(tmp_path / "x.tar.gz", {"a.bin": b"\0"}))
+
+
+def test_a_truncated_archive(tmp_path: Path) -> None:
+    data = write_tar(tmp_path / "x.tar.gz", {f"{i}.txt": f"text {hash(str(i))}" for i in range(500)}).read_bytes()
+    with pytest.raises(InputError, match=r"y\.tar\.gz is truncated or damaged"):
+        lines(write(tmp_path / "y.tar.gz", data[: len(data) // 2]))
+
+
+# CORD-19
+
+METADATA = """cord_uid,sha,source_x,title,doi,pmcid,abstract,pdf_json_files,pmc_json_files
+u1,aa; bb,Elsevier; PMC,Both parses,,PMC1,"Gold abstract, one.",document_parses/pdf_json/aa.json; document_parses/pdf_json/bb.json,document_parses/pmc_json/PMC1.xml.json
+u2,cc,WHO,Only PDF,,,,document_parses/pdf_json/cc.json,
+u3,,WHO,Only abstract,,,Lonely abstract.,,
+u4,dd,Elsevier,Two rows,,,Row abstract.,document_parses/pdf_json/dd.json,
+u4,,PMC,Two rows,,PMC4,Row abstract again.,,document_parses/pmc_json/PMC4.xml.json
+u5,ee,Elsevier,Parse is not there,,,,document_parses/pdf_json/ee.json,
+u6,ff,Elsevier,No body,,,,document_parses/pdf_json/ff.json,
+"""
+
+
+def parse(*body: str, abstract: str | None = None) -> str:
+    content: dict[str, object] = {
+        "paper_id": "x",
+        "metadata": {},
+        "body_text": [{"text": t, "section": "S"} for t in body],
+    }
+    if abstract is not None:
+        content["abstract"] = [{"text": abstract, "section": "Abstract"}]
+    return json.dumps(content)
+
+
+PARSES = {
+    "document_parses/pdf_json/aa.json": parse("PDF body.", abstract="PDF abstract."),
+    "document_parses/pdf_json/bb.json": parse("Supplement."),
+    "document_parses/pdf_json/cc.json": parse("First  paragraph.", "Second.", abstract="Parsed abstract."),
+    "document_parses/pdf_json/dd.json": parse("PDF of four."),
+    "document_parses/pdf_json/ff.json": json.dumps({"paper_id": "ff", "abstract": []}),
+    "document_parses/pmc_json/PMC1.xml.json": parse("PMC body."),
+    "document_parses/pmc_json/PMC4.xml.json": parse("PMC of four."),
+}
+CORD19 = {
+    ("Gold abstract, one.",), ("Lonely abstract.",), ("Row abstract.",),
+    ("PMC body.",), ("PMC of four.",), ("Parsed abstract.", "First paragraph.", "Second."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["folder", "inner archive last", "inner archive first", "flat archive"])
+def test_cord19_uses_a_paper_once(tmp_path: Path, layout: str) -> None:
+    inner = write_tar(tmp_path / "document_parses.tar.gz", dict(PARSES)).read_bytes()
+    release = {"2022-06-02/changelog": "x", "2022-06-02/cord_19_embeddings.tar.gz": b"\x1f\x8b"}
+    metadata = {"2022-06-02/metadata.csv": METADATA}
+    path = tmp_path / "cord.tar.gz"
+    if layout == "folder":
+        path = tmp_path / "2022-06-02"
+        for name, content in {"metadata.csv": METADATA, **PARSES}.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            write(path / name, content)
+    elif layout == "inner archive last":
+        write_tar(path, {**release, **metadata, "2022-06-02/document_parses.tar.gz": inner})
+    elif layout == "inner archive first":
+        write_tar(path, {**release, "2022-06-02/document_parses.tar.gz": inner, **metadata})
+    else:
+        write_tar(path, {**metadata, **{f"2022-06-02/{name}": content for name, content in PARSES.items()}})
+    for overrides in ({}, {"format": "cord19"}):
+        read = reading(path, **overrides)
+        found = [d.lines for d in read.documents()]
+        assert len(found) == len(CORD19)
+        assert set(found) == CORD19
+        assert read.counts["repeated_parses"] == 3
+        assert read.counts["missing_parses"] == 1
+        assert read.counts["empty_documents"] == 1
+
+
+def test_cord19_single_parse_and_what_is_none(tmp_path: Path) -> None:
+    assert lines(write(tmp_path / "aa.json", parse("Body.", abstract="Abstract."))) == [("Abstract.", "Body.")]
+    with pytest.raises(InputError, match="is not a CORD-19 parse: no body_text, it has: text"):
+        lines(write(tmp_path / "bb.json", '{"text": "x"}'))
+    with pytest.raises(InputError, match=r"has no metadata\.csv"):
+        lines(write_tar(tmp_path / "c.tar.gz", dict(PARSES)), format="cord19")
+    with pytest.raises(InputError, match="has no column pdf_json_files, pmc_json_files"):
+        lines(write_tar(tmp_path / "d.tar.gz", {"metadata.csv": "cord_uid,abstract\n"}), format="cord19")
+
+
+# PubMed
+
+PUBMED = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2026//EN" "https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_260101.dtd">
+<PubmedArticleSet>
+<PubmedArticle><MedlineCitation Status="MEDLINE" Owner="NLM"><PMID Version="1">1</PMID><Article PubModel="Print">
+ <ArticleTitle>Role of Ca<sup>2+</sup> and <i>E. coli</i> in H<sub>2</sub>O.</ArticleTitle>
+ <Abstract><AbstractText Label="BACKGROUND" NlmCategory="BACKGROUND">First <b>part <i>nested</i></b> &lt; 5.</AbstractText>
+  <AbstractText Label="RESULTS">Sum <mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML"><mml:msup><mml:mi>x</mml:mi><mml:mn>2</mml:mn></mml:msup></mml:math> &#945;.</AbstractText>
+  <CopyrightInformation>Copyright 2026.</CopyrightInformation></Abstract>
+ <VernacularTitle>Anders.</VernacularTitle></Article>
+ <OtherAbstract Type="Publisher" Language="spa"><AbstractText>En otro idioma.</AbstractText></OtherAbstract></MedlineCitation></PubmedArticle>
+<PubmedArticle><MedlineCitation><PMID Version="1">2</PMID><Article><ArticleTitle>[A translated title].</ArticleTitle></Article></MedlineCitation></PubmedArticle>
+<PubmedArticle><MedlineCitation><PMID Version="1">3</PMID><Article><ArticleTitle>[Not Available].</ArticleTitle></Article></MedlineCitation></PubmedArticle>
+<PubmedBookArticle><BookDocument><PMID Version="1">4</PMID><Book><BookTitle book="b">Whole book</BookTitle></Book>
+ <ArticleTitle>A chapter</ArticleTitle><Abstract><AbstractText>About it.</AbstractText></Abstract></BookDocument></PubmedBookArticle>
+<DeleteCitation><PMID Version="1">5</PMID></DeleteCitation>
+</PubmedArticleSet>
+"""
+
+
+def test_pubmed(tmp_path: Path) -> None:
+    path = write(tmp_path / "pubmed26n0001.xml.gz", gzip.compress(PUBMED.encode()))
+    read = reading(path)
+    documents = list(read.documents())
+    assert [d.lines for d in documents] == [
+        ("Role of Ca2+ and E. coli in H2O.", "First part nested < 5. Sum x2 α."),
+        ("A translated title.",),
+        ("A chapter", "About it."),
+    ]
+    assert [d.name.rpartition(":")[2] for d in documents] == ["1", "2", "4"]
+
+
+def test_pubmed_broken_utf8(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.xml", PUBMED.encode().replace(b"A chapter", b"A ch\xffpter"))
+    read = reading(path)
+    assert [d.lines[0] for d in read.documents()][2] == "A ch\ufffdpter"
+    assert read.counts["replaced"] == 1
+    with pytest.raises(InputError, match=r"byte \d+ \(0xff\) is not UTF-8"):
+        list(reading(path, strict=True).documents())
+
+
+def test_xml_in_latin_1(tmp_path: Path) -> None:
+    text = PUBMED.replace("utf-8", "ISO-8859-1").replace("A chapter", "Überblick")
+    read = reading(write(tmp_path / "a.xml", text.encode("latin-1")))
+    assert [d.lines[0] for d in read.documents()][2] == "Überblick"
+    assert "replaced" not in read.counts
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from greenadapt.corpus.readers import open_corpus
+from greenadapt.corpus.recipes import find_recipe
+print(sum(1 for _ in open_corpus(find_recipe(sys.argv[1]), Path(".")).documents()))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_xml_streams(tmp_path: Path) -> None:
+    """A file of 27 MB must not take more memory than one of 1 MB; held as a tree, it would take ten times its size."""
+    peaks = []
+    article = PUBMED[PUBMED.index("<PubmedArticle>") : PUBMED.index("<PubmedBookArticle>")]
+    for copies in (800, 20_000):
+        path = tmp_path / f"{copies}.xml"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("<PubmedArticleSet>")
+            file.writelines(article for _ in range(copies))
+            file.write("</PubmedArticleSet>")
+        run = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
+        count, peak = map(int, run.stdout.split())
+        assert count == 2 * copies
+        peaks.append(peak * (1 if sys.platform == "darwin" else 1024))
+    assert peaks[1] - peaks[0] < 10e6
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not sound XML"),
+        ("<html><body/></html>", r"begins with the root element <html>, not with one of PubmedArticleSet"),
+        ("", "begins with no element"),
+        ("no mark-up at all", "is not sound XML"),
+    ],
+)
+def test_xml_that_is_wrong(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        lines(write(tmp_path / "a.xml", content))
+
+
+def test_entities_are_never_expanded(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret.txt", "SECRET")
+    content = f"""<?xml version="1.0"?><!DOCTYPE article SYSTEM "jats.dtd" [<!ENTITY in "inside"> <!ENTITY x SYSTEM "{secret.as_uri()}">]>
+    <article><body><p>Safe &in; &x; &alpha; text.</p></body></article>"""
+    ((line,),) = lines(write(tmp_path / "a.nxml", content))
+    assert line == "Safe ∈ &x; α text."  # HTML's meaning of the name, not the file's
+
+
+def test_an_entity_bomb_is_refused(tmp_path: Path) -> None:
+    bomb = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 12))
+    content = f"""<!DOCTYPE article [<!ENTITY e0 "boom"> {bomb}]><article><body><p>&e11;</p></body></article>"""
+    with pytest.raises(InputError, match="entity amplification"):
+        lines(write(tmp_path / "a.nxml", content))
+
+
+# PMC
+
+JATS = """<?xml version="1.0"?>
+<!DOCTYPE article PUBLIC "-//NLM//DTD JATS (Z39.96) Journal Archiving and Interchange DTD v1.3 20210610//EN" "JATS-archivearticle1-3.dtd">
+<article xmlns:xlink="http://www.w3.org/1999/xlink" xmlns:mml="http://www.w3.org/1998/Math/MathML" article-type="research-article">
+<front><article-meta><title-group><article-title>Title</article-title></title-group>
+ <abstract><title>Abstract</title><sec><title>Background</title><p>Main <italic>abstract</italic>.</p></sec></abstract>
+ <abstract abstract-type="summary"><p>Author summary.</p></abstract>
+ <abstract abstract-type="graphical"><p><graphic xlink:href="g.jpg"/>Graphic words.</p></abstract>
+ <trans-abstract xml:lang="es"><p>Resumen.</p></trans-abstract></article-meta></front>
+<body><p>Opening<sup><xref ref-type="bibr" rid="b1">1</xref></sup> as shown [<xref ref-type="bibr" rid="b1">1</xref>, <xref ref-type="bibr" rid="b2">2</xref>] in <xref ref-type="fig" rid="f1">Fig. 1</xref>.</p>
+ <sec><title>Methods</title><p>CO<sub>2</sub> is <inline-formula><tex-math>\\documentclass{minimal}</tex-math><mml:math><mml:mi>y</mml:mi></mml:math></inline-formula> high.
+  <disp-formula><tex-math>E=mc^2</tex-math></disp-formula><list><list-item><p>Item one.</p></list-item><list-item><p>Item two.</p></list-item></list> The end.</p>
+  <fig id="f1"><label>1</label><caption><p>A caption.</p></caption></fig>
+  <table-wrap><table><tr><td><p>Cell</p></td></tr></table></table-wrap>
+  <sec><title>Deep</title><p><?pi x?>Deeper<!-- comment --> text<fn><p>Footnote.</p></fn>.</p></sec></sec></body>
+<back><ack><p>Thanks.</p></ack><ref-list><ref id="b1"><mixed-citation>Ref.</mixed-citation></ref></ref-list></back>
+<sub-article><body><p>Reviewer.</p></body></sub-article>
+</article>
+"""
+JATS_LINES = (
+    "Main abstract.", "Author summary.", "Opening as shown in Fig. 1.", "CO2 is y high. The end.",
+    "Item one.", "Item two.", "Deeper text.",
+)  # fmt: skip
+
+
+def test_jats(tmp_path: Path) -> None:
+    assert lines(write(tmp_path / "PMC1.nxml", JATS)) == [JATS_LINES]
+    assert lines(write(tmp_path / "PMC1.xml", JATS)) == [JATS_LINES]
+    namespaced = JATS.replace("<article ", '<article xmlns="https://jats.nlm.nih.gov/ns/archiving/1.3/" ')
+    assert lines(write(tmp_path / "PMC2.xml", namespaced)) == [JATS_LINES]
+
+
+PMC_TEXT = """
+
+==== Front
+BMC Bioinformatics
+1471-2105
+BioMed Central London
+Title of the article
+Jane Doe 1
+Abstract
+
+Background
+
+The abstract's first paragraph.
+
+Keywords
+one
+two
+==== Body
+Introduction
+
+The body.
+==== Refs
+References
+1. Somebody. A reference.
+"""
+
+
+def test_pmc_archive(tmp_path: Path) -> None:
+    headless = (
+        "==== Front\nJournal\n"
+        + "word " * 50
+        + "ends.\n"
+        + "This open-access article "
+        + "w " * 50
+        + ".\n==== Body\nB b.\n"
+    )
+    archive = write_tar(
+        tmp_path / "oa_comm_xml.PMC000xxxxxx.tar.gz",
+        {
+            "PMC000xxxxxx/PMC1.xml": JATS,
+            "PMC000xxxxxx/PMC2.xml": "<article><front><article-meta><abstract><p>No body.</p></abstract></article-meta></front></article>",
+            "PMC000xxxxxx/PMC3.txt": PMC_TEXT,
+            "PMC000xxxxxx/PMC4.txt": headless,
+            "PMC000xxxxxx/PMC5.xml": "<article><front/></article>",
+            "filelist.csv": "Article File\n",
+        },
+    )
+    read = reading(archive, format="pmc")
+    assert [d.lines for d in read.documents()] == [
+        JATS_LINES,
+        ("No body.",),
+        ("The abstract's first paragraph.", "Introduction", "The body."),
+        ("word " * 50 + "ends.", "B b."),
+    ]
+    assert read.counts == {"documents": 4, "lines": 13, "empty_documents": 1, "skipped_files": 1}
+
+
+# Opening
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    recipe = find_recipe("cord19")
+    with pytest.raises(MissingError, match="corpus prepare cord19 --download"):
+        open_corpus(recipe, tmp_path)
+    path = write(tmp_path / "a.txt", "x")
+    read = reading(path)
+    path.unlink()
+    with pytest.raises(MissingError, match=r"a\.txt does not exist"):
+        list(read.documents())
+
+
+SMALL = TextLimits(max_document_bytes=200_000, max_word_chars=1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt.gz", gzip.compress(b"a b\n" + b"word " * 50_000), r"a\.txt\.gz, line 2: a document of over 0\.2 MB"),
+        ("a.txt", b"b\n" + b"a" * 1001, r"a\.txt:2: 1,001 characters without a space, the longest .* has 1,000: raise"),
+        ("a.txt", b"a" * 1001 + b" b", "1,001 characters without a space"),
+        ("a.txt.gz", gzip.compress(bytes(10**7)), "is not text: it has NUL bytes"),
+        (
+            "a.jsonl",
+            b'{"text": "' + b"word " * 50_000 + b'"}',
+            r"a\.jsonl, line 1: a document of over 0\.2 MB \(200,000 b",
+        ),
+        ("a.csv", b'text\n"' + b"word word\n" * 30_000, r"a\.csv, line \d+: a document of over 0\.2 MB"),
+        (
+            "a.xml",
+            b"<PubmedArticleSet><PubmedArticle>" + b"<a>b</a>" * 20_000,
+            r"a\.xml, .*: a document of over 0\.2 MB",
+        ),
+        ("a.json", b'{"abstract": [], "body_text": [{"text": "' + b"word " * 50_000 + b'"}]}', r"a\.json: a document"),
+    ],
+)
+def test_what_is_too_long_for_text_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    recipe = find_recipe(str(write(tmp_path / name, content)))
+    with pytest.raises(InputError, match=message):
+        list(open_corpus(recipe, tmp_path, limits=SMALL).documents())
+
+
+def test_what_is_just_short_enough_is_read(tmp_path: Path) -> None:
+    line = ("a" * 1000 + " ") * 199
+    assert len(line) == 199_199
+    recipe = find_recipe(str(write(tmp_path / "a.txt", f"{line}\n{line}{'b' * 800}\n".encode())))
+    found = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
+    assert found == [(line.strip(),), (line + "b" * 800,)]
+    article = b"<PubmedArticle><Abstract><AbstractText>A b.</AbstractText></Abstract></PubmedArticle>"
+    xml = write(tmp_path / "a.xml", b"<PubmedArticleSet>" + article * 20_000 + b"</PubmedArticleSet>")
+    assert sum(1 for _ in open_corpus(find_recipe(str(xml)), tmp_path, limits=SMALL).documents()) == 20_000
+
+
+def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", b"word " * 3)
+    keys = "max_document_bytes = 10\nmax_word_chars = 3\n"
+    recipe = find_recipe(str(own_recipe(tmp_path, keys + '[[sources]]\nurl = "a.txt"\n')))
+    assert recipe.limits == TextLimits(10, 3)
+    with pytest.raises(InputError, match="over 10 bytes"):
+        list(open_corpus(recipe, tmp_path).documents())
+    assert TextLimits().within(1 << 30) == TextLimits(64 << 20, option="--max-memory")
+    for wrong in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
+        with pytest.raises(InputError, match="it must be a whole number of at least 1"):
+            find_recipe(str(own_recipe(tmp_path, f'{wrong}\n[[sources]]\nurl = "a.txt"\n')))
+
+
+@pytest.mark.parametrize("read", [1, 2, 3, 5])
+def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = "aé中😀".encode() * 9 + b"\xe4\xb8a\xff\x80\xf0\x9f\nb\xe4" + b"\x80" * 7
+    monkeypatch.setattr("greenadapt.corpus.opening._BLOCK", read)
+    for begin in range(6):
+        decoder = Decoder()
+        blocks = list(decoder.blocks(io.BytesIO(data[begin:]), "a", data[:begin]))
+        assert b"".join(blocks).decode() == data.decode(errors="replace")
+        assert decoder.counts["replaced"] == data.decode(errors="replace").count("\ufffd")
+
+
+def test_broken_json_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text"\n[1]\n{"text": "b"}\n')
+    with pytest.raises(InputError, match=r"line 2 is not JSON .* or --lenient to skip such lines"):
+        lines(path)
+    lenient = open_corpus(find_recipe(str(path)), tmp_path, lenient=True)
+    assert [document.lines for document in lenient.documents()] == [("a",), ("b",)]
+    assert lenient.counts["broken_lines"] == 2
+
+
+def own_recipe(folder: Path, source: str, kind: str = "text") -> Path:
+    path = folder / "mine.toml"
+    path.write_text(f'title = "T"\nlicence = "L"\nformat = "{kind}"\n{source}', encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [(f'sha256 = "{"0" * 64}"', r"a\.txt: SHA-256 is [0-9a-f]{64}, the recipe has 0{64}: give the right file"),
+     ("size = 3", r"a\.txt: size in bytes is 4, the recipe has 3: give the right file")],
+)  # fmt: skip
+def test_a_local_file_is_checked_as_the_recipe_says(tmp_path: Path, check: str, message: str) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    right = f'sha256 = "{hashlib.sha256(b"text").hexdigest().upper()}"\nsize = 4'
+    source = '[[sources]]\nurl = "a.txt"\n'
+    right_one = reading(own_recipe(tmp_path, source + right))
+    right_one.check()
+    assert list(right_one.fingerprint().values()) == [hashlib.sha256(b"text").hexdigest()]
+    for wrong in (reading(own_recipe(tmp_path, source + check)).check,
+                  reading(own_recipe(tmp_path, source + check)).fingerprint):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            wrong()
+
+
+def test_sources_that_are_not_on_this_machine(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"gone\.txt does not exist"):
+        reading(own_recipe(tmp_path, '[[sources]]\nurl = "gone.txt"\n'))
+    with pytest.raises(MissingError, match="no package nosuch beside this Python"):
+        reading(own_recipe(tmp_path, 'packages = ["nosuch"]\n', "pydocs"))
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match=r"pipe\.txt is a pipe or a device, not a file or a folder"):
+        reading(tmp_path / "pipe.txt")
+
+
+def test_fingerprint_changes_with_the_content(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "x")
+    first = reading(path).fingerprint()
+    assert first == {str(path): "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}
+    write(path, "y")
+    assert reading(path).fingerprint() != first
+    folder_prints = []
+    for name in ("b.txt", "c.txt"):
+        (tmp_path / "f").mkdir(exist_ok=True)
+        write(tmp_path / "f" / name, "x")
+        folder_prints.append(reading(tmp_path / "f").fingerprint()[str(tmp_path / "f")])
+    assert folder_prints[0] != folder_prints[1]
+
+
+def test_every_error_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(GreenadaptError) as caught:
+        lines(write(tmp_path / "a.xml", "<PubmedArticleSet>\n<a>\n</b>"))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,167 @@
+"""Named corpora, recipes of one's own, and what a path means."""
+
+import gzip
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from greenadapt.corpus.recipes import file_name, find_recipe, format_of, list_recipes, read_recipe
+from greenadapt.errors import InputError, MissingError
+from greenadapt.tasks.tasks_file import read_tasks_file
+
+MINIMAL = 'title = "T"\nlicence = "L"\nformat = "text"\n'
+SOURCE = '[[sources]]\nurl = "texts/a.txt"\n'
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_the_named_corpora() -> None:
+    recipes = {recipe.name: recipe for recipe in list_recipes()}
+    assert set(recipes) == {"pydocs", "cord19", "pubmed", "pmc"}
+    assert [name for name, recipe in recipes.items() if recipe.is_local] == ["pydocs"]
+    assert recipes["cord19"].sources[0].url.endswith("/historical_releases/cord-19_2022-06-02.tar.gz")
+    pubmed = [source.url.rpartition("/")[2] for source in recipes["pubmed"].sources]
+    assert (pubmed[0], pubmed[-1], len(pubmed)) == ("pubmed26n0001.xml.gz", "pubmed26n1334.xml.gz", 1334)
+    assert all(source.md5_beside for source in recipes["pubmed"].sources)
+    assert recipes["pmc"].sources[12].url.endswith("oa_comm_xml.PMC012xxxxxx.baseline.2026-01-23.tar.gz")
+
+
+def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no corpus and no file is called pubmd: did you mean pubmed"):
+        find_recipe("pubmd")
+    with pytest.raises(MissingError, match="choose among cord19, pmc, pubmed, pydocs"):
+        find_recipe(str(tmp_path / "zzzz.txt"))
+
+
+def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
+    numbered = '[[sources]]\nurl = "https://example.org/f{number:03d}.gz"\nfirst = 8\nlast = 10\nsize = 5\n'
+    path = write(tmp_path / "mine.toml", MINIMAL + 'fields = ["a", "b"]\n' + SOURCE + numbered)
+    recipe = find_recipe(str(path))
+    assert [source.url for source in recipe.sources] == [
+        str(tmp_path / "texts" / "a.txt"),
+        *(f"https://example.org/f{number}.gz" for number in ("008", "009", "010")),
+    ]
+    assert recipe.sources[3].size == 5
+    assert recipe.fields == ("a", "b")
+    assert not recipe.is_local
+    assert recipe.name.startswith("mine-")
+    assert read_recipe(path).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (MINIMAL + 'colour = "red"\n' + SOURCE, r"mine\.toml: unknown key colour: the keys are about, fields"),
+        ('title = "T"\nformat = "text"\n' + SOURCE, r"mine\.toml: key licence is missing"),
+        (MINIMAL + SOURCE + 'sha265 = "x"\n', r"mine\.toml: unknown key sha265"),
+        (MINIMAL + "[[sources]]\nsize = 1\n", r"mine\.toml: key url is missing"),
+        (MINIMAL + SOURCE + "first = 1\nlast = 2\n", "is no numbered source"),
+        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\n', "is no numbered source"),
+        (MINIMAL + SOURCE + 'size = "big"\n', "size of a source is 'big': it must be of type int"),
+        (MINIMAL + 'sources = "a.txt"\n', "sources is not a list of tables"),
+        (MINIMAL + 'fields = "a"\n' + SOURCE, "fields is not a list of strings"),
+        (MINIMAL.replace("text", "docx") + SOURCE, "unknown format docx"),
+        (MINIMAL, "format text with 0 sources"),
+        (MINIMAL.replace("text", "pydocs") + SOURCE, "format pydocs with 1 source:"),
+        (
+            MINIMAL + '[[sources]]\nurl="https://a.org/x/f.gz"\n[[sources]]\nurl="https://a.org/y/f.gz"\n',
+            "file name f.gz",
+        ),
+        ("title = ", "is not TOML"),
+        (
+            MINIMAL + SOURCE + 'sha256 = "12ab"\n',
+            r"sha256 of .*a\.txt is '12ab', 4 characters: it must be 64 hexadecimal",
+        ),
+        (
+            MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\nlast = 1000000000\n',
+            "from first = 1 to last = 1000000000 is 1,000,000,000 sources: need from 1 to 100,000",
+        ),
+        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 2\nlast = 1\n', "is 0 sources: need from 1"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_recipe(str(write(tmp_path / "mine.toml", content)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.txt", "text"), ("a.JSONL.GZ", "jsonl"), ("a.ndjson.zst", "jsonl"), ("a.b.csv.xz", "csv"),
+        ("a.tsv.bz2", "tsv"), ("a.json", "cord19"), ("a.xml.gz", "xml"), ("a.nxml", "xml"), ("a.tar.gz", "auto"),
+        ("a.tgz", "auto"), ("a.tar", "auto"), ("a.gz", ""), ("a.docx", ""),
+        ("https://example.org/a.jsonl.gz?version=1", "jsonl"), ("s3://bucket/a.txt", "text"),
+    ],
+)  # fmt: skip
+def test_the_format_is_told_from_the_suffix(name: str, expected: str) -> None:
+    assert format_of(name) == expected
+
+
+def test_paths_and_overrides(tmp_path: Path) -> None:
+    path = write(tmp_path / "notes.md", "x")
+    with pytest.raises(InputError, match=r"notes\.md: the format cannot be told from the name: give --format"):
+        find_recipe(str(path))
+    recipe = find_recipe(str(path), {"format": "text"})
+    assert (recipe.format, recipe.sources[0].url, recipe.is_local) == ("text", str(path), True)
+    with pytest.raises(InputError, match="unknown format doc"):
+        find_recipe(str(path), {"format": "doc"})
+    assert find_recipe(str(tmp_path)).format == "auto"
+    assert not find_recipe("https://example.org/a.txt").is_local
+    assert find_recipe("pydocs", {"packages": ["python"]}).packages == ("python",)
+
+
+def test_two_files_of_one_name_are_two_corpora(tmp_path: Path) -> None:
+    names = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        names.append(find_recipe(str(write(tmp_path / folder / "my notes.txt", "x"))).name)
+    assert names[0] != names[1]
+    assert all(name.startswith("my-notes-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://a.org/x/y.tar.gz?z=/../q#f", "y.tar.gz"),
+        ("https://a.org/.bashrc", "bashrc"),
+        ("https://a.org/..", "download"),
+        ("https://a.org/a b\\..\\c", "a-b-..-c"),
+    ],
+)
+def test_file_names_of_downloads(url: str, expected: str) -> None:
+    assert file_name(url) == expected
+
+
+def test_what_messages_point_to_is_there(tmp_path: Path) -> None:
+    for read, name in ((find_recipe, "mine.toml"), (lambda path: read_tasks_file(Path(path)), "tasks.toml")):
+        with pytest.raises(InputError, match="is not TOML") as caught:
+            read(str(write(tmp_path / name, "title = ")))
+        assert Path(caught.value.hint.split()[1]).is_file()
+
+
+def test_a_distribution_has_what_its_tests_read() -> None:
+    root = Path(__file__).parents[2]
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
+    kept = {"Makefile", "constraints.txt", "docs", "corpora", "examples", "tests", "benchmarks", "README.md"}
+    assert kept <= set(settings["sdist"]["include"])
+    assert {"corpora", "examples"} <= set(settings["wheel"]["force-include"])
+
+
+def test_every_key_of_a_recipe_is_described() -> None:
+    folder = Path(__file__).parents[2] / "corpora"
+    keys = {key for path in folder.glob("*.toml") for key in tomllib.loads(path.read_text(encoding="utf-8"))}
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{key}`" in readme or f"`[[{key}]]`" in readme for key in keys)
+
+
+def test_json_lines_in_a_text_file_s_clothes_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "train.txt.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a", "label": 1}\n'))
+    with pytest.raises(InputError, match="looks like JSON lines, not like text: give --format jsonl"):
+        find_recipe(str(path))
+    assert find_recipe(str(path), {"format": "jsonl"}).format == "jsonl"
+    assert find_recipe(str(path), {"format": "text"}).format == "text"

@@ -1,0 +1,388 @@
+"""Questions answered in whole documents: from files to rows, and what is kept of a run that was killed."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from greenadapt.config import QaConfig
+from greenadapt.errors import ConflictError, InputError, UsageError
+from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.progress import Bar, Silent
+from greenadapt.stages.qa import answer, read_rows, read_summary
+from greenadapt.tasks.qa.scores import score_answer
+from tests.conftest import Notes
+from tests.support.small_tasks import Json, adapted, expand, lines, qa_file, read_json, sentences, session
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TinyModel = Callable[..., Path]
+QA = "BertForQuestionAnswering"
+SHORT = ReadingOptions(max_length=32)
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model, architecture=QA)
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for number in range(3):
+        text = "\n".join(" ".join(words) for words in sentences(8, seed=number))
+        (folder / f"{number}.txt").write_text(text, "utf-8")
+    return folder
+
+
+def request(model: Path, data: Path | None = None, **changes: Any) -> QaRequest:
+    sources = InquirySources(str(data)) if data is not None else changes.pop("sources")
+    return QaRequest(str(model), sources, **{"reading": SHORT, **changes})
+
+
+def of_documents(folder: Path, *questions: str) -> InquirySources:
+    return InquirySources(documents=(str(folder),), asked=questions or ("what virus", "the heart"))
+
+
+def rows_of(asked: QaRequest, progress: Notes | None = None) -> list[Json]:
+    return list(Answering(asked, progress or Notes()).rows())
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    """The same, but for rounding: other inputs in a batch change a logit's last digits."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        assert_alike([*found.values()], [*expected.values()])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    else:
+        assert found == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
+
+
+def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 6)
+    (model / "task.json").write_text(json.dumps({"task": "qa", "max_length": 32, "pool": "mean"}))
+    theirs = [row.as_dict() for row in predict(PredictRequest((str(model),), str(data)), Silent())]
+    for found, expected in zip(rows_of(request(model, data, reading=ReadingOptions())), theirs, strict=True):
+        assert_alike({name: found[name] for name in expected}, expected)
+
+
+def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 4)
+    contexts = [paragraph["context"] for paragraph in read_json(data)["data"][0]["paragraphs"]]
+    answering = Answering(request(model, data, config=QaConfig(top=3)), Notes())
+    rows = list(answering.rows())
+    assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
+    for row, context in zip(rows, contexts, strict=True):
+        assert len(row["answers"]) == 3
+        assert {name: row[name] for name in row["answers"][0]} == row["answers"][0]
+        assert [one["logit"] for one in row["answers"]] == sorted(
+            (one["logit"] for one in row["answers"]), reverse=True
+        )
+        for one in row["answers"]:
+            assert context[one["start"] : one["end"]] == one["answer"]
+            begin = one["start"] - one["sentence_start"]
+            assert one["sentence"][begin : begin + len(one["answer"])] == one["answer"]
+        assert row["gold"] == ["tachycardia"]
+        scores = score_answer(row["answer"], row["gold"], is_second=False)
+        assert (row["em"], row["f1"], row["substr"]) == (scores.em, scores.f1, scores.substr)
+    scores = answering.summary()["scores"]
+    assert scores["questions"] == 4
+    assert scores["f1"] == pytest.approx(np.mean([row["f1"] for row in rows]))
+    assert "comparison" not in answering.summary()
+
+
+def test_documents_answer_as_their_texts_alone_do(model: Path, documents: Path, tmp_path: Path) -> None:
+    rows = rows_of(request(model, sources=of_documents(documents), config=QaConfig(top=20)))
+    assert [row["id"] for row in rows] == ["1", "2"]
+    for row in rows:
+        alone = []
+        for file in sorted(documents.iterdir()):
+            record = {"id": file.name, "question": row["question"], "context": file.read_text("utf-8")}
+            (tmp_path / "one.jsonl").write_text(json.dumps(record))
+            [one] = rows_of(request(model, tmp_path / "one.jsonl", config=QaConfig(top=20)))
+            alone += [{**each, "document": str(file)} for each in one["answers"]]
+        alone.sort(key=lambda one: -one["logit"])
+        assert [one["document"] for one in row["answers"]] == [one["document"] for one in alone[:20]]
+        assert [one["answer"] for one in row["answers"]] == [one["answer"] for one in alone[:20]]
+        weights = np.exp([one["logit"] for one in alone[:20]])
+        assert [one["score"] for one in row["answers"]] == pytest.approx((weights / weights.sum()).tolist(), rel=1e-4)
+
+
+def test_documents_that_change_while_they_are_read(model: Path, documents: Path) -> None:
+    answering = Answering(request(model, sources=of_documents(documents)), Notes())
+    (documents / "3.txt").write_text("the virus")
+    with pytest.raises(InputError, match="the documents changed while they were read"):
+        list(answering.rows())
+
+
+def test_each_context_is_read_once_for_all_its_questions(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+
+    context = "the virus was isolated in the blood"
+    records = [
+        {"id": f"{kind}{i}", "question": f"what virus {i}", "context": f"{kind} {context}"}
+        for i in range(4)
+        for kind in ("heart", "cell")
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    read: list[str] = []
+    encode = DualTokenizer.encode
+
+    def counted(self: DualTokenizer, text: str) -> Any:
+        read.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(DualTokenizer, "encode", counted)
+    rows = rows_of(request(model, tmp_path / "data.jsonl"))
+    assert [row["id"] for row in rows] == [record["id"] for record in records]  # in the order of the file
+    assert [text for text in read if context in text] == [f"heart {context}", f"cell {context}"]
+
+
+def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
+    base = model.parent / "base"
+    data = qa_file(tmp_path / "data.json", 12)
+    answering = Answering(request(model, data, compare=str(base)), Notes())
+    rows = list(answering.rows())
+    for pool in ("base", "expanded"):
+        one_view = rows_of(request(model, data, reading=replace(SHORT, pool=pool)))
+        assert [row["compared"][pool]["answer"] for row in rows] == [row["answer"] for row in one_view]
+    # Nothing was trained since the model got its words: with the old tokenizer it is the base model.
+    assert [row["compared"]["base"]["answer"] for row in rows] == [
+        row["compared"]["base_model"]["answer"] for row in rows
+    ]
+    assert [row["answer"] for row in rows] == [row["answer"] for row in rows_of(request(model, data))]
+    comparison = answering.summary()["comparison"]
+    assert [one["name"] for one in comparison["models"]] == ["base_model", "base", "expanded", "mean"]
+    assert comparison["models"][1]["differences"]["f1"]["difference"] == 0
+    assert comparison["changed"] == sum(row["answer"] != row["compared"]["base_model"]["answer"] for row in rows) > 0
+    with pytest.raises(UsageError, match="leave out --pool"):
+        request(model, data, compare=str(base), reading=ReadingOptions("base"))
+
+
+def test_the_mean_is_compared_whatever_was_trained(model: Path, tmp_path: Path) -> None:
+    data, base = qa_file(tmp_path / "data.json", 3), str(model.parent / "base")
+    rows = rows_of(request(model, data, compare=base))
+    (model / "task.json").write_text(json.dumps({"task": "qa", "pool": "expanded"}))
+    assert rows_of(request(model, data, compare=base)) == rows
+    (model / "task.json").unlink()
+
+
+class Killed(BaseException):
+    pass
+
+
+class Interrupted(Notes):
+    """Kills the work once so many questions are answered."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.left = after
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        self.total = total
+        outer = self
+
+        class Counting:
+            def advance(self, amount: float, **facts: str) -> None:
+                outer.left -= 1
+                if not outer.left:
+                    raise Killed
+
+        yield Counting()
+
+
+@pytest.mark.parametrize("kind", ["data", "documents"])
+def test_a_killed_run_goes_on_from_the_last_question(kind: str, model: Path, documents: Path, tmp_path: Path) -> None:
+    if kind == "data":
+        asked = request(model, qa_file(tmp_path / "data.json", 6), compare=str(model.parent / "base"))
+    else:
+        asked = request(model, sources=of_documents(documents))
+    whole = answer(session(tmp_path, "whole"), asked)
+    killed = replace(session(tmp_path, "killed"), progress=Interrupted(4))
+    with pytest.raises(Killed):
+        answer(killed, asked)
+    [journal] = tmp_path.glob(".killed.work/lookups*")
+    with open(journal, "a") as file:
+        file.write('{"id": "5", "docu')  # the line that it was killed in
+    again = Interrupted(0)
+    result = answer(replace(killed, progress=again), asked)
+    assert again.total == 2
+    assert "4 of 6" in " ".join(again.notes)
+    assert_alike([*read_rows(result)], [*read_rows(whole)])
+    assert_alike(read_summary(result), read_summary(whole))
+    assert [*read_rows(result)] == lines(result.folder / "answers.jsonl")
+    assert sorted(path.name for path in result.folder.iterdir()) == ["answers.jsonl", "manifest.json", "scores.json"]
+
+
+def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, documents: Path, tmp_path: Path) -> None:
+    asked, here = request(model, sources=of_documents(documents)), session(tmp_path)
+    assert answer(here, asked).fresh
+    assert not answer(here, asked).fresh
+    with pytest.raises(ConflictError, match=r"another configuration \(top: 1 → 2\)"):
+        answer(here, replace(asked, config=QaConfig(top=2)))
+    (documents / "0.txt").write_text("the virus")
+    assert answer(here, asked).fresh
+    (model / "task.json").write_text(json.dumps({"task": "qa", "max_answer_chars": 9}))
+    assert answer(here, asked).fresh
+    assert not answer(here, asked).fresh
+    piped = replace(asked, sources=InquirySources(documents=("-",), asked=("what",)))
+    with pytest.raises(UsageError, match="standard input is read once"):
+        answer(session(tmp_path, "piped"), piped)
+
+
+def test_there_may_be_no_answer(model: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "data.json", 9, impossible=True)
+    sure = rows_of(request(model, data, config=QaConfig(no_answer=True)))
+    assert all("null_odds" not in row for row in rows_of(request(model, data)))
+    assert [row["answer"] == "" for row in sure] == [row["null_odds"] > 0 for row in sure]
+    threshold = float(np.median([row["null_odds"] for row in sure]))
+    rows = rows_of(request(model, data, config=QaConfig(no_answer=True, null_threshold=threshold, top=20)))
+    assert [row["answer"] == "" for row in rows] == [row["null_odds"] > threshold for row in sure]
+    assert 0 < sum(row["answer"] == "" for row in rows) < 9
+    for row in rows:
+        assert row["gold"] == ([] if int(row["id"]) % 3 == 0 else ["tachycardia"])
+    for changes, option in (({"null_odds": True}, "odds"), ({"config": QaConfig(null_threshold=1.0)}, "threshold")):
+        with pytest.raises(UsageError, match=f"--null-{option}, but the model always answers: give --no-answer"):
+            Answering(request(model, data, **changes), Notes())
+    answering = Answering(request(model, data, config=QaConfig(no_answer=True)), Notes())
+    list(answering.rows())
+    scores = answering.summary()["scores"]
+    assert (scores["has_answer"]["questions"], scores["no_answer"]["questions"]) == (6, 3)
+
+
+def test_what_is_odd_is_said_and_answered(model: Path, tmp_path: Path) -> None:
+    records = [
+        {"id": "long", "question": "heart " * 100, "context": "the virus in the blood"},
+        {"id": "empty", "question": "what", "context": ""},
+        {"id": "word", "question": "what", "context": "x" * 5000},
+        {"id": "short", "question": "what", "context": "blood"},
+    ]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    notes = Notes()
+    rows = {row["id"]: row for row in rows_of(request(model, data), notes)}
+    assert rows["short"]["answer"] == "blood"
+    assert rows["long"]["answer"] in records[0]["context"]
+    for name in ("empty", "word"):
+        assert (rows[name]["answer"], rows[name]["start"], rows[name]["score"]) == ("", None, 0.0)
+    said = " ".join(notes.warnings)
+    assert "longer than the 27 pieces that the model reads beside a context: 1; they are cut" in said
+    assert "the first is long with 100" in said
+    assert "without any possible answer: 2, such as empty;" in said
+
+
+def test_labels_are_needed_for_scores_alone(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    labelled = {
+        "id": 2,
+        "question": "what",
+        "context": "the virus",
+        "answers": {"text": ["virus"], "answer_start": [4]},
+    }
+    data.write_text(json.dumps({"id": 1, "question": "what", "context": "the heart"}) + "\n" + json.dumps(labelled))
+    answering = Answering(request(model, data), Notes())
+    first, second = answering.rows()
+    assert "gold" not in first
+    assert second["gold"] == ["virus"]
+    scores = answering.summary()["scores"]
+    assert (scores["questions"], scores["unlabelled"]) == (1, 1)
+    data.write_text(json.dumps({"id": 1, "question": "what", "context": "the heart"}))
+    answering = Answering(request(model, data), Notes())
+    assert len(list(answering.rows())) == 1
+    assert answering.summary() == {}
+
+
+def test_an_expanded_model_stays_what_it_was_trained_for(tiny_model: TinyModel, tmp_path: Path) -> None:
+    base = tiny_model(QA, name="trained", initializer_range=0.1)
+    (base / "task.json").write_text(json.dumps({"task": "qa", "has_null": True, "max_length": 32, "pool": "expanded"}))
+    grown = expand(base, tmp_path / "grown")
+    assert read_json(grown / "task.json") == read_json(base / "task.json")
+    data = qa_file(tmp_path / "data.json", 3)
+    rows = rows_of(request(grown, data, reading=ReadingOptions()))
+    assert rows == rows_of(request(grown, data, reading=replace(SHORT, pool="expanded")))
+    assert all("null_odds" in row for row in rows)
+
+
+def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> None:
+    def piped(text: str) -> str:
+        end, begin = os.pipe()
+        os.write(begin, text.encode())
+        os.close(begin)
+        return f"/dev/fd/{end}"
+
+    text = (documents / "0.txt").read_text()
+    [expected] = rows_of(request(model, sources=InquirySources(documents=(str(documents / "0.txt"),), asked=("who",))))
+    [row] = rows_of(request(model, sources=InquirySources(documents=(piped(text),), asked=("who",), format="text")))
+    assert (row["answer"], row["start"]) == (expected["answer"], expected["start"])
+    rows = rows_of(request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who\nwhat\n"))))
+    assert [one["question"] for one in rows] == ["who", "what"]
+    with pytest.raises(UsageError, match="not read from a pipe"):
+        InquirySources(piped("{}"))
+    kept = request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who")))
+    with pytest.raises(UsageError, match=r"--out keeps what can be made again, and /dev/fd/\d+ is read once"):
+        answer(session(tmp_path, "piped"), kept)
+
+
+def test_a_damaged_journal_is_cut_off_there(model: Path, tmp_path: Path) -> None:
+    asked = request(model, qa_file(tmp_path / "data.json", 6))
+    with pytest.raises(Killed):
+        answer(replace(session(tmp_path, "killed"), progress=Interrupted(4)), asked)
+    [journal] = tmp_path.glob(".killed.work/lookups*")
+    whole = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*whole[:2], b"\0" * 20 + whole[2][20:], *whole[3:]]))
+    again = Interrupted(0)
+    result = answer(replace(session(tmp_path, "killed"), progress=again), asked)
+    assert again.total == 4
+    assert [row["id"] for row in read_rows(result)] == [str(i) for i in range(6)]
+
+
+def test_other_spellings_of_a_path_are_other_names(
+    model: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Killed):
+        answer(
+            replace(session(tmp_path, "run"), progress=Interrupted(2)),
+            request(model, sources=of_documents(Path("documents"))),
+        )
+    result = answer(session(tmp_path, "run"), request(model, sources=of_documents(documents)))
+    assert {row["document"].startswith(str(documents)) for row in read_rows(result)} == {True}
+
+
+def test_answers_are_not_written_among_the_documents(model: Path, documents: Path) -> None:
+    with pytest.raises(UsageError, match=r"--out .*run lies in the documents, .*: write elsewhere"):
+        answer(session(documents, "run"), request(model, sources=of_documents(documents)))
+
+
+def test_a_model_that_cannot_be_opened_leaves_nothing(model: Path, documents: Path, tmp_path: Path) -> None:
+    long = request(model, sources=of_documents(documents), reading=ReadingOptions(max_length=9999))
+    with pytest.raises(UsageError, match="--max-length is 9999"):
+        answer(session(tmp_path, "run"), long)
+    assert not [*tmp_path.glob(".run.work*")]
+
+
+def test_a_model_that_gives_no_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model(QA, name="broken")
+    weights = safetensors.numpy.load_file(folder / "model.safetensors")
+    weights["qa_outputs.bias"] = np.full(2, np.nan, np.float32)
+    safetensors.numpy.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    notes = Notes()
+    [row] = rows_of(request(folder, qa_file(tmp_path / "data.json", 1), config=QaConfig(no_answer=True)), notes)
+    assert (row["answer"], row["logit"], row["null_odds"]) == ("", None, None)
+    assert "the model gives no numbers" in notes.warnings[-1]

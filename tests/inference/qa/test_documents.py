@@ -1,0 +1,332 @@
+"""Documents of every format, what they are called, and what is said of broken ones."""
+
+import gzip
+import io
+import json
+import sys
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
+from greenadapt.inference.qa.sources import Names, Text, read_asked, read_texts
+from greenadapt.progress import Silent
+from tests.conftest import Notes
+
+PAPER = "First line.\r\n\r\n  Second\u2028 “line”\t\n"
+JATS = "<article><body><p>First <i>part</i>.</p><p>Second.</p></body></article>"
+SQUAD = {"data": [{"paragraphs": [{"context": "x", "qas": [{"id": 1, "question": "Who?", "answers": []}]}]}]}
+
+
+def write(path: Path, content: Any) -> str:
+    data = content if isinstance(content, str | bytes) else json.dumps(content)
+    data = data.encode() if isinstance(data, str) else data
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def write_tar(path: Path, members: dict[str, Any]) -> str:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            data = content.encode() if isinstance(content, str) else content
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return str(path)
+
+
+def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    names = st.sampled_from(["text", "id", "question", "data", "paragraphs", "body_text", "abstract"])
+    return st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+
+
+def rows(*records: Any) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def texts(source: str, *more: Any, **options: Any) -> list[Text]:
+    return list(read_texts(source, *more or (Silent(),), **options))
+
+
+def pairs(source: str, **options: Any) -> list[tuple[str, str]]:
+    return [(text.name, text.text) for text in texts(source, **options)]
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def pipe(content: str | bytes) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+    return pipe
+
+
+# What a document's text is
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.TEXT", "a.txt.gz"])
+def test_plain_text_is_one_document_as_it_is(name: str, tmp_path: Path) -> None:
+    source = write(tmp_path / name, "\ufeff" + PAPER)
+    assert pairs(source) == [(source, PAPER)]
+    assert pairs(write(tmp_path / "paper", PAPER), format="text")[0][1] == PAPER
+    record = rows({"text": "x"})
+    assert pairs(write(tmp_path / name, record), format="text") == [(source, record)]
+
+
+@given(content=st.binary(min_size=1, max_size=40).filter(lambda content: b"\0" not in content))
+def test_characters_count_as_in_the_decoded_file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    expected = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    source = write(tmp_path_factory.mktemp("documents") / "a.txt", content)
+    if not expected.strip():
+        with pytest.raises(InputError, match=r"a\.txt is empty"):
+            texts(source)
+    else:
+        notes = Notes()
+        assert [text.text for text in texts(source, notes, format="text")] == [expected]
+        n_broken = expected.count("\ufffd") - content.count("\ufffd".encode())
+        assert len(notes.warnings) == (n_broken > 0)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": st.text(), "b": st.none() | st.text(), "id": st.integers(0, 2) | st.text("xy\ud800")}
+        )
+    )
+)
+def test_records_are_verbatim_and_no_two_have_one_name(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]]
+) -> None:
+    records = [{"a": "first", "b": None, "id": ""}, *records]
+    source = write(tmp_path_factory.mktemp("documents") / "a.jsonl", rows(*records))
+    expected = []
+    for line, record in enumerate(records, start=1):
+        text = "\n".join(value for value in (record["a"], record["b"]) if value is not None)
+        if text.strip():
+            expected.append((str(record["id"]).replace("\ud800", "\ufffd"), f"{source}:{line}", text))
+    found = texts(source, fields=("a", "b"))
+    assert [text.text for text in found] == [text for _, _, text in expected]
+    assert len({text.name for text in found}) == len(found)
+    seen = set()
+    for one, (own, place, _) in zip(found, expected, strict=True):
+        assert one.name == (own if own.strip() and own not in seen else place)
+        seen.add(own)
+
+
+def test_lone_surrogates_move_no_character(tmp_path: Path) -> None:
+    notes = Notes()
+    source = write(tmp_path / "a.jsonl", '{"text": "a\\ud800b \\ud83d\\ude00"}\n')
+    assert [text.text for text in texts(source, notes)] == ["a\ufffdb \U0001f600"]
+    assert notes.warnings == [f"{source}: 1 byte sequence or character is not UTF-8, replaced by U+FFFD"]
+
+
+def test_what_the_corpus_readers_read(tmp_path: Path) -> None:
+    parse = {
+        "paper_id": "f00",
+        "abstract": [{"text": "Abs  tract."}],
+        "body_text": [{"text": "Body."}, {"text": "End."}],
+    }
+    pubmed = "<PubmedArticleSet>{}</PubmedArticleSet>".format(
+        "<PubmedArticle><PMID>7</PMID><Article><ArticleTitle>Title.</ArticleTitle></Article></PubmedArticle>" * 2
+    )
+    pmc = "==== Front\nAbstract\n\nThe abstract.\n==== Body\nThe body.\n==== Refs\n1. Other.\n"
+    for name, content, options, expected in (
+        ("f00.json", parse, {}, [("", "Abs tract.\nBody.\nEnd.")]),
+        ("a.nxml", JATS, {}, [("", "First part.\nSecond.")]),
+        ("b.xml.gz", f"<pmc-articleset>{JATS * 3}</pmc-articleset>", {},
+         [(number, "First part.\nSecond.") for number in ("", "#2", "#3")]),
+        ("c.xml", pubmed, {}, [(":7", "Title."), (":7#2", "Title.")]),
+        ("d.csv", 'text,n\n"a\n b",1\n,2\nc,3\n', {}, [(":3", "a\nb"), (":5", "c")]),
+        ("e.tsv", "title\ttext\nx\ty\n", {"fields": ("title", "text")}, [(":2", "x\ny")]),
+        ("PMC1.txt", pmc, {"format": "pmc"}, [("", "The abstract.\nThe body.")]),
+    ):  # fmt: skip
+        source = write(tmp_path / name, content)
+        assert pairs(source, **options) == [(source + name, text) for name, text in expected]
+
+
+def test_rows_with_ids_are_called_by_them(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "text,paper_id\nx,p1\ny,\nz,p1\n")
+    assert pairs(source) == [("p1", "x"), (f"{source}:3", "y"), (f"{source}:4", "z")]
+    records = [{"text": "x", "id": True, "doc_id": "d"}, {"text": "y", "id": 5}, {"text": "z", "id": ["5"]}]
+    source = write(tmp_path / "a.jsonl", rows(*records))
+    assert [name for name, _ in pairs(source)] == ["d", "5", f"{source}:3"]
+
+
+def test_sources_can_share_names(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / name, rows({"text": "x", "id": "1"})) for name in ("a.jsonl", "b.jsonl"))
+    names = Names()
+    found = [text.name for source in (first, second, second) for text in read_texts(source, Silent(), names=names)]
+    assert found == ["1", f"{second}:1", f"{second}:1#2"]
+    assert [name for name, _ in pairs(second)] == ["1"]
+
+
+# Folders, archives, standard input
+
+
+def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "papers"
+    for name, content in {
+        "b.txt": "two\nlines", "sub/c.jsonl": rows({"text": "row"}), "a.nxml": JATS, "z.txt.gz": "packed",
+        "picture.png": b"\0", "notes.pdf": b"\0", ".hidden.txt": "no", ".git/x.txt": "no", "empty.txt": " \n",
+    }.items():  # fmt: skip
+        write(folder / name, content)
+    monkeypatch.chdir(tmp_path)
+    notes = Notes()
+    assert texts("papers/", notes) == [
+        Text("papers/a.nxml", "First part.\nSecond."),
+        Text("papers/b.txt", "two\nlines"),
+        Text("papers/sub/c.jsonl:1", "row"),
+        Text("papers/z.txt.gz", "packed"),
+    ]
+    assert notes.warnings == [
+        "papers/: skipped 2 files of unknown kinds; name theirs with --format",
+        "papers/: left out 1 document without text",
+    ]
+
+
+def test_an_archive_and_what_its_members_are_called(tmp_path: Path) -> None:
+    members = {
+        "../../evil.txt": "one\ntwo", "a.txt": "1", "./._a.txt": b"\0",
+        "a.txt.gz": gzip.compress(b"packed"), "/abs.txt": "3",
+    }  # fmt: skip
+    source = write_tar(tmp_path / "x.tar.gz", members)
+    assert pairs(source) == [
+        (f"{source}:../../evil.txt", "one\ntwo"),
+        (f"{source}:a.txt", "1"),
+        (f"{source}:a.txt.gz", "packed"),
+        (f"{source}:/abs.txt", "3"),
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.tar.gz"]
+
+
+def test_names_can_be_written_whatever_the_archive_says(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w", encoding="latin-1", format=tarfile.GNU_FORMAT) as archive:
+        for text in (b"1", b"2"):
+            info = tarfile.TarInfo("é.txt")
+            info.size = 1
+            archive.addfile(info, io.BytesIO(text))
+    assert pairs(str(path)) == [(f"{path}:\ufffd.txt", "1"), (f"{path}:\ufffd.txt#2", "2")]
+
+
+def test_a_cord19_release(tmp_path: Path) -> None:
+    metadata = "cord_uid,abstract,pdf_json_files,pmc_json_files\nu1,Gold.,document_parses/pdf_json/aa.json,\n"
+    write(tmp_path / "cord" / "metadata.csv", metadata)
+    write(tmp_path / "cord" / "document_parses" / "pdf_json" / "aa.json", {"body_text": [{"text": "Body."}]})
+    assert pairs(str(tmp_path / "cord")) == [("u1", "Gold."), ("aa.json", "Body.")]
+
+
+def test_standard_input(piped: Any) -> None:
+    piped("\ufeff" + PAPER)
+    assert pairs("-") == [("standard input", PAPER)]
+    piped(rows({"text": "x"}, {"text": "y", "id": "z"}))
+    assert pairs("-", format="jsonl") == [("standard input:1", "x"), ("z", "y")]
+    piped(rows({"text": "x"}))
+    with pytest.raises(InputError, match="standard input looks like JSON lines, not like text: give --format jsonl"):
+        texts("-")
+    piped("")
+    with pytest.raises(InputError, match="standard input is empty"):
+        texts("-")
+    with pytest.raises(UsageError, match="'auto' is no format of standard input"):
+        texts("-", format="auto")
+
+
+def test_documents_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", rows({"text": "x"}) + "broken\n")
+    found = read_texts(source, Silent())
+    assert next(found).text == "x"
+    with pytest.raises(InputError, match="line 2 is not JSON"):
+        next(found)
+
+
+# What is wrong with documents
+
+
+@pytest.mark.parametrize("name", ["paper.txt", "paper.json", "paper.xml", "paper.csv", "paper.jsonl.gz"])
+def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{name} is empty: give a document with text"):
+        texts(write(tmp_path / name, ""))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", " \n", r"a\.txt is empty"),
+        ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON lines, not like text: give --format jsonl, or --form"),
+        ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
+        ("a.pdf", b"%PDF\0", r"a\.pdf: the format cannot be told.*: give a file named \.txt.*\.tar.*, or say --format"),
+        ("README", "x", "README: the format cannot be told from the name"),
+        ("a.xml", "<article><body></article>", r"a\.xml is not sound XML"),
+        ("a.xml", "<article/>", r"a\.xml is empty"),
+        ("a.json", {"text": "x"}, r"a\.json is not a CORD-19 parse: no body_text, it has: text: .*--format jsonl"),
+        ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: give it with --data"),
+        ("a.txt", SQUAD, r"a\.txt is SQuAD's JSON"),
+        ("a.json", json.dumps(SQUAD, indent=1), r"a\.json is SQuAD's JSON"),
+        ("a.jsonl", {"body": "x"}, r"a\.jsonl, line 1 has no field text, it has: body: choose one with --field"),
+        ("a.jsonl", rows({"text": " "}, {"text": None}), r"a\.jsonl has no text in 2 documents"),
+        ("a.jsonl", {"text": 3}, r"line 1: field text is a number, not text"),
+        ("a.jsonl", '{"text": ' + "1" * 5000 + "}", r"line 1 is not JSON"),
+        ("a.csv", "body\nx\n", r"a\.csv has no column text, it has: body"),
+        ("a.txt.gz", None, r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
+    ],
+)  # fmt: skip
+def test_what_is_no_document(name: str, content: Any, message: str, tmp_path: Path) -> None:
+    source = write(tmp_path / name, content)
+    if content is None:
+        Path(source).write_text("no gzip")
+    with pytest.raises(InputError, match=message):
+        texts(source)
+
+
+def test_folders_without_documents(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="none has no files"):
+        texts(str(tmp_path / "none"))
+    write(tmp_path / "pictures" / "a.png", b"\0")
+    with pytest.raises(InputError, match="pictures has no text: skipped 1 file of unknown kinds: name theirs with"):
+        texts(str(tmp_path / "pictures"))
+    with pytest.raises(InputError, match=r"a\.png is not text"):
+        texts(str(tmp_path / "pictures"), format="text")
+
+
+def test_what_is_wrong_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"a\.txt does not exist"):
+        read_texts(str(tmp_path / "a.txt"), Silent())
+    with pytest.raises(MissingError, match="cord19 does not exist"):
+        read_texts("cord19", Silent())  # a corpus is called so, and is no document
+    with pytest.raises(UsageError, match="'pydocs' is no format of a document: the formats are text, jsonl"):
+        read_texts(str(tmp_path), Silent(), "pydocs")
+
+
+@given(
+    content=st.recursive(st.none() | st.integers(0, 9) | st.text(max_size=3), _nested, max_leaves=9)
+    .map(json.dumps)
+    .map(str.encode)
+    | st.binary(max_size=20),
+    suffix=st.sampled_from([".txt", ".jsonl", ".json", ".csv", ".tsv", ".xml", ".tar", ".jsonl.gz"]),
+)
+def test_whatever_is_in_a_file_the_error_is_ours(
+    content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("documents") / f"a{suffix}"
+    path.write_bytes(content)
+    for read in (texts, lambda source: read_asked(source, Silent())):
+        with suppress(GreenadaptError):
+            assert read(str(path))
+
+
+def test_every_error_is_one_line(tmp_path: Path) -> None:
+    for read, content in (
+        (texts, '{"text": "a"}\n{'),
+        (lambda source: read_asked(source, Silent()), '{"question": 1}'),
+    ):
+        with pytest.raises(GreenadaptError) as caught:
+            read(write(tmp_path / "a.jsonl", content))
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,184 @@
+"""What is asked of which contexts, in which order, and what is refused before work begins."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
+from greenadapt.progress import Silent
+from tests.conftest import Notes
+
+Pair = tuple[str, str]
+
+
+def inquiry(**sources: Any) -> Inquiry:
+    return read_inquiry(InquirySources(**sources), Silent())
+
+
+def asked_of(found: Inquiry) -> list[Pair]:
+    """Id of the question and name of the document, of each lookup."""
+    return [(one.id, one.document) for one in found.lookups()]
+
+
+def records(path: Path, *rows: dict[str, Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def text(path: Path, content: str) -> str:
+    path.write_text(content, "utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[str, ...]:
+    return (text(tmp_path / "b.txt", "of bats\n\n of mice"), text(tmp_path / "a.txt", "of camels"))
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
+    """Standard input, which can be read once."""
+    stream = io.BytesIO()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream, "utf-8"))
+    return stream
+
+
+def test_questions_on_one_context_are_looked_up_together_and_answered_in_order(tmp_path: Path) -> None:
+    contexts = ["bats", "mice", "bats", "camels", "mice", "bats"]
+    rows = [{"id": i, "question": f"q{i}", "context": context} for i, context in enumerate(contexts)]
+    found = inquiry(data=records(tmp_path / "data.jsonl", *rows))
+    assert [*found.asked] == ["0", "1", "2", "3", "4", "5"]
+    assert [one.context for one in found.asked.values()] == contexts
+    assert [(one.id, one.question, one.context) for one in found.lookups()] == [
+        (str(i), f"q{i}", contexts[i]) for i in (0, 2, 5, 1, 4, 3)
+    ]
+    assert (found.n_each, found.n_lookups) == (1, 6)
+    assert [*found.lookups()] == [*found.lookups()]  # as often as they are wanted
+
+
+def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
+    answer = {"text": "the bats", "answer_start": 0}
+    rows: list[dict[str, Any]] = [{"id": i, "question": "who", "context": "the bats fly"} for i in range(3)]
+    rows[0]["answers"] = [answer, {"text": "  ", "answer_start": 0}]
+    rows[1]["answers"] = []
+    assert inquiry(data=records(tmp_path / "a.jsonl", *rows)).golds().keys() == {"0", "1"}
+    rows[1]["is_impossible"] = True
+    golds = inquiry(data=records(tmp_path / "b.jsonl", *rows)).golds()
+    assert (golds["0"][0], golds["1"], "2" in golds) == ("the bats", [], False)
+
+
+def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
+    found = inquiry(documents=two, asked=("who", "when", "who"))
+    assert [(name, one.question, one.context) for name, one in found.asked.items()] == [
+        ("1", "who", ""),
+        ("2", "when", ""),
+        ("3", "who", ""),  # asked twice, answered twice
+    ]
+    assert asked_of(found) == [(str(i), name) for name in two for i in (1, 2, 3)]
+    assert (found.n_each, found.n_contexts, found.n_lookups) == (2, 2, 6)
+    each = [*found.lookups()]
+    assert [one.context for one in each[::3]] == ["of bats\n\n of mice", "of camels"]  # verbatim
+    assert each[0].context is each[1].context  # so that it is tokenized once
+    assert asked_of(found) == asked_of(found)
+    assert found.golds() == {}
+
+
+def test_questions_of_a_file_have_its_ids(two: tuple[str, ...], tmp_path: Path) -> None:
+    questions = records(tmp_path / "q.jsonl", {"id": "x", "question": "who"}, {"question": "when"})
+    found = inquiry(documents=two[:1], questions=questions)
+    assert asked_of(found) == [("x", two[0]), (f"{questions}:2", two[0])]
+    assert [one.question for one in found.lookups()] == ["who", "when"]
+
+
+def test_documents_have_names_of_their_own_the_same_each_time(tmp_path: Path) -> None:
+    rows = [{"id": "x", "text": "bats"}, {"id": "y", "text": "mice"}]
+    sources = tuple(records(tmp_path / name, *rows) for name in ("a.jsonl", "b.jsonl"))
+    found = inquiry(documents=sources, asked=("who",))
+    names = [one.document for one in found.lookups()]
+    assert names == ["x", "y", f"{sources[1]}:1", f"{sources[1]}:2"]
+    assert [one.document for one in found.lookups()] == names
+    assert [one.context for one in found.lookups()] == ["bats", "mice", "bats", "mice"]
+
+
+def test_one_document_where_one_is_wanted(two: tuple[str, ...], tmp_path: Path) -> None:
+    assert inquiry(documents=two[:1], asked=("who",), single=True).n_contexts == 1
+    rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": "mice"})
+    with pytest.raises(UsageError, match=r"--context .*rows\.jsonl holds 2 documents: give them with --documents"):
+        inquiry(documents=(rows,), asked=("who",), single=True)
+    assert inquiry(documents=(rows,), asked=("who",)).n_contexts == 2
+
+
+def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=r"b\.txt is given twice"):
+        inquiry(documents=(*two, two[0]), asked=("who",))
+    with pytest.raises(UsageError, match="standard input is given twice"):
+        inquiry(documents=("-",), questions="-")
+
+
+def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
+    stdin.write("of bäts\n".encode())
+    stdin.seek(0)
+    found = inquiry(documents=(two[1], "-"), asked=("who",))
+    assert stdin.read() == b""
+    for _ in range(2):
+        assert [one.context for one in found.lookups()] == ["of camels", "of bäts\n"]
+    assert len({*asked_of(found)}) == 2
+
+
+def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
+    stdin.write(b"who\n\nwhen\n")
+    stdin.seek(0)
+    found = inquiry(documents=two, questions="-")
+    assert [one.question for one in found.asked.values()] == ["who", "when"]
+    assert len([*found.lookups()]) == len([*found.lookups()]) == 4
+
+
+def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
+    broken = text(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
+    with pytest.raises(InputError, match=r"z\.jsonl, line 2 is not JSON"):
+        inquiry(documents=(*two, broken), asked=("who",))
+    twice = records(tmp_path / "twice.jsonl", *[{"id": 1, "question": "who", "context": "bats"}] * 2)
+    with pytest.raises(InputError, match=r"twice\.jsonl:2 has the id '1', as .*twice\.jsonl:1 has"):
+        inquiry(data=twice)
+    with pytest.raises(UsageError, match="--question number 2 is empty"):
+        inquiry(documents=two, asked=("who", " \n"))
+
+
+def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
+    rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": " "}, {"text": "mice"})
+    notes = Notes()
+    found = read_inquiry(InquirySources(documents=(rows,), asked=("who",)), notes)
+    assert found.n_contexts == 2
+    assert len([*found.lookups()]) == 2
+    assert [line for line in notes.lines if "without text" in line] == [f"{rows}: left out 1 document without text"]
+    assert len(notes.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "either questions with their contexts, or documents"),
+        ({"data": "x", "documents": ("y",)}, "either questions with their contexts, or documents"),
+        ({"data": "x", "asked": ("y",)}, "--data has its own questions"),
+        ({"data": "-"}, "not read from a pipe"),
+        ({"documents": ("x",)}, "either --question TEXT or --questions FILE"),
+        ({"documents": ("x",), "asked": ("y",), "questions": "z"}, "either --question TEXT or --questions FILE"),
+        ({"documents": ("-",), "questions": "-"}, "standard input is given twice"),
+        ({"documents": ("",), "asked": ("y",)}, "a path is empty"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        InquirySources(**given)
+
+
+def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:
+    assert [one.question for one in inquiry(documents=two, asked=("wh\udcff",)).asked.values()] == ["wh\ufffd"]
+    data = tmp_path / "data.json"
+    qas = [{"id": "a\ud800", "question": "who"}]
+    data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "bats", "qas": qas}]}]}))
+    assert [*inquiry(data=str(data)).asked] == ["a\ufffd"]

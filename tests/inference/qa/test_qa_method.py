@@ -1,0 +1,281 @@
+"""QA against a slow reading of the method with plain transformers, and against models that say where they read."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import QaConfig, WordUnit
+from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.forward import Inference, outputs, pooled
+from greenadapt.models.weights import open_task_model
+from greenadapt.progress import Silent
+from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa.windows import merged, windows
+from greenadapt.tokenization.added_words import AddedWords, new_entries
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from tests.conftest import WORDS
+from tests.support.plain_qa import VIEWS, PlainQa, assert_same_answers, n_best, windows_of, words_of
+from tests.support.small_tasks import Json, TinyModel, expand
+
+WORDPIECE_AND_BYTES = ["Bert", "Roberta"]
+ARCHITECTURES = [*WORDPIECE_AND_BYTES, "DistilBert", "MPNet", "Electra", "ModernBert"]
+SENTENCE = (
+    "The patient with tachycardia-1 (heart rate 212) was in the sample; the coronavirus' virus isolated from a cell."
+)
+ASKED = [
+    ("what heart?", f"{SENTENCE} In 2, not. {SENTENCE} Tachycardia's rate is 2.5"),
+    ("Was the coronavirus\u00a0— isolated in 日本?", SENTENCE),
+    (
+        "what e\u0301te\u0301?",
+        "a\u00a0heart\u2003rate--[1],(...)e\u0301te\u0301 日本x virus\u200b,\u200bcell\n\n\t …and“protein”. "
+        "tachycardias don't",
+    ),
+    ("how long?", f"the {'x' * 110} virus {'cell' * 130} was {'.' * 40} in {'tachycardia' * 4}"),
+    ("the " * 9, "cell"),  # a context that fits beside the question, with room to spare
+    ("what?", "cell"),
+    ("", "the heart of a cell"),
+    ("what?", " \n\u00a0"),
+    ("what?", ""),
+]
+
+
+def question(text: str, context: str) -> Question:
+    return Question("q", text, context)
+
+
+class Ours:
+    """A folder as the package reads it."""
+
+    def __init__(self, folder: Path, max_length: int, unit: WordUnit = "punct") -> None:
+        self.opened = open_task_model(folder)
+        self.encoder = Encoder.of(Checkpoint.open(folder), max_length)
+        self.task = QuestionTask(word_unit=unit)
+        self.run = Inference(400, self.encoder.special.pad)
+
+    def outputs(self, questions: Sequence[Question], counts: Counter[str] | None = None) -> list[ViewOutputs]:
+        views = self.task.inference(questions, self.encoder, counts)
+        return list(outputs(self.opened.model, self.opened.rows, views, self.run))
+
+
+@pytest.fixture(params=WORDPIECE_AND_BYTES)
+def folder(request: pytest.FixtureRequest, tiny_model: TinyModel) -> Path:
+    """A QA model with random weights that are large enough to tell words apart, and four words added to it."""
+    source = tiny_model(f"{request.param}ForQuestionAnswering", name="base", initializer_range=0.2)
+    return expand(source, source.parent / "expanded")
+
+
+def assert_close(ours: Any, theirs: Any) -> None:
+    expected = np.array(theirs, np.float64).reshape(-1, 2)
+    np.testing.assert_allclose(np.asarray(ours).reshape(-1, 2), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(("max_length", "unit"), [(32, "punct"), (64, "whitespace")])
+@pytest.mark.parametrize("folder", ARCHITECTURES, indirect=True)
+def test_logits_and_answers_are_those_of_the_slow_reading(folder: Path, max_length: int, unit: WordUnit) -> None:
+    ours, theirs = Ours(folder, max_length, unit), PlainQa(folder, max_length, unit)
+    questions = [question(*asked) for asked in ASKED]
+    for one, output, asked in zip(questions, ours.outputs(questions), ASKED, strict=True):
+        assert_close(output.base, theirs.word_logits(*asked, "base_tokenizer"))
+        assert_close(output.expanded, theirs.word_logits(*asked, ""))
+        logits = pooled(output, "mean")
+        assert_close(logits, theirs.mean(*asked))
+        assert_same_answers(ours.task.answers(one, logits), theirs.answers(*asked), one.context)
+    [first, *_] = ours.task.inference(questions, ours.encoder)
+    assert len(first.base) >= len(first.expanded) >= 2
+    assert len(first.base) >= 256 // max_length
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_question_that_just_fits_and_one_that_is_cut(folder: Path) -> None:
+    ours, theirs = Ours(folder, 32), PlainQa(folder, 32, "punct")
+    context = "the heart rate of tachycardia-1 (virus)"
+    room = 32 - ours.encoder.n_special_pair - 2
+    fits, cut = (question("!" + "?" * (n - 1), context) for n in (room, room + 1))
+    counts = Counter[str]()
+    [output] = ours.outputs([fits], counts)
+    assert counts == {}
+    assert_close(pooled(output, "mean"), theirs.mean(fits.question, context))
+    [again] = ours.outputs([cut], counts)
+    assert counts == {"cut": 1}
+    assert_close(pooled(again, "mean"), theirs.mean(cut.question, context))
+    np.testing.assert_array_equal(again.base, output.base)
+
+
+def assert_same_row(row: Json, theirs: list[Any], context: str) -> None:
+    assert_same_answers(row["answers"], theirs[: len(row["answers"])], context)
+    for one in row["answers"]:
+        begin, end = (one[place] - one["sentence_start"] for place in ("start", "end"))
+        assert one["sentence"][begin:end] == one["answer"]
+        assert context[one["sentence_start"] :].startswith(one["sentence"])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_path: Path) -> None:
+    asked = [(text, context) for text, context in ASKED[:5] if text.strip()]
+    data = tmp_path / "data.jsonl"
+    rows = [{"id": i, "question": text, "context": context} for i, (text, context) in enumerate(asked)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    request = QaRequest(
+        str(folder),
+        InquirySources(str(data)),
+        QaConfig(top=20, word_unit="whitespace"),
+        ReadingOptions(max_length=32, precision="float32"),
+        compare=str(folder.parent / "base"),
+    )
+    theirs = PlainQa(folder, 32, "whitespace")
+    for row, (text, context) in zip(Answering(request, Silent()).rows(), asked, strict=True):
+        assert_same_row(row, theirs.answers(text, context), context)
+        words = words_of(context, "whitespace")
+        views = dict(zip(["base", "expanded"], VIEWS, strict=True)) | {"base_model": "base_tokenizer"}
+        for name, tokenizer in views.items():
+            [best, *_] = n_best(context, words, theirs.word_logits(text, context, tokenizer))
+            compared = row["compared"][name]
+            assert (compared["answer"], compared["logit"]) == (best[0], pytest.approx(best[1], abs=1e-5))
+            assert compared["score"] == pytest.approx(best[2], abs=1e-5)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) -> None:
+    """The best spans of each by their raw logits, as the windows of one context are put together."""
+    contexts = {str(tmp_path / f"{i}.txt"): context for i, (_, context) in enumerate(ASKED[:3])}
+    for path, context in contexts.items():
+        Path(path).write_text(context, "utf-8")
+    reading = ReadingOptions(max_length=64, precision="float32")
+    sources = InquirySources(documents=tuple(contexts), asked=("what heart?",))
+    [row] = Answering(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
+    theirs = PlainQa(folder, 64, "punct")
+    found = [
+        (logit, text, path)
+        for path, context in contexts.items()
+        for text, logit, _ in theirs.answers("what heart?", context)
+    ]
+    best = sorted(found, reverse=True)[:20]
+    total = sum(math.exp(logit) for logit, *_ in best)
+    assert [(one["answer"], one["document"]) for one in row["answers"]] == [(text, path) for _, text, path in best]
+    for one, (logit, _, path) in zip(row["answers"], best, strict=True):
+        assert one["logit"] == pytest.approx(logit, abs=1e-5)
+        assert one["score"] == pytest.approx(math.exp(logit) / total, abs=1e-5)
+        assert contexts[path][one["start"] : one["end"]] == one["answer"]
+
+
+@pytest.mark.parametrize(
+    ("q", "read", "active"),
+    [
+        (9, [(0, 500), (125, 625), (375, 875), (500, 1000)], [250, 500, 750, 1000]),
+        # The last two of five windows, active to 996 and to 1000, read the same pieces, and are one.
+        (10, [(0, 499), (124, 623), (373, 872), (501, 1000)], [249, 498, 747, 1000]),
+    ],
+)
+def test_worked_windows_of_512_pieces(
+    q: int, read: list[tuple[int, int]], active: list[int], tiny_model: TinyModel
+) -> None:
+    encoder = Encoder.of(Checkpoint.open(tiny_model("BertForQuestionAnswering", max_position_embeddings=512)))
+    ids = {word: encoder.tokenizer.base.token_to_id(word) for word in WORDS}
+    words = np.random.default_rng(0).choice(WORDS, 1000).tolist()
+    [views] = QuestionTask().inference([question("the " * q, " ".join(words))], encoder)
+    assert len(views.base) == len(read)
+    first = 0
+    for feature, (begin, end), last in zip(views.base, read, active, strict=True):
+        assert feature.ids.tolist() == [2, *[ids["the"]] * q, 3, *(ids[word] for word in words[begin:end]), 3]
+        assert feature.types.tolist() == [0] * (q + 2) + [1] * (512 - q - 2)
+        units = [-1] * len(feature)
+        for word in range(first, last):
+            units[q + 2 + word - begin] = word
+        assert feature.units.tolist() == units
+        first = last
+
+
+class Lookup(torch.nn.Module):
+    """A model whose logits come from a table, (n_rows, 2): start and end logit of each row."""
+
+    def __init__(self, table: dict[int, tuple[float, float]], n_rows: int) -> None:
+        super().__init__()
+        values = torch.full((n_rows, 2), -1.0)
+        for row, pair in table.items():
+            values[row] = torch.tensor(pair)
+        self.table = torch.nn.Parameter(values)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        logits = self.table[input_ids]
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+class Places(Lookup):
+    """A model whose logit is the place of a piece in the context, and huge beside the window's active slice."""
+
+    def __init__(self, places: dict[int, int], n_rows: int, active: dict[int, tuple[int, int]]) -> None:
+        super().__init__({row: (place, place) for row, place in places.items()}, n_rows)
+        self._active = active
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        found = super().forward(input_ids, attention_mask)
+        for logits in found.values():
+            for row in logits:
+                first, last = self._active[int(row[row >= 0].min())]
+                row[(row < first) | (row >= last)] = 1e6
+        return found
+
+
+def test_active_slices_behind_each_other_are_the_context(tiny_model: TinyModel) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertForQuestionAnswering"))
+    encoder = Encoder.of(checkpoint, 32)
+    words = [*"abcdefghijklmnopqrstuvwxyz", *"0123456789", *WORDS[3:17]]
+    places = {encoder.tokenizer.base.token_to_id(word): place for place, word in enumerate(words)}
+    assert len(places) == 50
+    # 27 pieces are read beside a question of 2, 13 of them active; by the first piece that is read:
+    model = Places(places, checkpoint.n_rows, {0: (0, 13), 6: (13, 26), 19: (26, 39), 23: (39, 50)})
+    views = QuestionTask().inference([question("? !", " ".join(words))], encoder)
+    [output] = outputs(model, Rows.all(checkpoint.n_rows), views, Inference(100, encoder.special.pad))
+    for view in (output.base, output.expanded):
+        assert view.tolist() == [[place, place] for place in range(50)]
+
+
+def test_a_word_has_its_highest_logits_and_the_mean_over_the_tokenizers(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertForQuestionAnswering")
+    plain = Encoder.of(Checkpoint.open(folder), 32)
+    tokenizer, vocabulary = plain.tokenizer.base, BaseVocabulary(plain.tokenizer.base)
+    added = AddedWords.build(new_entries(["tach"], tokenizer), vocabulary, vocabulary.size, "base")
+    encoder = Encoder(DualTokenizer(folder, added), plain.model_type, 32)
+    pieces = [tokenizer.token_to_id(piece) for piece in ("ta", "##c", "##h")]
+    table = dict(zip([*pieces, vocabulary.size], [(1, 7), (5, 0), (2, 1), (8, 2)], strict=True))
+    model = Lookup(table, vocabulary.size + 1)
+    views = list(QuestionTask().inference([question("?", "the tach")], encoder))
+    assert [len(view[0]) for view in (views[0].base, views[0].expanded)] == [8, 6]
+    [output] = outputs(model, Rows.all(vocabulary.size + 1), views, Inference(100, encoder.special.pad))
+    assert output.base.tolist() == [[-1, -1], [5, 7]]
+    assert output.expanded.tolist() == [[-1, -1], [8, 2]]
+    assert pooled(output, "mean").tolist() == [[-1, -1], [6.5, 4.5]]
+
+
+@given(st.data(), st.integers(0, 400), st.integers(6, 600), st.integers(3, 4))
+def test_active_slices_tile_the_context_at_any_length(
+    data: st.DataObject, m: int, max_length: int, n_special: int
+) -> None:
+    q = data.draw(st.integers(0, max_length - n_special - 2))
+    found = windows(m, q, max_length, n_special)
+    assert [(one.a_l, one.a_r, one.p_l, one.p_r) for one in found] == list(windows_of(m, q, max_length, n_special))
+    for some in (found, merged(found)):
+        assert [place for one in some for place in range(one.a_l, one.a_r)] == list(range(m))
+        for one in some:
+            assert one.end - one.begin == min(m, max_length - n_special - q)
+    for one in found:
+        if one.begin > 0 and one.end < m:
+            assert one.p_l - one.p_r in (0, -1)

@@ -1,0 +1,118 @@
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.config import TaskConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.entries import Entry, EntryFormat, blocks, read_entries
+from greenadapt.progress import Silent
+from greenadapt.tasks.base import make_task
+from tests.support.endless import Endless
+
+NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classification", "qa"))
+
+
+def write(path: Path, content: str) -> str:
+    if path.suffix.lower() == ".gz":
+        path.write_bytes(gzip.compress(content.encode()))
+    else:
+        path.write_text(content, "utf-8")
+    return str(path)
+
+
+def read(task: Any, source: str, kind: EntryFormat | None = None) -> list[Entry]:
+    return list(read_entries(task, source, kind, Silent()))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.log"])
+def test_every_line_of_text_is_an_entry(name: str, tmp_path: Path) -> None:
+    entries = read(TEXTS, write(tmp_path / name, "one\n\ntwo \u200b\u2028x\r\nlast"))
+    assert [(entry.line, entry.id, entry.example.text) for entry in entries] == [
+        (1, None, "one"), (2, None, ""), (3, None, "two \u200b\u2028x"), (4, None, "last")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.NDJSON", "a.jsonl.gz", "a.JSONL.GZ"])
+def test_objects_keep_their_ids_and_lines(name: str, tmp_path: Path) -> None:
+    rows = [{"id": 7, "tokens": ["a", "b"]}, {"id": "x", "text": "heart rate"}, {"text": "\ud800"}]
+    entries = read(NER, write(tmp_path / name, "\n\n".join(map(json.dumps, rows)) + "\n"))
+    assert [(entry.line, entry.id, entry.example.words) for entry in entries] == [
+        (1, 7, ("a", "b")), (3, "x", ("heart", "rate")), (5, None, ("\ufffd",))
+    ]  # fmt: skip
+
+
+def test_the_format_can_be_named(tmp_path: Path) -> None:
+    source = write(tmp_path / "rows", '{"text": "a"}\n')
+    assert read(TEXTS, source)[0].example.text == '{"text": "a"}'
+    assert read(TEXTS, source, "jsonl")[0].example.text == "a"
+    table = write(tmp_path / "rows.tsv.gz", "a\tb\n")
+    with pytest.raises(UsageError, match=r"is a table by its name.*--format text"):
+        read(TEXTS, table)
+    assert read(TEXTS, table, "text")[0].example.text == "a\tb"
+
+
+def test_squad_files_are_for_questions(tmp_path: Path) -> None:
+    question = {"id": 5, "question": "What?", "answers": [{"text": "heart", "answer_start": 4}]}
+    squad = {"data": [{"paragraphs": [{"context": "the heart", "qas": [question]}]}]}
+    (entry,) = read(QA, write(tmp_path / "covid.json", json.dumps(squad)))
+    assert (entry.line, entry.id, entry.example.context) == (None, "5", "the heart")
+    rows = write(tmp_path / "rows.jsonl", json.dumps({"question": "What?", "context": "a heart"}))
+    assert read(QA, rows)[0].example.question == "What?"
+    with pytest.raises(UsageError, match="the model is for ner"):
+        read(NER, rows, "squad")
+    with pytest.raises(UsageError, match="is read from a file"):
+        read(QA, "-", "squad")
+
+
+@pytest.mark.parametrize("answers", [{}, {"answers": []}, {"answers": None, "is_impossible": 1}])
+def test_questions_need_no_answers(answers: dict[str, Any], tmp_path: Path) -> None:
+    squad = {"data": [{"paragraphs": [{"context": "the heart", "qas": [{"id": 5, "question": "What?", **answers}]}]}]}
+    (entry,) = read(QA, write(tmp_path / "covid.json", json.dumps(squad)))
+    assert (entry.id, entry.example.question, entry.example.answers) == ("5", "What?", ())
+
+
+@pytest.mark.parametrize(("task", "kind"), [(NER, None), (QA, None), (QA, "jsonl")])
+def test_one_json_array(task: Any, kind: EntryFormat | None, tmp_path: Path) -> None:
+    rows = [{"id": i, "text": f"heart {i}", "question": f"what {i}", "context": "x"} for i in (3, 1)]
+    entries = read(task, write(tmp_path / "rows.json", json.dumps(rows, indent=1)), kind)
+    assert [(entry.line, str(entry.id)) for entry in entries] == [(None, "3"), (None, "1")]
+    assert [entry.example for entry in entries] == [task.example(row, "") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a"}\n{"text": b"}\n', r"rows\.jsonl, line 2, column 10 is not JSON"),
+        ('{"text": "a"}\n[1]\n', r"rows\.jsonl:2 is a list, not an object"),
+        ('{"text": "a"}\n\n{"body": "b"}\n', r"rows\.jsonl:3 has no field text, it has: body"),
+    ],
+)
+def test_a_broken_line_comes_after_what_stands_before_it(content: str, message: str, tmp_path: Path) -> None:
+    entries = blocks(read_entries(TEXTS, write(tmp_path / "rows.jsonl", content), None, Silent()))
+    assert [entry.example.text for entry in next(entries)] == ["a"]
+    with pytest.raises(InputError, match=message):
+        next(entries)
+
+
+def test_a_truncated_file_and_none(tmp_path: Path) -> None:
+    lines = "".join(f"line {i} {i * 7919 % 997}\n" for i in range(3000))
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(lines.encode())[:-500])
+    found = []
+    with pytest.raises(InputError, match=r"t\.txt\.gz is truncated or damaged"):
+        found += [len(block) for block in blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
+    with pytest.raises(MissingError, match="does not exist"):
+        read(TEXTS, str(tmp_path / "none.txt"))
+    with pytest.raises(InputError, match="is text, not a JSON object"):
+        read(QA, write(tmp_path / "q.txt", "What?\n"))
+
+
+@pytest.mark.parametrize(("length", "most"), [(10, 1024), (1 << 18, 4)])
+def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Endless("x" * length)
+    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
+    endless = blocks(read_entries(TEXTS, "-", None, Silent()))
+    assert [len(next(endless)), len(next(endless))] == [most, most]
+    assert pipe.taken == 2 * most

@@ -1,0 +1,555 @@
+"""Prediction from task folders, against plain transformers; what is streamed, averaged and refused."""
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from typer.testing import CliRunner, Result
+
+from greenadapt.checkpoints.layout import MULTITASK_FILE
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.cli import app
+from greenadapt.config import AdapterConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_multitask
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
+from greenadapt.progress import Silent
+from greenadapt.tasks.classification.task import ClassificationTask
+from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tokenization.writer import copy_tokenizers
+from tests.support.endless import Endless
+from tests.support.small_tasks import Json, TinyModel, expand
+
+NER = NerTask(("O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"))
+TEXTS = ClassificationTask(label_kind="classes", labels=("negative", "neutral", "positive"))
+QA = QuestionTask()
+SENTENCES = [
+    "the patient with tachycardia was isolated",
+    "coronavirus",
+    "a heart rate of 72 in the cell sample , and the protein is not isolated from the virus",
+    "dtypes of array ( x )",
+]
+
+
+def write_task(folder: Path, task: Any, **settings: Any) -> Path:
+    (folder / "task.json").write_text(json.dumps({**task.settings(), "pool": "mean", "mix": "sample", **settings}))
+    return folder
+
+
+@pytest.fixture
+def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
+    """``make(NER)`` → a task folder of an expanded tiny model with random weights, large enough to tell apart."""
+
+    def build(task: Any, name: str = "task", *, is_expanded: bool = True, seed: int = 0, **settings: Any) -> Path:
+        sizes = {"initializer_range": 0.5 + 0.1 * seed, **task.head_config()}
+        if is_expanded:
+            plain = tiny_model(f"BertFor{task.head}", name=f"{name}-base", **sizes)
+            return write_task(expand(plain, tmp_path / name), task, **settings)
+        return write_task(tiny_model(f"BertFor{task.head}", name=name, **sizes), task, **settings)
+
+    return build
+
+
+def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
+    asked = {name: options.pop(name) for name in ("format", "tasks") if name in options}
+    request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **asked)
+    return [prediction.as_dict() for prediction in predict(request, Silent())]
+
+
+def text_file(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
+
+
+def plain_model(folder: Path, head: str, tokenizer: str = "base_tokenizer") -> Callable[..., torch.Tensor]:
+    """Logits by plain transformers, (n, k) or (k,)."""
+    model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
+    encode = transformers.AutoTokenizer.from_pretrained(folder / tokenizer)
+
+    def run(*parts: Any, **options: Any) -> tuple[Any, Any]:
+        inputs = encode(*parts, return_tensors="pt", padding=False, truncation=False, **options)
+        with torch.no_grad():
+            return inputs, model(**inputs)
+
+    return run
+
+
+def plain_words(folder: Path, sentence: str, tokenizer: str = "base_tokenizer") -> np.ndarray:
+    """(n_words, k): the logits of each word's first piece."""
+    inputs, output = plain_model(folder, "TokenClassification", tokenizer)(sentence.split(), is_split_into_words=True)
+    words = inputs.word_ids()
+    first = [i for i, word in enumerate(words) if word is not None and word not in words[:i]]
+    return output.logits[0, first].numpy()
+
+
+@pytest.mark.parametrize("pool", ["base", "expanded", "mean"])
+def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, source = make(NER), text_file(tmp_path / "text.txt", SENTENCES)
+    found = results(folder, source=source, pool=pool)
+    assert [row["line"] for row in found] == [1, 2, 3, 4]
+    assert any(row["entities"] for row in found)
+    for row, sentence in zip(found, SENTENCES, strict=True):
+        views = [plain_words(folder, sentence, name) for name in ("base_tokenizer", "")]
+        logits = {"base": views[0], "expanded": views[1], "mean": (views[0] + views[1]) / 2}[pool]
+        shares = torch.softmax(torch.from_numpy(logits), -1).numpy()
+        labels = [NER.labels[i] for i in logits.argmax(-1)]
+        assert [tag[2:] for tag in row["tags"]] == [label[2:] for label in labels]
+        for entity in row["entities"]:
+            assert sentence[entity["start"] : entity["end"]] == entity["text"]
+            assert entity["text"].split() == sentence.split()[entity["first"] : entity["last"] + 1]
+            score = shares[entity["first"] : entity["last"] + 1].max(-1).mean()
+            assert entity["score"] == pytest.approx(score, abs=1e-5)
+
+
+def test_the_two_views_differ_and_the_folder_says_which_is_read(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, source = make(NER, pool="expanded"), text_file(tmp_path / "text.txt", SENTENCES)
+    assert results(folder, source=source) == results(folder, source=source, pool="expanded")
+    assert results(folder, source=source) != results(folder, source=source, pool="base")
+
+
+def test_classes_and_the_mean_of_several_models(make: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make(TEXTS, "one"), make(TEXTS, "two", seed=1)]
+    source = text_file(tmp_path / "text.txt", SENTENCES)
+    logits = []
+    for folder in folders:
+        run = plain_model(folder, "SequenceClassification")
+        logits.append(np.stack([run(sentence)[1].logits[0].numpy() for sentence in SENTENCES]))
+    for used in ([0], [0, 1]):
+        found = results(*(folders[i] for i in used), source=source, pool="base")
+        shares = torch.softmax(torch.from_numpy(np.mean([logits[i] for i in used], axis=0)), -1).numpy()
+        for row, expected in zip(found, shares, strict=True):
+            assert list(row["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+            assert row["label"] == TEXTS.labels[expected.argmax()]
+    assert np.abs(logits[0] - logits[1]).max() > 0.1
+
+
+def test_answers(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, context = make(QA), "the heart rate of a patient with virus"  # each word is one piece
+    rows = [{"id": 9, "question": "what rate", "context": context}, {"question": "of a", "context": context}]
+    source = tmp_path / "questions.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    found = results(folder, source=source, pool="base")
+    run = plain_model(folder, "QuestionAnswering")
+    for row, given in zip(found, rows, strict=True):
+        inputs, output = run(given["question"], context)
+        begin = int(inputs["token_type_ids"][0].argmax())
+        start, end = (output[name][0, begin:-1] for name in ("start_logits", "end_logits"))
+        sums = torch.triu(start[:, None] + end) + torch.tril(torch.full((len(start),) * 2, -torch.inf), -1)
+        assert row["logit"] == pytest.approx(float(sums.max()), abs=1e-4)
+        first, last = divmod(int(sums.argmax()), len(start))
+        assert row["answer"] == " ".join(context.split()[first : last + 1]) == context[row["start"] : row["end"]]
+    assert [(row["line"], row.get("id")) for row in found] == [(1, 9), (2, None)]
+
+
+def test_several_models_answer_together(make: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make(QA, "one"), make(QA, "two", is_expanded=False, seed=1)]
+    row = {"question": "what rate", "context": "the heart rate of a patient with tachycardia"}
+    source = text_file(tmp_path / "q.jsonl", [json.dumps(row)])
+    ((one,), (two,), (both,)) = (results(*used, source=source) for used in (folders[:1], folders[1:], folders))
+    assert both["logit"] not in (one["logit"], two["logit"])
+    assert row["context"][both["start"] : both["end"]] == both["answer"]
+    other = make(replace(QA, has_null=True), "other")
+    with pytest.raises(InputError, match="was trained on questions without answer, the other not"):
+        results(folders[0], other, source=source)
+
+
+def test_what_was_cut_is_said_once(make: Callable[..., Path], tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart", *["cell " * 600] * 1030])
+    folder = make(TEXTS, is_expanded=False, max_length=16)
+    errors = run("-m", folder, "-m", folder, "-i", source).stderr
+    assert errors.count("were cut") == 1
+    assert "warning: 1,031 of the examples are longer than the model reads at once, and were cut" in errors
+
+
+def test_another_seed_of_the_folder(make: Callable[..., Path], tmp_path: Path) -> None:
+    source = Checkpoint.open(make(NER, is_expanded=False))
+    rows = Rows.all(source.n_rows)
+    model = open_model(source, NER.head, NER.head_config(), rows, seed=0)
+    folder, other = tmp_path / "several", tmp_path / "other"
+    write_model(model, TrainedRows(rows), source, folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    write_rows(model, TrainedRows(rows), source, Checkpoint.open(folder), folder / "seeds" / "5")
+    write_model(model, TrainedRows(rows), source, other)
+    for target in (folder, other):
+        copy_tokenizers(source.folder, target)
+        write_task(target, NER)
+    (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": 4}, {"seed": 5}]}))
+    text = text_file(tmp_path / "text.txt", SENTENCES)
+    assert results(folder, source=text) == results(folder, source=text, seed=4)
+    assert results(folder, source=text, seed=5) == results(other, source=text) != results(folder, source=text)
+    with pytest.raises(MissingError, match="has no seed 6: it has 4, 5"):
+        results(folder, source=text, seed=6)
+
+
+def test_the_order_and_every_line_are_kept(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, draw = make(NER, is_expanded=False), np.random.default_rng(0)
+    words = ["heart", "virus", "patient", "", "\u200b", "Ünïcode\u200b", "x" * 300, "\u00a0"]
+    lines = [" ".join(draw.choice(words, draw.integers(0, 70))) for _ in range(40)]
+    lines[3], lines[7], lines[9] = "", "\u200b \u200b", "   "
+    together = results(folder, source=text_file(tmp_path / "all.txt", lines))
+    assert [len(row["tags"]) for row in together] == [len(line.split()) for line in lines]
+    assert [row["line"] for row in together] == list(range(1, 41))
+    for number in (0, 3, 7, 20):
+        (alone,) = results(folder, source=text_file(tmp_path / "one.txt", [lines[number]]), max_tokens=64)
+        assert alone["tags"] == together[number]["tags"]
+    assert results(folder, folder, source=tmp_path / "all.txt")[3]["tags"] == []
+
+
+def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Endless("heart")
+    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
+    rows = predict(PredictRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
+    assert next(rows).as_dict()["line"] == 1
+    assert pipe.taken <= 1024
+
+
+def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_path: Path) -> None:
+    ner, texts, text = make(NER), make(TEXTS, "texts"), text_file(tmp_path / "text.txt", SENTENCES)
+    with pytest.raises(InputError, match=r"task is for ner, .*texts for classification: give models of one task"):
+        results(ner, texts, source=text)
+    other = make(replace(TEXTS, labels=("bad", "good")), "other")
+    with pytest.raises(InputError, match=r"has the labels negative, neutral, positive, .*other has bad, good"):
+        results(texts, other, source=text)
+    with pytest.raises(InputError, match=r"labels O, B-.*I-Gene, .*has O, B-.*I-Gene, X"):
+        results(ner, make(replace(NER, x_class=True), "x"), source=text)
+
+
+def test_one_process_only(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="one process"):
+        results(make(NER), source=Path("text.txt"))
+
+
+def run(*arguments: object, code: int = 0, stdin: bytes | None = None) -> Result:
+    result = CliRunner().invoke(app, ["predict", *map(str, arguments)], input=stdin)
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    return result
+
+
+def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, packed = make(NER), tmp_path / "text.txt.gz"
+    content = "\n".join([*SENTENCES, "", "é\t\u200b x"]).encode()
+    packed.write_bytes(gzip.compress(content))
+    out = run("--model", folder, "--input", packed, "--json").stdout
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["line"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(row.keys() == {"line", "entities"} for row in rows)
+    assert run("-m", folder, stdin=content).stdout == out
+    assert run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl").stdout == ""
+    assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
+    run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl.gz")
+    assert gzip.decompress((tmp_path / "rows.jsonl.gz").read_bytes()).decode() == out
+    tagged = [json.loads(line) for line in run("-m", folder, "-i", packed, "--tags").stdout.splitlines()]
+    assert tagged[1]["words"] == ["coronavirus"]
+    bio = run("-m", folder, "-i", packed, "--bio").stdout.split("\n\n")
+    assert [line.split("\t") for line in bio[0].split("\n")] == [
+        list(pair) for pair in zip(tagged[0]["words"], tagged[0]["tags"], strict=True)
+    ]
+
+
+def test_entities_of_tokens_have_characters(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, tokens = make(NER), [sentence.split() for sentence in SENTENCES]
+    source = text_file(tmp_path / "tokens.jsonl", [json.dumps({"tokens": each}) for each in tokens])
+    rows = [json.loads(line) for line in run("-m", folder, "-i", source).stdout.splitlines()]
+    entities = [(sentence, entity) for sentence, row in zip(SENTENCES, rows, strict=True) for entity in row["entities"]]
+    assert entities
+    for sentence, entity in entities:
+        assert sentence[entity["start"] : entity["end"]] == entity["text"]
+        assert entity["text"].split() == sentence.split()[entity["first"] : entity["last"] + 1]
+
+
+def test_bio_comes_back_as_it_went_out(make: Callable[..., Path], tmp_path: Path) -> None:
+    text = text_file(tmp_path / "text.txt", [*SENTENCES, "", "é x"])
+    (tmp_path / "a.tsv").write_text(run("-m", make(NER), "-i", text, "--bio").stdout, "utf-8")
+    again = NER.read(str(tmp_path / "a.tsv"), Silent())
+    assert [" ".join(sentence.words) for sentence in again] == [*SENTENCES, "é x"]
+
+
+CONLL = (
+    "-DOCSTART- -X- O O\n\nthe\tO\nNew York\tB-X\n\u00a0\tO\n\n\ncoronavirus\ncell\r\nE\u0301t\u00e9\tDT\tO\nvirus NN O"
+)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, source = make(NER), tmp_path / "test.tsv"
+    words = [["the", "New York", "\u00a0"], ["coronavirus", "cell", "E\u0301t\u00e9", "virus"]]
+    source.write_bytes(CONLL.encode() if columns == 2 else b"\xef\xbb\xbfthe\n cell \n\nin\n")
+    words = words if columns == 2 else [["the", "cell"], ["in"]]
+    bio = run("-m", folder, "-i", source, "--format", "conll", "--bio").stdout
+    lines = [[line.split("\t") for line in part.split("\n")] for part in bio.removesuffix("\n\n").split("\n\n")]
+    assert [[word for word, _ in part] for part in lines] == words
+    told = run("-m", folder, "-i", source, "--format", "conll", "--tags").stdout
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert [row["line"] for row in rows] == ([3, 8] if columns == 2 else [1, 4])
+    assert [row["words"] for row in rows] == words
+    assert [row["tags"] for row in rows] == [[tag for _, tag in part] for part in lines]
+    tokens = b"".join(json.dumps({"tokens": each}).encode() + b"\n" for each in words)
+    assert run("-m", folder, "--format", "jsonl", "--bio", stdin=tokens).stdout == bio
+    assert run("-m", folder, "--format", "conll", "--bio", stdin=bio.encode()).stdout == bio
+    named = text_file(tmp_path / "again.conll", bio.removesuffix("\n").split("\n"))
+    assert run("-m", folder, "-i", named, "--bio").stdout == bio
+
+
+def test_columns_that_are_refused(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make(NER), tmp_path / "a.bio"
+    for token in ("a\tb", "a\nb", "a\rb", ""):
+        lines = "".join(json.dumps({"tokens": each}) + "\n" for each in (["the", "cell"], ["virus", token]))
+        failed = run("-m", folder, "--bio", "--format", "jsonl", stdin=lines.encode(), code=1)
+        assert [line.split("\t")[0] for line in failed.stdout.split("\n")] == ["the", "cell", "", ""]
+        assert (
+            f"standard input:2: token 2 is {token!r}, which two columns cannot hold: leave out --bio" in failed.stderr
+        )
+        run("-m", folder, "--bio", "--format", "jsonl", "-o", out, stdin=lines.encode(), code=1)
+        assert not out.exists()
+    failed = run("-m", folder, "--bio", "--format", "conll", stdin=b"the\n\n\tO\n", code=1)
+    assert "standard input, line 3: the word is empty" in failed.stderr
+    texts = make(TEXTS, "texts", is_expanded=False)
+    error = run("-m", texts, "--format", "conll", stdin=b"a\n", code=2).stderr
+    assert "--format conll is for NER, the model is for classification: leave out --format conll" in error
+    (tmp_path / "a.tsv").write_text("the\tO\n", "utf-8")
+    error = run("-m", folder, "-i", tmp_path / "a.tsv", code=2).stderr
+    assert "give --format conll to read words in its first column, or --format text" in error
+
+
+def test_a_broken_line_ends_it_after_the_rows_before(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make(TEXTS, is_expanded=False), tmp_path / "rows.jsonl"
+    lines = b'{"text": "a", "id": "x"}\n{"text": "b"}\n{"text" "c"}\n'
+    failed = run("-m", folder, "--format", "jsonl", stdin=lines, code=1)
+    assert [json.loads(line)["line"] for line in failed.stdout.splitlines()] == [1, 2]
+    assert "greenadapt: standard input, line 3, column 9 is not JSON" in failed.stderr
+    run("-m", folder, "--format", "jsonl", "-o", out, stdin=lines, code=1)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, text = make(TEXTS, is_expanded=False), text_file(tmp_path / "text.txt", SENTENCES)
+    for option in ("--bio", "--tags"):
+        error = run("-m", folder, "-i", text, option, code=2).stderr
+        assert f"{option} is for NER, the model is for classification" in error
+    both = run("-m", folder, "-i", text, "--bio", "--json", code=2)
+    assert both.stdout == ""
+    assert "--bio writes a word a line, no JSON: leave out --bio or --json" in both.stderr
+    assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
+    assert "is read and would be replaced" in run("-m", folder, "-i", text, "-o", text, code=2).stderr
+    (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded
+    assert "none.txt does not exist" in run("-m", folder, "-i", tmp_path / "none.txt", code=1).stderr
+    assert "there is no folder" in run("-m", folder, "-i", text, "-o", tmp_path / "no" / "x", code=1).stderr
+    run("-i", text, code=2)
+
+
+TOP = AdapterConfig("pals", size=8, heads=2, layers="top")
+SEVERAL = {"diseases": NER, "mood": TEXTS, "asked": QA, "answered": QA}
+
+
+@pytest.fixture
+def several(tiny_model: TinyModel, tmp_path: Path) -> Path:
+    """A folder with four tasks on an expanded tiny model, whose weights all differ from where they began."""
+    source = Checkpoint.open(expand(tiny_model(name="several-base", initializer_range=0.5), tmp_path / "several-start"))
+    folder, rows = tmp_path / "several", Rows.all(source.n_rows)
+    heads = {name: head_spec(task, TOP) for name, task in SEVERAL.items()}
+    model = open_multitask(source, heads, rows, seed=0)
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parts.parameters():
+            weight += 0.3 * torch.randn(weight.shape, generator=draw)
+    write_multitask(model, TrainedRows(rows), source, folder)
+    copy_tokenizers(source.folder, folder)
+    (folder / MULTITASK_FILE).write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(SEVERAL)}))
+    for name, task in SEVERAL.items():
+        settings = {**task.settings(), "adapter": vars(TOP), "metric": task.main, "max_length": 64}
+        (folder / "tasks" / name / "task.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize("pool", ["base", "mean"])
+def test_tasks_together_say_what_each_says_alone(pool: Any, several: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    words = [*SENTENCES[0].split(), "coronavirus", "dtypes", ",", "eigenvalues"]
+    texts = [*SENTENCES, "", *(" ".join(draw.choice(words, n)) for n in draw.integers(1, 50, 30))]
+    source = text_file(tmp_path / "text.txt", texts)
+    names = ("mood", "diseases")
+    together = results(several, source=source, pool=pool, tasks=names)
+    assert [row["line"] for row in together] == list(range(1, 36))
+    assert all(list(row) == ["line", "tasks"] and tuple(row["tasks"]) == names for row in together)
+    alone = {name: results(several, source=source, pool=pool, tasks=(name,)) for name in names}
+    for number, row in enumerate(together):
+        for name in names:
+            close({"line": row["line"], **row["tasks"][name]}, alone[name][number])
+    assert any(row["entities"] for row in alone["diseases"])
+    assert len({row["label"] for row in alone["mood"]}) > 1
+
+
+def close(got: Any, expected: Any) -> None:
+    """The same but for rounding."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for name in expected:
+            close(got[name], expected[name])
+    elif isinstance(expected, list):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            close(one, other)
+    elif isinstance(expected, float):
+        assert got == pytest.approx(expected, abs=2e-6)
+    else:
+        assert got == expected
+
+
+def test_the_same_inputs_go_through_the_lower_layers_once(
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are bit-identical where batches are; here every text is in one chunk, and so the same for both tasks."""
+    source = text_file(tmp_path / "text.txt", SENTENCES)
+    names = ("diseases", "mood")
+    layer = transformers.models.bert.modeling_bert.BertLayer
+    calls: list[int] = []
+    forward = layer.forward
+
+    def counted(self: Any, states: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        calls.append(len(states))
+        return forward(self, states, *arguments, **named)
+
+    monkeypatch.setattr(layer, "forward", counted)
+    together = results(several, source=source, tasks=names)
+    n_together = sum(calls)
+    calls.clear()
+    alone = {name: results(several, source=source, tasks=(name,)) for name in names}
+    assert together == [
+        {"line": i + 1, "tasks": {name: {k: v for k, v in alone[name][i].items() if k != "line"} for name in names}}
+        for i in range(len(SENTENCES))
+    ]
+    assert n_together == sum(calls) * 3 / 4  # of two layers the lower one once, the upper one twice
+
+
+def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> None:
+    context = "the heart rate of a patient with tachycardia"
+    rows = [{"id": n, "question": f"what {word}", "context": context, "text": context} for n, word in enumerate("ab")]
+    source = text_file(tmp_path / "q.jsonl", [json.dumps(row) for row in rows])
+    names = ("asked", "diseases", "mood")
+    together = results(several, source=source, tasks=names)
+    assert [(row["line"], row["id"]) for row in together] == [(1, 0), (2, 1)]
+    assert all("id" not in row["tasks"]["asked"] for row in together)
+    for name in names:
+        alone = results(several, source=source, tasks=(name,))
+        for row, one in zip(together, alone, strict=True):
+            close({"line": row["line"], "id": row["id"], **row["tasks"][name]}, one)
+    with pytest.raises(InputError, match=r"task asked: .*text.txt:1 is text, not a JSON object"):
+        results(several, source=text_file(tmp_path / "text.txt", SENTENCES), tasks=names)
+    with pytest.raises(InputError, match=r"task diseases: .* field text is a number, not text"):
+        results(several, source=text_file(tmp_path / "q.jsonl", [json.dumps({**rows[0], "text": 1})]), tasks=names)
+
+
+def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path: Path) -> None:
+    context = "the heart rate of a patient with tachycardia"
+    qas = [{"id": name, "question": f"what {name}", "answers": []} for name in ("a", "b")]
+    source = tmp_path / "squad.json"
+    source.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}))
+    together = results(several, source=source, tasks=("asked", "answered"))
+    assert [row["id"] for row in together] == ["a", "b"]
+    alone = {name: results(several, source=source, tasks=(name,)) for name in ("asked", "answered")}
+    for number, row in enumerate(together):
+        for name, rows in alone.items():
+            close({"id": row["id"], **row["tasks"][name]}, rows[number])
+    assert alone["asked"] != alone["answered"]
+    written = [
+        json.loads(line) for line in run("-m", several, "--task", "asked,answered", "-i", source).stdout.splitlines()
+    ]
+    for row, expected in zip(written, together, strict=True):
+        close(row, expected)
+    with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
+        results(several, source=source, tasks=("asked", "mood"), format="squad")
+
+
+def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", SENTENCES)
+    with pytest.raises(MissingError, match=r"has no task 'moods': it has diseases, mood, asked, answered"):
+        results(several, source=source, tasks=("diseases", "moods"))
+    with pytest.raises(UsageError, match="--task has mood 2 times: give each task once"):
+        results(several, source=source, tasks=("mood", "diseases", "mood"))
+    with pytest.raises(UsageError, match="2 models and 2 tasks: several models answer together for one task"):
+        results(several, several, source=source, tasks=("mood", "diseases"))
+    with pytest.raises(UsageError, match="--task has an empty name"):
+        results(several, source=source, tasks=("mood", ""))
+    with pytest.raises(
+        UsageError, match=r"has 4 tasks on one encoder \(diseases, mood, asked, answered\): name one with --task"
+    ):
+        results(several, source=source)
+    with pytest.raises(UsageError, match="has one task: leave out --task"):
+        results(make(NER), source=source, tasks=("ner", "other"))
+    assert results(several, several, source=source, tasks=("mood",)) == results(several, source=source, tasks=("mood",))
+
+
+def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Endless("heart")
+    monkeypatch.setattr("sys.stdin", pipe.as_stdin())
+    rows = predict(PredictRequest((str(several),), tasks=("mood", "diseases")), Silent())
+    assert next(rows).as_dict()["line"] == 1
+    assert pipe.taken <= 1024
+
+
+def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart"])
+    errors = run("-m", several, "--task", "mood,diseases", "-i", source).stderr
+    assert errors.count("were cut") == 1
+    assert "warning: 1 of the examples are longer than the model reads at once" in errors
+
+
+def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
+    source = text_file(tmp_path / "text.txt", [*SENTENCES, "é"])
+    asked = ("-m", several, "-i", source, "--task")
+    rows = [json.loads(line) for line in run(*asked, "mood, diseases").stdout.splitlines()]
+    alone = {
+        name: [json.loads(line) for line in run(*asked, name).stdout.splitlines()] for name in ("diseases", "mood")
+    }
+    assert all(row.keys() == {"line", "entities"} for row in alone["diseases"])
+    for number, row in enumerate(rows):
+        assert list(row["tasks"]) == ["mood", "diseases"]
+        for name, each in alone.items():
+            close({"line": number + 1, **row["tasks"][name]}, each[number])
+    tagged = [json.loads(line) for line in run(*asked, "mood,diseases", "--tags").stdout.splitlines()]
+    assert tagged[1]["tasks"]["diseases"]["words"] == ["coronavirus"]
+    assert len(tagged[0]["tasks"]["diseases"]["tags"]) == 6
+    assert "words" not in tagged[0]["tasks"]["mood"]
+    assert run(*asked, "diseases", "--bio").stdout.count("\n\n") == 5
+    for options, error in (
+        (("mood,diseases", "--bio"), "--bio is for one task, --task has 2: leave out --bio, or name one task"),
+        (("mood,asked", "--tags"), "--tags is for NER, the model is for classification and qa"),
+        (("mood,",), "--task has an empty name"),
+        (("mood,diseases", "--glue"), "--glue writes one task's file, --task has 2"),
+    ):
+        assert error in run(*asked, *options, code=2).stderr
+
+
+def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:
+    table = tmp_path / "test.tsv"
+    table.write_text("index\ttext\n" + "".join(f'{i}\t{text} "\n' for i, text in enumerate(SENTENCES)), "utf-8")
+    asked = ("-m", several, "--task", "mood")
+    out = run(*asked, "-i", table, "--glue").stdout
+    as_text = text_file(tmp_path / "text.txt", [f'{text} "' for text in SENTENCES])
+    expected = [row["label"] for row in results(several, source=as_text, tasks=("mood",))]
+    assert out == "index\tprediction\n" + "".join(f"{i}\t{label}\n" for i, label in enumerate(expected))
+    run(*asked, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text("utf-8") == out
+    for arguments, error in (
+        ((*asked, "-i", table, "--glue", "--json"), "--glue writes a table, no JSON"),
+        ((*asked, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
+        ((*asked, "--glue"), "a table of GLUE is read from a file"),
+        (("-m", make(NER), "-i", table, "--glue"), "--glue is for classification, the model is for ner"),
+    ):
+        refused = run(*arguments, code=2)
+        assert error in refused.stderr
+        assert refused.stdout == ""

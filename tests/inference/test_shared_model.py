@@ -1,0 +1,80 @@
+"""Several tasks of a trained folder, opened once: seeds and memory, against each task opened alone."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.config import AdapterConfig, MemoryConfig, TaskConfig, TrainConfig
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, SharedModel
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.many_tasks import train_tasks
+from greenadapt.stages.finetune.request import MultitaskRequest
+from greenadapt.tasks.tasks_file import TaskEntry
+from tests.support.small_tasks import TinyModel, adapted, ner_file, session, texts_file
+
+TASKS = ("mood", "diseases")
+TEXTS = ["the patient with tachycardia was isolated", "coronavirus", "a heart rate of dtypes in the cell", ""]
+
+
+@pytest.fixture
+def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
+    """Two tasks on an expanded model with the one it was made from as memory, under two seeds."""
+    model = adapted(tiny_model)
+    texts, tagged = texts_file(tmp_path / "texts.jsonl", 12), ner_file(tmp_path / "tags.tsv", 12)
+    entries = (
+        TaskEntry("mood", TaskConfig("classification"), (str(texts),), {}, {}, None),
+        TaskEntry("diseases", TaskConfig("ner", max_length=32), (str(tagged),), {}, {}, None),
+    )
+    request = MultitaskRequest(
+        str(model),
+        entries,
+        AdapterConfig("pals", size=8, heads=2, layers="top"),
+        training=TrainConfig(epochs=2, learning_rate=7e-3, batch_size=6),
+        seeds=(0, 4),
+        memory=str(model.parent / "base"),
+        memory_config=MemoryConfig(strategy="chunk"),
+    )
+    return str(train_tasks(session(tmp_path), request).path)
+
+
+def test_every_seed_is_as_each_task_alone(trained: str) -> None:
+    made: dict[int | None, dict[str, list[np.ndarray]]] = {}
+    for seed in (None, 4):
+        options = ReadingOptions(seed=seed)
+        folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
+        model = SharedModel.open(folders, options)
+        assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
+        seen: list[int] = []
+        count = model.opened.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
+        count(lambda _, inputs, seen=seen: seen.append(len(inputs[0])))
+        examples = [{name: folder.task.example(text, "") for name, folder in folders.items()} for text in TEXTS]
+        together = list(model.logits(examples, {name: Counter() for name in TASKS}))
+        made[seed] = {name: [one[name] for one in together] for name in TASKS}
+        n_words = 3  # texts whose two views differ
+        assert sum(seen) == len(TEXTS) + n_words
+        for name, folder in folders.items():
+            alone = OpenedModel.open(folder, options)
+            expected: list[Any] = list(alone.logits([one[name] for one in examples]))
+            for got, wanted in zip(made[seed][name], expected, strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
+    for name in TASKS:
+        assert np.abs(made[None][name][0] - made[4][name][0]).max() > 1e-3
+
+
+def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
+    folder = Path(trained) / "tasks" / "mood" / "task.json"
+    folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))
+    folders = {name: TaskFolder.open(trained, None, name) for name in TASKS}
+    for names in (TASKS, TASKS[::-1]):
+        model = SharedModel.open({name: folders[name] for name in names}, ReadingOptions())
+        examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
+        together = list(model.logits(examples, {name: Counter() for name in names}))
+        for name in names:
+            alone = OpenedModel.open(folders[name], ReadingOptions())
+            assert alone.run.pool == ("expanded" if name == "mood" else "mean")
+            for got, wanted in zip(together, alone.logits([one[name] for one in examples]), strict=True):
+                np.testing.assert_allclose(got[name], wanted, rtol=0, atol=2e-6)

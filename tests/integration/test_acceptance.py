@@ -1,0 +1,418 @@
+"""The specification's checks that cross modules: the offline model adapted by the whole pipeline."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import AutoModel, AutoTokenizer
+
+from greenadapt.checkpoints.writer import write_expanded
+from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import InputError
+from greenadapt.progress import Silent
+from greenadapt.stages import adapt as adapt_stage
+from greenadapt.stages import expand
+from greenadapt.stages.adapt import Plan
+from greenadapt.stages.corpus import TextOptions
+from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.results import Result, open_result, verified
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.word_vectors import WordVectors
+
+PLAN = Plan(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
+ABSTRACTS = """\
+Supraventricular tachycardia is a fast heart rhythm: it begins above the ventricles of the heart. Amiodarone stops it.
+COVID-19 is caused by SARS-CoV-2, a coronavirus, and myocarditis was seen in patients with COVID-19 and tachycardia.
+An EGFR inhibitor slows the growth of lung tumours; erlotinib (an inhibitor of the EGFR kinase) is given once a day.
+"""
+OLD_WORDS = "The patient was isolated, and the heart of the house was not (in 1998) a virus: “yes”, he said."
+NEW_WORDS = "Tachycardia of the coronavirus patient, EGFR and amiodarone."
+LONG = "tachycardia heart " * 500  # 1,000 words; the offline model's tokenizer.json cuts at 128 pieces
+EMBEDDING = "embeddings.word_embeddings.weight"
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """The offline model, and the stages that adapted it."""
+
+    base: Path
+    stages: list[Result]
+
+    @property
+    def folder(self) -> Path:
+        return self.stages[-1].path
+
+
+def adapt(root: Path, model: Path | str, plan: Plan = PLAN) -> list[Result]:
+    root.mkdir(parents=True, exist_ok=True)
+    corpus = root / "abstracts.txt"
+    corpus.write_text(ABSTRACTS * 3 + LONG + "\n")
+    session = Session(Workspace(root / "ws"), Silent())
+    return adapt_stage.adapt(session, str(corpus), str(model), replace(plan, text=TextOptions(keep_duplicates=True)))
+
+
+@pytest.fixture(scope="module")
+def adapted(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
+    return Adapted(minilm, adapt(tmp_path_factory.mktemp("adapted"), "minilm"))
+
+
+@pytest.fixture(scope="module")
+def models(adapted: Adapted) -> tuple[Any, Any]:
+    """The base model and the adapted one, loaded with no option."""
+    base, model = (AutoModel.from_pretrained(folder).eval() for folder in (adapted.base, adapted.folder))
+    return base, model
+
+
+@pytest.fixture(scope="module")
+def tokenizers(adapted: Adapted) -> tuple[Any, Any]:
+    """The base tokenizer and the adapted one, loaded with no option."""
+    base, tokenizer = (AutoTokenizer.from_pretrained(folder) for folder in (adapted.base, adapted.folder))
+    return base, tokenizer
+
+
+def ids(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_check_5_old_rows_stay_and_a_new_row_is_the_mapped_vector(adapted: Adapted) -> None:
+    """Check 5: first |L_LM| rows bit-equal, ids unchanged, no word twice, new row = W·v to 1e-5."""
+    _, trained, aligned, expanded = adapted.stages
+    old, new = (ArrayFile(f / "model.safetensors")[EMBEDDING] for f in (adapted.base, expanded.folder))
+    assert new[: len(old)].tobytes() == old.tobytes()
+    vectors, W = WordVectors.load(trained.folder), Alignment.load(aligned.folder).matrix
+    assert W is not None
+    dual, base = DualTokenizer.load(adapted.folder), load_tokenizer(adapted.base)
+    rows = {word: dual.encode(word).expanded.ids.tolist() for word in vectors.words}
+    known = base.get_vocab()
+    added = {word: row[0] for word, row in rows.items() if word not in known}
+    for word, row in rows.items():
+        if word in known:
+            assert row == [known[word]]
+    assert sorted(added.values()) == list(range(len(old), len(new)))
+    for word, row in added.items():
+        np.testing.assert_allclose(new[row], W.astype(float) @ vectors.matrix[vectors.index[word]], atol=1e-5)
+    by_count = sorted(added, key=lambda word: (-vectors.counts[vectors.index[word]], vectors.index[word]))
+    assert [added[word] for word in by_count] == sorted(added.values())
+
+
+def test_check_6_text_without_new_words_is_as_before(
+    adapted: Adapted, models: tuple[Any, Any], tokenizers: tuple[Any, Any]
+) -> None:
+    """Check 6, for both tokenizers: the same ids, and hidden states equal to 1e-6."""
+    (base, model), (base_tokenizer, tokenizer) = models, tokenizers
+    expected = ids(base_tokenizer, OLD_WORDS)
+    encoding = DualTokenizer.load(adapted.folder).encode(OLD_WORDS)
+    assert ids(tokenizer, OLD_WORDS) == encoding.expanded.ids.tolist() == encoding.base.ids.tolist() == expected
+    with torch.no_grad():
+        ours = model(**tokenizer(OLD_WORDS, return_tensors="pt")).last_hidden_state
+        theirs = base(**base_tokenizer(OLD_WORDS, return_tensors="pt")).last_hidden_state
+        new = model(**tokenizer(NEW_WORDS, return_tensors="pt")).last_hidden_state
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert new.isfinite().all()
+    assert new.shape[1] < len(base_tokenizer(NEW_WORDS)["input_ids"])
+
+
+def test_checks_7_and_8_on_the_offline_model(adapted: Adapted, tokenizers: tuple[Any, Any]) -> None:
+    """Check 7: tachycardia is one piece, tachycardias as before. Check 8: COVID-19 is three words, never one token."""
+    base_tokenizer, tokenizer = tokenizers
+    dual = DualTokenizer.load(adapted.folder)
+    words = WordVectors.load(adapted.stages[1].folder).words
+    assert {"covid", "-", "19"} <= set(words)
+    assert not [word for word in words if any(c.isalnum() for c in word) and not word.isalnum()]
+    for view in (lambda text: dual.encode(text).expanded.ids.tolist(), lambda text: ids(tokenizer, text)):
+        assert len(ids(base_tokenizer, "tachycardia")) > 1
+        assert len(view("tachycardia")) == len(view("Tachycardia")) == 1
+        for text in ("tachycardias", "pretachycardia", "amiodaronetachycardia"):
+            assert view(text) == ids(base_tokenizer, text)
+        assert len(view("COVID-19")) == 3
+
+
+def test_check_7_greedy(adapted: Adapted, tmp_path: Path) -> None:
+    """Check 7: with ``--oov greedy`` tachycardias is tachycardia ##s, in both tokenizers."""
+    session = Session(Workspace(tmp_path), Silent(), out=tmp_path / "greedy")
+    config = ExpandConfig(oov="greedy")
+    folder = expand.expand(session, None, None, config, adapted.stages[2].path).path
+    tokenizer, dual = AutoTokenizer.from_pretrained(folder), DualTokenizer.load(folder)
+    expected = [*ids(tokenizer, "tachycardia"), load_tokenizer(adapted.base).token_to_id("##s")]
+    assert len(expected) == 2
+    assert ids(tokenizer, "tachycardias") == dual.encode("tachycardias").expanded.ids.tolist() == expected
+
+
+def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, tmp_path: Path) -> None:
+    """Check 9: the restricted model's hidden states on the file equal the full model's to 1e-6, in both tokenizers."""
+    task = tmp_path / "task.txt"
+    task.write_text("Amiodarone stops tachycardia.\nNo tachycardias of EGFR-kinase, COVID-19!\n")
+    session = Session(Workspace(tmp_path), Silent(), out=tmp_path / "small")
+    small = expand.expand(session, None, None, ExpandConfig(restrict_to=(str(task),)), adapted.stages[2].path)
+    assert 0 < small.manifest.counts["words"] < adapted.stages[-1].manifest.counts["words"]
+    for text in task.read_text().splitlines():
+        outputs = []
+        for folder in (adapted.folder, small.path):
+            model = AutoModel.from_pretrained(folder).eval()
+            views = [ids(AutoTokenizer.from_pretrained(folder), text)]
+            views.append(DualTokenizer.load(folder).encode(text).expanded.ids.tolist())
+            assert views[0] == views[1]
+            assert max(views[0]) >= 30522
+            with torch.no_grad():
+                outputs.append(model(torch.tensor([views[0]])).last_hidden_state)
+        torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
+
+
+def test_saving_and_loading_change_nothing(
+    adapted: Adapted, models: tuple[Any, Any], tokenizers: tuple[Any, Any], tmp_path: Path
+) -> None:
+    _unchanged_by_saving(models[1], tokenizers[1], tmp_path)
+
+
+def test_saving_and_loading_change_nothing_with_bytelevel_bpe(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = adapt(tmp_path / "root", tiny_model("RobertaModel"))[-1].path
+    _unchanged_by_saving(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), tmp_path)
+
+
+def _unchanged_by_saving(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again, tokenizer_again = (auto.from_pretrained(tmp_path / "saved") for auto in (AutoModel, AutoTokenizer))
+    assert len(tokenizer_again) == len(tokenizer) == len(again.get_input_embeddings().weight)
+    for text in (OLD_WORDS, NEW_WORDS, ABSTRACTS, "tachycardias (tachycardia) Amiodarone\n\u200b EGFR-kinase"):
+        assert tokenizer_again(text) == tokenizer(text)
+    assert any(i >= len(tokenizer) - 3 for i in ids(tokenizer, ABSTRACTS))
+    before, after = model.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_thousand_words_are_not_truncated_anywhere(adapted: Adapted) -> None:
+    """The offline model's tokenizer.json truncates at 128."""
+    base_length = len(load_tokenizer(adapted.base).encode("tachycardia heart", add_special_tokens=False).ids)
+    encoding = DualTokenizer.load(adapted.folder).encode(LONG)
+    assert encoding.n_words == len(encoding.expanded.ids) == 1000
+    assert len(encoding.base.ids) == 500 * base_length > 1000
+    assert len(load_tokenizer(adapted.base).encode(LONG, add_special_tokens=False).ids) == 500 * base_length
+    assert len(WordSplitter(load_tokenizer(adapted.base)).split(LONG)) == 1000
+    corpus = PreparedCorpus.open(adapted.stages[0].folder)
+    assert max(np.diff(corpus.lines)) == 1000
+    for folder, length in ((adapted.folder, 1000), (adapted.folder / "base_tokenizer", 500 * base_length)):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        assert len(tokenizer.backend_tokenizer.encode(LONG, add_special_tokens=False).ids) == length
+        assert len(tokenizer(LONG, truncation=False, verbose=False)["input_ids"]) == length + 2
+        assert len(ids(tokenizer, "heart")) == 1  # nor padded
+
+
+def test_offsets_and_words_of_the_plain_tokenizer(tokenizers: tuple[Any, Any]) -> None:
+    _, tokenizer = tokenizers
+    encoding = tokenizer(NEW_WORDS, return_offsets_mapping=True, add_special_tokens=False)
+    expected = ["Tachycardia", "of", "the", "coronavirus", "patient", ",", "EGFR", "and", "amiodarone", "."]
+    assert [NEW_WORDS[a:b] for a, b in encoding["offset_mapping"]] == expected
+    assert encoding.word_ids() == list(range(len(expected)))
+    split = tokenizer(["Tachycardia,", "tachycardias", "EGFR"], is_split_into_words=True, add_special_tokens=False)
+    plain = [len(ids(tokenizer, word)) for word in ("tachycardia,", "tachycardias", "EGFR")]
+    assert split.word_ids() == [word for word, n in enumerate(plain) for _ in range(n)]
+
+
+@pytest.mark.parametrize("shard", ["5GB", "20KB"])
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("BertForMaskedLM", {}),
+        ("BertForMaskedLM", {"tie_word_embeddings": False}),
+        ("BertForQuestionAnswering", {}),
+        ("RobertaForMaskedLM", {}),
+    ],
+)
+def test_each_model_class_comes_out_of_the_pipeline_whole(
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    architecture: str,
+    config: dict[str, Any],
+    shard: str,
+) -> None:
+    """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
+    if shard != "5GB":
+        sharded = partial(write_expanded, max_shard_bytes=20_000)
+        monkeypatch.setattr(sys.modules["greenadapt.vectors.expansion.expand"], "write_expanded", sharded)
+    source = tiny_model(architecture, max_shard_size=shard, **config)
+    folder = adapt(tmp_path / "root", source)[-1].path
+    assert (len(list(folder.glob("model*.safetensors"))) > 1) == (shard != "5GB")
+    model_class, text = getattr(transformers, architecture), "the heart rate of a patient"
+    outputs = {}
+    for where in (source, folder):
+        model, info = model_class.from_pretrained(where, output_loading_info=True)
+        assert {problem: names for problem, names in info.items() if names} == {}
+        with torch.no_grad():
+            outputs[where] = model.eval()(**AutoTokenizer.from_pretrained(where)(text, return_tensors="pt"))
+    dual = DualTokenizer.load(folder).encode(text)
+    assert dual.base.ids.tolist() == dual.expanded.ids.tolist()
+    assert len(outputs[source]) >= 1
+    for name, logits in outputs[source].items():
+        got = outputs[folder][name]
+        assert got.shape[-1] > logits.shape[-1] or "QuestionAnswering" in architecture
+        torch.testing.assert_close(got[..., : logits.shape[-1]], logits, atol=1e-6, rtol=0)
+
+
+GUARD = """
+import os, socket, sys
+
+def stop(what):
+    os.write(2, f"guard: {what}\\n".encode())
+    os._exit(97)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "accelerate", "pynvml", "cupy", "tensorflow", "jax"}:
+            stop(f"import {name}")
+
+def guarded(name):
+    real = getattr(socket.socket, name)
+    def call(self, *arguments):
+        if self.family != socket.AF_UNIX:
+            stop(f"socket {name} {arguments}")
+        return real(self, *arguments)
+    setattr(socket.socket, name, call)
+
+sys.meta_path.insert(0, Finder())
+for name in ("connect", "connect_ex", "sendto"):
+    guarded(name)
+socket.getaddrinfo = lambda *arguments, **options: stop(f"look-up of {arguments}")
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run Python where no GPU is visible and a use of the network, torch or transformers ends the process with 97.
+
+    The guard is a ``sitecustomize``, so that worker processes have it too.
+    """
+    (tmp_path / "guard").mkdir()
+    (tmp_path / "guard" / "sitecustomize.py").write_text(GUARD)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    path = os.pathsep.join([str(tmp_path / "guard"), *filter(None, sys.path)])
+    environment = {**kept, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path)}
+
+    def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "code", ["import torch", "import transformers", "import socket; socket.create_connection(('127.0.0.1', 9))"]
+)
+def test_the_guard_of_check_52_bites(guarded: Callable[..., Any], code: str) -> None:
+    assert guarded("-c", code).returncode == 97
+
+
+def test_check_52_w2v_align_expand_without_gpu_and_network(guarded: Callable[..., Any], tmp_path: Path) -> None:
+    """Check 52: w2v → align → expand with no GPU visible and no network (nor torch, nor transformers)."""
+    corpus = tmp_path / "abstracts.txt"
+    corpus.write_text(ABSTRACTS * 3)
+    given = ["--corpus", corpus, "--workspace", tmp_path / "ws"]
+    small = ["--model", "minilm", "--min-count", 1, "--epochs", 1, "--workers", 2, "--keep-duplicates"]
+    for command in (["w2v", *given, *small], ["align", *given], ["expand", *given]):
+        done = guarded("-m", "greenadapt", *command)
+        assert done.returncode == 0, done.stderr
+        assert f"{command[0]}: done in" in done.stdout
+    (weights,) = (tmp_path / "ws").glob("*/minilm/expand/model.safetensors")
+    assert len(ArrayFile(weights)[EMBEDDING]) > 30522
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\n \n", "has no text"), (b"PK\x03\x04\0\0", "is not text"), (b"\x01\n\x02\n", "holds no words")],
+)
+def test_a_corpus_that_went_bad_leaves_its_own_earlier_results(
+    tiny_model: Callable[..., Path], tmp_path: Path, content: bytes, message: str
+) -> None:
+    model = tiny_model()
+    stages = adapt(tmp_path, model)
+    corpus = tmp_path / "abstracts.txt"
+    corpus.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        adapt_stage.adapt(Session(Workspace(tmp_path / "ws"), Silent()), str(corpus), str(model), PLAN)
+    for stage in stages:
+        again = verified(open_result(stage.path, stage.manifest.stage))
+        assert (again.folder, again.manifest) == (stage.folder, stage.manifest)
+
+
+# Ends its own process just before a given file-system operation, so that every step of a stage can be the last one.
+KILLED_AT = """
+import os, signal, sys
+from greenadapt.cli import main
+
+what, where, *arguments = sys.argv[1:]
+
+def watch(event, details):
+    if event == what and any(isinstance(part, (str, os.PathLike)) and str(part).endswith(where) for part in details):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+sys.argv = ["greenadapt", *arguments]
+main()
+"""
+MOMENTS = [  # in the order of the pipeline: the same workspace goes through all of them
+    ("open", ".work/corpus/words.safetensors"),
+    ("os.rename", ".work/corpus"),
+    ("os.rename", ".corpus.new"),
+    ("os.rename", ".work/w2v/training/epoch-2.part"),
+    ("open", ".work/w2v/manifest.json"),
+    ("os.rename", ".align.new"),
+    ("open", ".work/expand/model.safetensors"),
+    ("open", ".work/expand/tokenizer.json"),
+    ("os.rename", ".work/expand"),
+    ("os.rename", ".expand.new"),
+]
+
+
+def readable(workspace: Path) -> dict[str, str]:
+    """The stages that a reader finds now, every byte of them checked, and the hash of each one's content."""
+    links = [link for link in workspace.glob("*/*/*") if not link.name.startswith(".")]
+    return {link.name: verified(open_result(link, link.name)).manifest.digest for link in links}
+
+
+def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    corpus = tmp_path / "abstracts.txt"
+    corpus.write_text(ABSTRACTS * 30)
+    given = ["--corpus", corpus, "--model", tiny_model(), "--keep-duplicates", "--workers", 1, "--epochs", 3]
+
+    said = []
+
+    def run(workspace: Path, *prefix: str, options: Any = ()) -> int:
+        command = [sys.executable, *prefix, "adapt", *given, "--workspace", workspace, *options]
+        done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=False)
+        said.append(done.stderr)
+        return done.returncode
+
+    assert run(tmp_path / "whole", "-m", "greenadapt") == 0
+    expected = readable(tmp_path / "whole")
+    assert sorted(expected) == ["align", "corpus", "expand", "w2v"]
+    for what, where in MOMENTS:
+        assert run(tmp_path / "killed", "-c", KILLED_AT, what, where) == -signal.SIGKILL, (what, where)
+        seen = readable(tmp_path / "killed")
+        assert seen.items() <= expected.items()
+    assert run(tmp_path / "killed", "-m", "greenadapt") == 0
+    assert readable(tmp_path / "killed") == expected
+    assert sum("going on after epoch 1" in text for text in said) == 1  # as killed while the second was being saved
+    # Replacing a result that is there: until the last rename, a reader has the old one.
+    stage = next((tmp_path / "killed").glob("*/*/expand"))
+    before = stage.resolve()
+    killed = run(tmp_path / "killed", "-c", KILLED_AT, "os.rename", ".expand.new", options=["--force"])
+    assert killed == -signal.SIGKILL
+    assert stage.resolve() == before
+    assert readable(tmp_path / "killed") == expected

@@ -1,0 +1,92 @@
+"""What did not go onto a full disk is named, although an error of writing to an open file names none."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from greenadapt.models.tensors import read_tensors, write_tensors
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.storage.files import write_json, write_lines
+from greenadapt.storage.publish import naming
+from greenadapt.storage.results import Job, Outcome, Place
+from tests.conftest import Run, last_line
+from tests.support.small_tasks import session
+
+LARGE = 1 << 16
+
+
+@contextmanager
+def full_at(size: int) -> Iterator[None]:
+    """No file can be longer than ``size`` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kind", ["json", "lines", "arrays", "tensors"])
+def test_files_of_a_result(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "file"
+    write = {
+        "json": lambda: write_json(path, "x" * LARGE),
+        "lines": lambda: write_lines(path, [{"x": "x" * LARGE}]),
+        "arrays": lambda: write_arrays(path, {"x": np.zeros(LARGE)}),
+        "tensors": lambda: write_tensors({"x": torch.zeros(LARGE)}, path),
+    }[kind]
+    with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as found:
+        write()
+    assert found.value.filename == str(path)
+    write()
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    tensors = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.ones(2, requires_grad=True)}
+    write_tensors(tensors, tmp_path / "t")
+    for name, tensor in read_tensors(tmp_path / "t").items():
+        assert torch.equal(tensor, tensors[name])
+
+
+def test_a_stage_names_its_folder_where_it_does_not_know_the_file(tmp_path: Path) -> None:
+    def build(work: Path) -> Outcome:
+        (work / "text").write_bytes(b"x" * LARGE)
+        return Outcome({})
+
+    place = Place(tmp_path / "w2v", linked=False)
+    with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as found:
+        replace(session(tmp_path), out=place.path).run(place, Job("w2v", {}, {}, build))
+    assert found.value.filename == str(place.work)
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    named, other = OSError(errno.ENOSPC, "full", "mine"), OSError(errno.EIO, "broken")
+    for error, filename in ((named, "mine"), (other, None)):
+        with pytest.raises(OSError, match=r"full|broken") as found, naming("yours"):
+            raise error
+        assert found.value.filename == filename
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_by_the_command_line(run_alone: Run, tmp_path: Path) -> None:
+    (tmp_path / "v.vec").write_text("2 2\na 1 2\nb 3 4\n")
+    (tmp_path / "full.vec").symlink_to("/dev/full")
+    refused = run_alone("export", "full.vec", "--vectors", "v.vec", code=1)
+    assert last_line(refused) == "greenadapt: No space left on device: full.vec"
+    for options in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "greenadapt", "corpus", "list", *options],
+                stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=dict(os.environ),
+            )  # fmt: skip
+        assert (done.returncode, done.stderr) == (1, "greenadapt: No space left on device: standard output\n")

@@ -1,0 +1,116 @@
+"""``kill -9`` at any moment: nothing half-written is ever seen, and the same command again ends in the same bytes."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.storage.files import hash_file
+from greenadapt.storage.results import MANIFEST
+from tests.conftest import WORDS, Run
+
+STAGES = ("corpus", "w2v", "align", "expand")
+QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Enough text that a run takes a second beyond its start."""
+    draw = random.Random(1)
+    new = ["".join(draw.choices("bcdfgaeiou", k=7)) for _ in range(2000)]
+    vocabulary = [*dict.fromkeys(WORDS)] * 20 + new
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(draw.choices(vocabulary, k=25)) + "\n" for _ in range(12_000)))
+    return path
+
+
+def command(workspace: Path, corpus: Path, model: Path) -> list[str]:
+    options = ["--workspace", workspace, "--corpus", corpus, "--model", model, "--workers", "1", "--epochs", "8"]
+    return [sys.executable, "-m", "greenadapt", "adapt", *map(str, options)]
+
+
+def published(workspace: Path) -> list[Path]:
+    """What readers open: the stages of every corpus and model."""
+    return [path for path in workspace.glob("*/*/*") if not path.name.startswith(".")]
+
+
+def digests(workspace: Path) -> dict[str, str]:
+    """SHA-256 of every published file but the manifests, by stage and name."""
+    found = {}
+    for link in published(workspace):
+        folder = link.resolve(strict=True)
+        for path in folder.rglob("*"):
+            if path.is_file() and path.name != MANIFEST:
+                found[f"{link.name}/{path.relative_to(folder)}"] = hash_file(path)
+    return found
+
+
+def whole_stages(workspace: Path) -> list[str]:
+    """The stages that a reader sees now; fails where one of them is not whole."""
+    seen = []
+    for stage in published(workspace):
+        folder = stage.resolve(strict=True)
+        manifest = json.loads((folder / MANIFEST).read_text())
+        for name, entry in manifest["files"].items():
+            assert hash_file(folder / name) == entry["sha256"], f"{stage.name}/{name} is not whole"
+        seen.append(stage.name)
+    return seen
+
+
+def test_killed_at_ten_moments(tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path], run_alone: Run) -> None:
+    model = tiny_model()
+    (tmp_path / "few.txt").write_text(" ".join(WORDS))
+    # The first use of the fast engine compiles it, which would be taken for the time that a run needs.
+    run_alone("w2v", "-c", "few.txt", "-m", model, "--min-count", 1, "--workers", 1, "--engine", "fast")
+    start = time.monotonic()
+    subprocess.run(command(tmp_path / "whole", corpus, model), check=True, capture_output=True, cwd=tmp_path)
+    seconds = time.monotonic() - start
+    expected = digests(tmp_path / "whole")
+    assert {name.partition("/")[0] for name in expected} == set(STAGES)
+
+    draw = random.Random()
+    killed, round_number, seen = 0, 0, set()
+    while killed < 10:
+        workspace = tmp_path / f"killed{round_number}"
+        process = subprocess.Popen(command(workspace, corpus, model), **QUIET, cwd=tmp_path)
+        end = time.monotonic() + draw.uniform(0.1, 0.7) * seconds
+        while time.monotonic() < end and process.poll() is None:
+            seen.update(whole_stages(workspace))
+            time.sleep(0.01)
+        process.kill()
+        if process.wait() == -9:
+            killed += 1
+            seen.update(whole_stages(workspace))
+        else:  # what the killed runs before it left was nearly done
+            assert process.returncode == 0
+            assert digests(workspace) == expected
+            round_number += 1
+    last = tmp_path / f"killed{round_number}"
+    subprocess.run(command(last, corpus, model), check=True, capture_output=True, cwd=tmp_path)
+    assert digests(last) == expected
+    assert seen, "every run was killed before its first stage"
+
+
+def test_a_second_run_at_the_same_time_names_the_first(
+    tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = tiny_model()
+    first = subprocess.Popen(command(tmp_path / "ws", corpus, model), **QUIET, cwd=tmp_path)
+    try:
+        while not list((tmp_path / "ws").glob("*/*/.lock")) and first.poll() is None:
+            time.sleep(0.01)
+        second = subprocess.run(
+            command(tmp_path / "ws", corpus, model), capture_output=True, text=True, cwd=tmp_path, timeout=60
+        )
+    finally:
+        first.kill()
+        first.wait()
+    assert second.returncode == 1
+    assert len(second.stderr.strip().splitlines()) == 1
+    assert f"process {first.pid} on" in second.stderr

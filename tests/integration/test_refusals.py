@@ -1,0 +1,271 @@
+"""Broken and incomplete folders are refused in one line that names the file, before any work begins."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from greenadapt.errors import InputError
+from greenadapt.stages.finetune.one_task import finetune
+from tests.conftest import Run, last_line, tiny_model_in
+from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_file, ner_request, session
+
+WORDS = "words.safetensors"
+EMBEDDING = "bert.embeddings.word_embeddings.weight"
+LAYER = "bert.encoder.layer.1.output.dense.weight"
+ADAPT = ("--dim", 8, "--epochs", 1, "--min-count", 2, "--engine", "gensim", "--workers", 1)
+NER = ("--task", "ner", "--max-length", 64)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``base``, ``adapted``, ``run`` (trained under two seeds on that), a corpus, and files to predict and train on."""
+    folder = tmp_path_factory.mktemp("made")
+    model = adapted(partial(tiny_model_in, folder), architecture="BertForMaskedLM")
+    facts = {**facts_file(model), "rows": 4}
+    (model / "greenadapt.json").write_text(json.dumps(facts))
+    finetune(session(folder), ner_request(folder, model, seeds=(0, 1)))
+    words = np.random.default_rng(0).choice(VOCABULARY, (300, 8))
+    (folder / "corpus.txt").write_text("\n".join(map(" ".join, words)))
+    (folder / "in.txt").write_text("the virus with tachycardia\n")
+    (folder / "full").mkdir()
+    (folder / "full" / "note.txt").write_text("mine")
+    return folder
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path) -> Path:
+    """A copy of ``made`` that a test may break, where ``run_alone`` runs."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def change(model: Path, name: str, position: tuple[int, int], value: float) -> None:
+    weights = load_file(model / "model.safetensors")
+    weights[name][position] = value
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("name", ["base_tokenizer/tokenizer_config.json", "rows.safetensors", "scores.json"])
+def test_a_file_that_the_manifest_lists_is_missed(here: Path, run_alone: Run, name: str) -> None:
+    (here / "run" / name).unlink()
+    said = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", code=1))
+    assert f"run is not complete: it has no {name}, but manifest.json lists it: copy the whole folder" in said
+
+
+def test_files_that_decide_nothing_may_be_missing(here: Path, run_alone: Run) -> None:
+    before = run_alone("predict", "-m", "run", "-i", "in.txt").stdout
+    shutil.rmtree(here / "run" / "seeds")
+    (here / "run" / "README.md").unlink()
+    assert run_alone("predict", "-m", "run", "-i", "in.txt").stdout == before
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "rows.safetensors"])
+def test_the_files_of_the_seed_that_is_asked_are_missed(here: Path, run_alone: Run, name: str) -> None:
+    (here / "run" / "seeds" / "1" / name).unlink()
+    run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 0)
+    said = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 1, code=1))
+    assert f"it has no seeds/1/{name}, but manifest.json lists it" in said
+
+
+def test_weights_of_a_seed_that_are_cut_short_are_named(here: Path, run_alone: Run) -> None:
+    file = here / "run" / "seeds" / "1" / "weights.safetensors"
+    file.write_bytes(file.read_bytes()[:2000])
+    said = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 1, code=1))
+    assert "seeds/1/weights.safetensors is " in said
+
+
+@pytest.mark.parametrize("gone", [(), ("manifest.json",), ("greenadapt.json",)])
+@pytest.mark.parametrize("model", ["adapted", "run"])
+def test_added_words_are_missed(here: Path, run_alone: Run, model: str, gone: tuple[str, ...]) -> None:
+    """``greenadapt.json`` and ``task.json`` say that there are some, and so does a base tokenizer."""
+    for name in (WORDS, *gone):
+        (here / model / name).unlink(missing_ok=True)
+    if "manifest.json" in gone:
+        shutil.rmtree(here / model / "base_tokenizer")
+    asked = {
+        "run": ("predict", "-m", "run", "-i", "in.txt"),
+        "adapted": ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out"),
+    }[model]
+    said = last_line(run_alone(*asked, code=1))
+    assert f"{model} is not complete: it has no {WORDS}, but" in said
+    assert "4 words were added" in said or "it has base_tokenizer" in said
+    assert not (here / "out").exists()
+
+
+def test_words_of_another_model_are_refused(here: Path, run_alone: Run) -> None:
+    shutil.copyfile(here / "base" / "model.safetensors", here / "adapted" / "model.safetensors")
+    shutil.copyfile(here / "base" / "config.json", here / "adapted" / "config.json")
+    said = last_line(run_alone("pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "out", code=1))
+    assert "words.safetensors has words for 167 rows of the embedding, which has 163" in said
+
+
+def test_a_part_of_several_tasks_is_missed(two_tasks: Path, run_alone: Run) -> None:
+    (two_tasks / "tasks" / "ner" / "weights.safetensors").unlink()
+    (two_tasks.parent / "in.txt").write_text("the virus\n")
+    for asked in (("predict", "-m", two_tasks, "--task", "ill.1", "-i", "in.txt"), ("tasks", two_tasks)):
+        said = last_line(run_alone(*asked, code=1))
+        assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in said
+
+
+def broken_contents(sound: str) -> dict[str, str]:
+    return {"{}": "{}", "[]": "[]", "null": "null", "empty": "", "cut": sound[: len(sound) // 2], "text": '"model"'}
+
+
+PREDICT = ("predict", "-m", "run", "-i", "in.txt")
+FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
+READ: list[tuple[str, tuple[Any, ...]]] = [
+    ("run/task.json", PREDICT),
+    ("run/config.json", PREDICT),
+    ("run/manifest.json", PREDICT),
+    ("run/scores.json", (*PREDICT, "--seed", 1)),
+    ("adapted/config.json", FINETUNE),
+    ("adapted/greenadapt.json", FINETUNE),
+    ("adapted/greenadapt.json", ("interpolate", "--model", "adapted", "--with", "base", "--weight", 0.5, "-o", "out")),
+    ("base/config.json", ("params", "--model", "base")),
+    ("base/config.json", ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)),
+]
+
+
+@pytest.mark.parametrize(("name", "asked"), READ, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_json_that_is_no_sound_object_is_named(here: Path, run_alone: Run, name: str, asked: tuple[Any, ...]) -> None:
+    for label, content in broken_contents((here / name).read_text()).items():
+        (here / name).write_text(content)
+        code = 2 if (label, asked[0]) == ("{}", "params") else 1  # an architecture that is none
+        said = last_line(run_alone(*asked, code=code))
+        assert Path(name).name in said or code == 2, (label, said)
+        assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["multitask.json", "scores.json", "tasks/ner/task.json"])
+def test_json_of_several_tasks_is_named(two_tasks: Path, run_alone: Run, name: str) -> None:
+    for label, content in broken_contents((two_tasks / name).read_text()).items():
+        (two_tasks / name).write_text(content)
+        assert Path(name).name in last_line(run_alone("tasks", two_tasks, code=1)), label
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_a_tokenizers_settings_are_named(here: Path, run_alone: Run, name: str) -> None:
+    for label, content in broken_contents('{"do_lower_case": true}').items():
+        (here / "run" / "base_tokenizer" / name).write_text(content)
+        if label != "{}":
+            assert name in last_line(run_alone(*PREDICT, code=1)), label
+
+
+@pytest.mark.parametrize("name", ["state.json", "record.json"])
+def test_a_training_state_without_what_is_needed_is_named(here: Path, name: str) -> None:
+    request = ner_request(here, here / "adapted")
+    with pytest.raises(KeyboardInterrupt):
+        finetune(replace(session(here, "out"), progress=Signalling(signal.SIGINT, at=3)), request)
+    (state,) = here.rglob(".state")
+    (state / name).write_text("{}")
+    with pytest.raises(InputError, match=rf"{name} is broken \(it has no '(number|epochs)'\): remove this folder"):
+        finetune(session(here, "out"), request)
+
+
+def test_an_index_of_shards_is_named(here: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
+    index = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB") / "model.safetensors.index.json"
+    for label, content in broken_contents(index.read_text()).items():
+        index.write_text(content)
+        said = last_line(run_alone("adapt", "--corpus", "corpus.txt", "--model", "sharded", *ADAPT, code=1))
+        assert index.name in said, label
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("adapt", "--model", "cut"), "model.safetensors is cut short"),
+        (("w2v", "--model", "cut"), "model.safetensors is cut short"),
+        (("adapt", "--model", "wide"), r"config.json: hidden_size is 48, but .* has 32"),
+        (("adapt", "--model", "nan"), f"1 of the 5,216 numbers of {EMBEDDING} are NaN or infinity"),
+        (("adapt", "--model", "infinite"), f"1 of the 2,048 numbers of {LAYER} are NaN or infinity"),
+        (("adapt", "--model", "base", "-o", "full"), "full is not empty"),
+        (("w2v", "--model", "base", "-o", "full"), "full is not empty"),
+        (("adapt", "--model", "base", "--restrict-to", "none.txt"), "no file none.txt"),
+    ],
+)
+def test_nothing_is_made_before_a_refusal(here: Path, run_alone: Run, asked: tuple[str, ...], message: str) -> None:
+    for name in ("cut", "wide", "nan", "infinite"):
+        shutil.copytree(here / "base", here / name)
+    (here / "cut" / "model.safetensors").write_bytes((here / "base" / "model.safetensors").read_bytes()[:9000])
+    config = json.loads((here / "base" / "config.json").read_text())
+    (here / "wide" / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
+    change(here / "nan", EMBEDDING, (7, 3), np.nan)
+    change(here / "infinite", LAYER, (1, 2), -np.inf)
+    said = run_alone(asked[0], "--corpus", "corpus.txt", *asked[1:], *ADAPT, code=1)
+    assert re.search(message, last_line(said))
+    assert [*(here / "ws").rglob("manifest.json")] == []
+
+
+def test_another_configuration_is_refused_before_the_corpus_is_read_again(here: Path, run_alone: Run) -> None:
+    asked = ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)
+    run_alone(*asked)
+    with open(here / "corpus.txt", "a") as file:
+        file.write("\none more line of words")
+    before = {path: path.read_bytes() for path in (here / "ws").rglob("manifest.json")}
+    for option in (("--method", "identity"), ("--window", 3), ("--rows", "norm")):
+        assert "exists with another configuration" in last_line(run_alone(*asked, *option, code=1))
+    assert {path: path.read_bytes() for path in (here / "ws").rglob("manifest.json")} == before
+
+
+def test_a_model_to_compare_with_is_looked_at_before_the_first_is_trained(here: Path, run_alone: Run) -> None:
+    content = (here / "base" / "model.safetensors").read_bytes()
+    (here / "base" / "model.safetensors").write_bytes(content[:9000])
+    run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1)
+    assert not (here / "out").exists()
+    (here / "base" / "model.safetensors").write_bytes(content)
+    shutil.copytree(here / "full", here / "out-base-taken")
+    (here / "out").mkdir()
+    (here / "out" / "note.txt").write_text("mine")
+    assert "out is not empty" in last_line(run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1))
+
+
+def test_missing_files_are_told_before_torch_is_loaded(here: Path) -> None:
+    (here / "bad").mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copyfile(here / "base" / name, here / "bad" / name)
+    tune = ["finetune", "--model", "adapted", "--task", "ner", "-o", "out"]
+    given = [*tune, "--train", "train.tsv"]
+    commands = [
+        [*tune, "--train", "none.tsv"],
+        [*given, "--dev", "none.tsv"],
+        [*given, "--test", "none.tsv"],
+        [*given, "--memory", "none/at/all"],
+        [*given, "--memory", "bad"],
+        [*given, "--test", "test.tsv", "--compare", "bad"],
+        [*given, "-o", "full"],
+        ["finetune", "--model", "adapted", "--tasks", "none.toml"],
+        ["finetune", "--model", "bad", "--task", "ner", "--train", "train.tsv"],
+        ["pretrain", "--model", "adapted", "--text", "none.txt"],
+        ["pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "full"],
+        ["predict", "-m", "run", "-i", "none.txt"],
+        ["predict", "-m", "bad", "-i", "in.txt"],
+        ["qa", "--model", "base", "--context", "none.txt", "--question", "who"],
+        ["qa", "--model", "bad", "--context", "in.txt", "--question", "who"],
+        ["qa", "--model", "base", "--compare", "bad", "--context", "in.txt", "--question", "who"],
+        ["qa", "--model", "base", "--context", "in.txt", "--question", "who", "-o", "full"],
+        ["interpolate", "--model", "adapted", "--with", "bad", "--weight", "0.5", "-o", "out"],
+    ]
+    code = f"""
+import sys
+from greenadapt.cli import app
+for command in {commands!r}:
+    try:
+        app(command)
+    except SystemExit as error:
+        print(error.code, "torch" in sys.modules, *command)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=here)
+    assert done.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], done.stderr
+    assert len(done.stderr.splitlines()) == len(commands)

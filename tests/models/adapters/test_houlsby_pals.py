@@ -1,0 +1,104 @@
+"""``houlsby-pals`` beside a model that is written from the released code of BERT and PALs, which alone has it."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from greenadapt.config import AdapterConfig
+from greenadapt.errors import ConflictError, InputError
+from greenadapt.stages.finetune.many_tasks import train_tasks
+from greenadapt.stages.finetune.task_list import list_tasks
+from tests.support.small_encoders import batch
+from tests.support.small_multitask import predicted, request
+from tests.support.small_shared import moved, multitask, shared_encoder
+from tests.support.small_tasks import TinyModel, adapted, read_json, session
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+HEADS, PAL_HEADS = 4, 6
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def attention(layer: Any, x: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """BERTSelfAttention: ``layer`` has ``query``, ``key`` and ``value``; ``mask`` (b, 1, 1, m) is added."""
+    size = x.shape[-1] // heads
+    query, key, value = (
+        getattr(layer, name)(x).view(*x.shape[:2], heads, size).permute(0, 2, 1, 3)
+        for name in ("query", "key", "value")
+    )
+    scores = query @ key.transpose(-1, -2) / math.sqrt(size) + mask
+    return (scores.softmax(-1) @ value).permute(0, 2, 1, 3).flatten(2)
+
+
+class Layer(nn.Module):
+    """BERTLayer with ``houlsby`` and ``pals``: BERTLowRank in BERTSelfOutput, BERTPals in BERTOutput."""
+
+    def __init__(self, layer: Any, adapter: Any, number: str) -> None:
+        super().__init__()
+        self.bert, self.pal = layer, adapter.second.functions[number]
+        self.low_rank = adapter.first.encode[number], adapter.first.decode[number]
+        self.aug = adapter.second.encode["shared"], adapter.second.decode["shared"]
+
+    def forward(self, hidden_states: Tensor, mask: Tensor) -> Tensor:
+        attention_output = self.self_output(
+            attention(self.bert.attention.self, hidden_states, mask, HEADS), hidden_states
+        )
+        return self.output(gelu(self.bert.intermediate.dense(attention_output)), attention_output, mask)
+
+    def self_output(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+        hidden_states = self.bert.attention.output.dense(hidden_states)
+        down, up = self.low_rank
+        hidden_states = hidden_states + up(gelu(down(hidden_states)))
+        normed: Tensor = self.bert.attention.output.LayerNorm(hidden_states + input_tensor)
+        return normed
+
+    def output(self, hidden_states: Tensor, input_tensor: Tensor, mask: Tensor) -> Tensor:
+        hidden_states = self.bert.output.dense(hidden_states)
+        down, up = self.aug
+        pals = gelu(up(attention(self.pal, down(input_tensor), mask, PAL_HEADS)))
+        normed: Tensor = self.bert.output.LayerNorm(hidden_states + pals + input_tensor)
+        return normed
+
+
+def test_it_is_the_released_code() -> None:
+    base = shared_encoder()
+    adapter = AdapterConfig("houlsby-pals", 12, form="reference")
+    model = moved(multitask({"t": adapter}, "TokenClassification", base)).double()
+    own, part = batch([7, 3, 5]), model.part("t")
+    mask = (1.0 - own.mask[:, None, None].double()) * -10000.0
+    states = base.embeddings(input_ids=own.ids)
+    for number, layer in enumerate(base.encoder.layer):
+        states = Layer(layer, part.adapter, str(number))(states, mask)
+    got = model(own.ids, own.mask, task="t")["logits"]
+    torch.testing.assert_close(got[own.real], part.head(states)[own.real], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("adapter", [AdapterConfig("houlsby-pals", 12), AdapterConfig("houlsby")])
+def test_settings_come_back(adapter: AdapterConfig) -> None:
+    assert AdapterConfig.of_settings(json.loads(json.dumps(adapter.settings()))) == adapter
+
+
+def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    wanted = request(tmp_path, adapted(tiny_model), ("ill.1",), adapter=AdapterConfig("houlsby-pals", 8, 2))
+    own = session(tmp_path, "many")
+    folder = train_tasks(own, wanted).folder
+    assert len(predicted(folder, "ill.1")) == 10
+    for file, path in (("tasks/ill.1/task.json", ["adapter"]), ("manifest.json", ["config"])):
+        settings = read_json(folder / file)
+        del settings[path[0]]["pals_read"]
+        (folder / file).write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"the task ill\.1 of .* earlier version.*: train it again"):
+        predicted(folder, "ill.1")
+    assert [task.adapter for task in list_tasks(folder)] == ["houlsby-pals"]
+    with pytest.raises(ConflictError, match="pals_read"):
+        train_tasks(own, wanted)
+    train_tasks(replace(own, force=True), wanted)
+    assert len(predicted(folder, "ill.1")) == 10

@@ -1,0 +1,251 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from greenadapt.config import AdapterConfig, MemoryConfig
+from greenadapt.models.adapters.kinds import draw_weights, make_adapter
+from greenadapt.models.memory.fusion import attach_memory
+from tests.support.small_encoders import PAD, batch, context, encoder
+from tests.support.small_shared import ARCHITECTURES, moved, multitask, shared_encoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CONFIGS = {
+    "pals": AdapterConfig("pals", 12, 4),
+    "pals, reference": AdapterConfig("pals", 12, form="reference"),
+    "pals, serial": AdapterConfig("pals", 12, 3, placement="serial"),
+    "pals, layer 2": AdapterConfig("pals", 12, 2, layers="2"),
+    "low-rank": AdapterConfig("low-rank", 5),
+    "low-rank, reference": AdapterConfig("low-rank", 5, form="reference"),
+    "low-rank, serial": AdapterConfig("low-rank", 5, placement="serial", layers="top"),
+    "attention": AdapterConfig("attention", 6, 2),
+    "ffn": AdapterConfig("ffn", 6),
+    "lhuc": AdapterConfig("lhuc"),
+    "lhuc, layer 1": AdapterConfig("lhuc", layers="1"),
+    "houlsby": AdapterConfig("houlsby", 5),
+    "houlsby, reference": AdapterConfig("houlsby", 5, form="reference"),
+    "houlsby-pals": AdapterConfig("houlsby-pals", 12, 4),
+    "houlsby-pals, reference": AdapterConfig("houlsby-pals", 12, form="reference"),
+    "top-attention": AdapterConfig("top-attention", 8, 2),
+    "top-ffn": AdapterConfig("top-ffn", 6),
+    "bert-layer": AdapterConfig("bert-layer"),
+    "none": AdapterConfig("none"),
+}
+HEADS = {"pals": 4, "pals, reference": 6, "pals, serial": 3, "pals, layer 2": 2, "attention": 2, "houlsby-pals": 4}
+HEADS |= {"houlsby-pals, reference": 6, "top-attention": 2}
+NO_MEMORY = [torch.zeros(0, 16).double()] * 2
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * (1 + torch.special.erf(x / math.sqrt(2))) / 2
+
+
+def linear(layer: Any, x: Tensor) -> Tensor:
+    return torch.einsum("td,od->to", x, layer.weight) + layer.bias
+
+
+def norm(layer: Any, x: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + layer.eps) * layer.weight + layer.bias
+
+
+def heads_of(function: Any, x: Tensor, heads: int) -> Tensor:
+    """[Att_1; …; Att_n]."""
+    query, key, value = (linear(getattr(function, name), x) for name in ("query", "key", "value"))
+    width = query.shape[1] // heads
+    parts = []
+    for head in range(heads):
+        of = slice(head * width, (head + 1) * width)
+        scores = torch.exp(torch.einsum("qe,ke->qk", query[:, of], key[:, of]) / math.sqrt(width))
+        parts.append(torch.einsum("qk,ke->qe", scores / scores.sum(1, keepdim=True), value[:, of]))
+    return torch.cat(parts, 1)
+
+
+def task_function(name: str, function: Any, layer: int, x: Tensor) -> Tensor:
+    """TS(h) of the parallel and serial methods."""
+    kind = name.split(",")[0]
+    own = "shared" if kind in ("pals", "ffn", "houlsby-pals") else str(layer)
+    small = linear(function.encode[own], x)
+    if kind == "ffn":
+        inner = function.functions[str(layer)]
+        small = linear(inner.outer, gelu(linear(inner.inner, small)))
+    elif kind == "low-rank":
+        small = gelu(small) if name == "low-rank, reference" else small
+    else:
+        small = heads_of(function.functions[str(layer)], small, HEADS[name])
+    large = linear(function.decode[own], small)
+    return gelu(large) if name in ("pals, reference", "houlsby-pals, reference") else large
+
+
+def bottleneck(function: Any, layer: int, x: Tensor) -> Tensor:
+    return linear(function.decode[str(layer)], gelu(linear(function.encode[str(layer)], x)))
+
+
+def run_layer(layer: Any, name: str, adapter: Any, number: int, h: Tensor, seen: Tensor) -> Tensor:
+    """One layer of BERT with what ``adapter`` adds, for one row (n, d) without padding."""
+    attended = linear(layer.attention.output.dense, context(layer.attention.self, h, seen).flatten(1))
+    is_adapted = {"pals, layer 2": number == 1, "lhuc, layer 1": number == 0, "low-rank, serial": number == 1}
+    if not is_adapted.get(name, True):
+        name = "none"
+    kind = name.split(",")[0]
+    if kind.startswith("houlsby"):
+        attended = attended + bottleneck(adapter.first, number, attended)
+    a = norm(layer.attention.output.LayerNorm, attended + h)
+    fed = linear(layer.output.dense, gelu(linear(layer.intermediate.dense, a)))
+    if name == "houlsby":
+        fed = fed + bottleneck(adapter.second, number, fed)
+    elif name == "houlsby, reference":
+        fed = fed + bottleneck(adapter.second, number, a)
+    elif kind == "houlsby-pals":
+        fed = fed + task_function(name, adapter.second, number, a)
+    elif kind in ("pals", "low-rank", "attention", "ffn") and not name.endswith("serial"):
+        fed = fed + task_function(name, adapter.function, number, h)
+    out = norm(layer.output.LayerNorm, fed + a)
+    if name.endswith("serial"):
+        return norm(adapter.norms[str(number)], out + task_function(name, adapter.function, number, out))
+    if kind == "lhuc":
+        return out * 2 / (1 + torch.exp(-adapter.scales[str(number)]))
+    return out
+
+
+def on_top(name: str, adapter: Any, h: Tensor) -> Tensor:
+    if name == "bert-layer":
+        return run_layer(adapter.layer, "none", None, 0, h, NO_MEMORY[0])
+    if not name.startswith("top"):
+        return h
+    x = linear(adapter.encode, h)
+    assert len(adapter.stack) == 6
+    for layer in adapter.stack:
+        f = layer.function
+        if name == "top-ffn":
+            x = norm(layer.norm, x + linear(f.outer, gelu(linear(f.inner, x))))
+        else:
+            x = norm(layer.norm, x + linear(f.mix, heads_of(f, x, HEADS[name])))
+    return linear(adapter.decode, x)
+
+
+def states_of(name: str, model: Any, row: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+    """The adapted states (n, d) of one row of ids (n,), all by the formulas."""
+    part = model.part(name)
+    h = model.encoder.embeddings(input_ids=row[None])[0]
+    for number, layer in enumerate(model.encoder.encoder.layer):
+        h = run_layer(layer, name, part.adapter, number, h, (seen or NO_MEMORY)[number])
+    return on_top(name, part.adapter, h)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_is_the_formula(name: str, architecture: str) -> None:
+    base = shared_encoder(architecture)
+    models = [
+        moved(multitask({name: CONFIGS[name]}, head, base)).double()
+        for head in ("SequenceClassification", "TokenClassification")
+    ]
+    lengths = [7, 3, 5]
+    own = batch(lengths, 0, PAD[architecture])
+    logits = [model(own.ids, own.mask, task=name)["logits"] for model in models]
+    for i, length in enumerate(lengths):
+        for model, got in zip(models, logits, strict=True):
+            states, head = states_of(name, model, own.ids[i, :length]), model.part(name).head
+            if model is models[0]:
+                pooled = torch.tanh(linear(base.pooler.dense, states[:1]))
+                torch.testing.assert_close(got[i], linear(head, pooled)[0], rtol=0, atol=1e-6)
+            else:
+                torch.testing.assert_close(got[i, :length], linear(head, states), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_goes_with_memory_of_a_general_model(name: str) -> None:
+    model = moved(multitask({name: CONFIGS[name]}, "TokenClassification"))
+    general = encoder("Bert", seed=1, num_hidden_layers=4)
+    attach_memory(model.encoder, general, MemoryConfig("multiple"), seed=0)
+    model.double()
+    own, other = batch([7, 3, 5]), batch([2, 8, 5], seed=1)
+    given = {"memory_ids": other.ids, "memory_mask": other.mask}
+    got = model(own.ids, own.mask, task=name, **given)["logits"]
+    for i, (n, m) in enumerate([(7, 2), (3, 8), (5, 5)]):
+        hidden = model.encoder.memory.general(input_ids=other.ids[i : i + 1, :m], output_hidden_states=True)
+        seen = [hidden.hidden_states[2][0], hidden.hidden_states[4][0]]
+        expected = linear(model.part(name).head, states_of(name, model, own.ids[i, :n], seen))
+        torch.testing.assert_close(got[i, :n], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["pals", "attention", "houlsby-pals", "top-attention", "bert-layer"])
+def test_any_kind_of_mask_will_do(name: str) -> None:
+    own = batch([7, 3, 5])
+    outputs = []
+    for attention in ("sdpa", "eager"):
+        base = shared_encoder()
+        base.set_attn_implementation(attention)
+        model = moved(multitask({name: CONFIGS[name]}, "TokenClassification", base))
+        outputs.append(model(own.ids, own.mask, task=name)["logits"][own.real])
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+    unpadded = model(own.ids[1:2, :3], task=name)["logits"][0]
+    torch.testing.assert_close(unpadded, outputs[0][7:10], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("form", ["paper", "reference"])
+@pytest.mark.parametrize("adapter", ["pals", "low-rank", "attention", "ffn", "houlsby", "houlsby-pals", "lhuc"])
+def test_with_zero_up_projections_it_is_the_plain_model(architecture: str, adapter: Any, form: Any) -> None:
+    if form == "reference" and adapter in ("attention", "ffn", "lhuc"):
+        form = "paper"
+    init: Any = "paper" if adapter == "lhuc" else "zero"
+    size = None if adapter == "lhuc" else 12
+    base = shared_encoder(architecture)
+    model = multitask({"t": AdapterConfig(adapter, size, form=form, init=init)}, encoder=base)
+    own = batch([7, 3, 5], 0, PAD[architecture])
+    plain = base(input_ids=own.ids, attention_mask=own.mask).pooler_output
+    assert torch.equal(model(own.ids, own.mask, task="t")["logits"], model.part("t").head(plain))
+    moved(model.part("t").adapter)
+    assert not torch.equal(model(own.ids, own.mask, task="t")["logits"], model.part("t").head(plain))
+
+
+def test_pals_of_a_task_share_their_projections_and_tasks_do_not() -> None:
+    model = multitask({"a": AdapterConfig("pals"), "b": AdapterConfig("pals")})
+    a, b = (model.part(task).adapter.get_submodule("function") for task in "ab")
+    used: list[Any] = []
+    for function in (a, b):
+        for layer in (*function.encode.values(), *function.decode.values()):  # type: ignore[operator, union-attr]
+            layer.register_forward_hook(lambda layer, args, output: used.append(layer))
+    own = batch([7, 3, 5])
+    model(own.ids, own.mask, task="a")
+    assert len(used) == 4  # two layers, each down and up
+    assert used[0] is used[2]
+    assert used[1] is used[3]
+    model(own.ids, own.mask, task="b")
+    assert not {id(layer) for layer in used[:4]} & {id(layer) for layer in used[4:]}
+    assert not torch.equal(a.encode["shared"].weight, b.encode["shared"].weight)  # type: ignore[index, union-attr]
+    names = [name for name in model.part("a").adapter.state_dict() if "encode" in name]
+    assert names == ["function.encode.shared.weight", "function.encode.shared.bias"]
+
+
+def test_attention_weights_are_dropped_in_training_alone() -> None:
+    base = shared_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    base.config.attention_probs_dropout_prob = 0.5  # of the adapter, which is made now
+    model = moved(multitask({"t": CONFIGS["pals"]}, encoder=base))
+    own = batch([7, 3, 5])
+
+    def twice() -> bool:
+        return torch.equal(*(model(own.ids, own.mask, task="t")["logits"] for _ in range(2)))
+
+    assert twice()
+    model.train()
+    assert not twice()
+
+
+def test_weights_start_as_in_the_paper() -> None:
+    base = shared_encoder(hidden_size=64)
+    for config in (AdapterConfig("pals", 48, placement="serial"), AdapterConfig("top-attention", 48)):
+        adapter = make_adapter(config, base)
+        draw_weights(adapter, torch.Generator().manual_seed(0))
+        weights = {name: weight for name, weight in adapter.named_parameters() if weight.ndim == 2}
+        assert torch.cat([weight.flatten() for weight in weights.values()]).std().item() == pytest.approx(
+            0.02, rel=0.05
+        )
+        for name, vector in adapter.named_parameters():
+            if name not in weights:
+                assert vector.unique().tolist() == [1.0 if "norm" in name and "weight" in name else 0.0], name

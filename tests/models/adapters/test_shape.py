@@ -1,0 +1,75 @@
+from collections.abc import Callable
+
+import pytest
+
+from greenadapt.config import AdapterConfig, AdapterName
+from greenadapt.errors import UsageError
+from greenadapt.models.adapters.shape import AdapterShape, parse_layers
+
+
+@pytest.mark.parametrize(
+    ("config", "width", "n_layers", "expected"),
+    [
+        (AdapterConfig("pals"), 768, 12, AdapterShape(tuple(range(12)), 204, 12, 50)),
+        (AdapterConfig("pals", layers="top"), 768, 12, AdapterShape((6, 7, 8, 9, 10, 11), 276, 12, 50)),
+        (AdapterConfig("pals", layers="bottom"), 768, 12, AdapterShape((0, 1, 2, 3, 4, 5), 276, 12, 50)),
+        (AdapterConfig("pals", layers="7,8"), 768, 12, AdapterShape((6, 7), 204, 12, 50)),
+        (AdapterConfig("pals", form="reference"), 768, 12, AdapterShape(tuple(range(12)), 204, 6, 50)),
+        (AdapterConfig("pals", 54), 768, 12, AdapterShape(tuple(range(12)), 54, 3, 50)),
+        (AdapterConfig("attention"), 768, 12, AdapterShape(tuple(range(12)), 84, 4, 50)),
+        (AdapterConfig("low-rank"), 768, 12, AdapterShape(tuple(range(12)), 100, 0, 50)),
+        (AdapterConfig("houlsby-pals"), 768, 12, AdapterShape(tuple(range(12)), 156, 6, 50)),
+        (AdapterConfig("top-attention"), 768, 12, AdapterShape((), 204, 12, 50)),
+        (AdapterConfig("bert-layer"), 768, 12, AdapterShape((), 0, 0, 50)),
+        (AdapterConfig("lhuc", layers="2"), 768, 12, AdapterShape((1,), 0, 0, 50)),
+        (AdapterConfig("pals"), 384, 6, AdapterShape(tuple(range(6)), 102, 6, 25)),
+        (AdapterConfig("pals"), 1024, 2, AdapterShape((0, 1), 272, 16, 67)),
+        (AdapterConfig("pals", heads=5), 768, 2, AdapterShape((0, 1), 205, 5, 50)),
+        (AdapterConfig("pals", form="reference"), 32, 2, AdapterShape((0, 1), 6, 6, 2)),
+        (AdapterConfig("low-rank"), 2, 1, AdapterShape((0,), 1, 0, 1)),
+    ],
+)
+def test_sizes_are_the_papers_in_proportion(
+    config: AdapterConfig, width: int, n_layers: int, expected: AdapterShape
+) -> None:
+    assert AdapterShape.of(config, width, n_layers) == expected
+
+
+@pytest.mark.parametrize("adapter", ["pals", "attention", "houlsby-pals", "top-attention"])
+def test_heads_always_divide_a_size_that_is_not_given(adapter: AdapterName) -> None:
+    for width in range(1, 1100):
+        for layers in ("all", "top") if adapter != "top-attention" else ("all",):
+            shape = AdapterShape.of(AdapterConfig(adapter, layers=layers), width, 2)
+            assert shape.size % shape.heads == 0
+            if width >= 256:
+                assert 12 < shape.size / shape.heads < 52
+
+
+def test_halves_of_an_odd_number_of_layers_overlap() -> None:
+    assert parse_layers("top", 5) == (2, 3, 4)
+    assert parse_layers("bottom", 5) == (0, 1, 2)
+    assert parse_layers("top", 1) == parse_layers("bottom", 1) == (0,)
+    assert parse_layers(" 1, 3", 3) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: parse_layers("1,13", 12), "--layers has layer 13, the model has 12"),
+        (lambda: parse_layers("0", 12), "--layers has layer 0, the model has 12"),
+        (lambda: parse_layers("1,x", 12), "--layers is '1,x', of which 'x' is no number"),
+        (lambda: parse_layers("", 12), "--layers is '', of which '' is no number"),
+        (lambda: parse_layers("²", 12), "--layers is '²', of which '²' is no number"),
+        (lambda: parse_layers("3,1", 12), "--layers is 3,1, must ascend"),
+        (lambda: parse_layers("1,1", 12), "--layers is 1,1, must ascend"),
+        (
+            lambda: AdapterShape.of(AdapterConfig("pals", 200, form="reference"), 768, 12),
+            "the adapters' width is 200, no multiple of the 6 heads of --adapter-form reference: use --adapter-size",
+        ),
+        (lambda: AdapterConfig("pals", 200, 7), "--adapter-size 200 is no multiple of --adapter-heads 7"),
+    ],
+)
+def test_what_is_impossible_is_refused_in_words(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert str(caught.value).startswith(message)

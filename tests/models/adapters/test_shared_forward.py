@@ -1,0 +1,201 @@
+"""Outputs of several tasks together, against those of each task alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import AdapterConfig
+from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
+from greenadapt.models.adapters.multitask_weights import open_multitask
+from greenadapt.models.adapters.shared_forward import shared_outputs
+from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.forward import Inference, outputs
+from greenadapt.tasks.features import Feature, Views
+from tests.support.small_tasks import TinyModel
+
+TASKS = {
+    "words": ("TokenClassification", 5),
+    "texts": ("SequenceClassification", 3),
+    "value": ("SequenceClassification", 1),
+}
+Examples = list[dict[str, Views]]
+
+
+class Shared:
+    """A tiny model with three tasks, and random examples of them."""
+
+    def __init__(self, tiny_model: TinyModel, adapter: AdapterConfig, architecture: str = "Bert") -> None:
+        self.checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model", initializer_range=0.3))
+        self.adapter = adapter
+        self.pad = int(self.checkpoint.config["pad_token_id"])
+        self.rows = Rows.all(self.checkpoint.n_rows)
+        self.model = self.opened(self.rows)
+        self.random = np.random.default_rng(0)
+        self.run = Inference(max_tokens=60, pad_id=self.pad)
+
+    def opened(self, rows: Rows) -> MultitaskModel:
+        heads = {name: TaskHeadSpec(*head, self.adapter) for name, head in TASKS.items()}
+        return open_multitask(self.checkpoint, heads, rows, seed=1)
+
+    def views(self, n_units: int = 4) -> Views:
+        """The views of a head with an output a piece."""
+        base, expanded = ([self._feature(n_units) for _ in range(self.random.integers(1, 3))] for _ in range(2))
+        return Views(base, expanded, n_units)
+
+    def _feature(self, n_units: int) -> Feature:
+        n = int(self.random.integers(2, 20))
+        ids = self.random.integers(5, self.checkpoint.n_rows, n).astype(np.int32)
+        return Feature(ids, np.zeros(n, np.int32), self.random.integers(-1, n_units, n).astype(np.int32))
+
+    def alone(self, examples: Examples, task: str, run: Inference) -> list[ViewOutputs]:
+        return list(outputs(self.model, self.rows, [one[task] for one in examples], replace(run, task=task)))
+
+
+def of_text(views: Views) -> Views:
+    """The same inputs for a head with an output a text."""
+    base, expanded = (
+        [replace(feature, units=np.zeros(1, np.int32)) for feature in view] for view in (views.base, views.expanded)
+    )
+    return Views(base, expanded, 1)
+
+
+def same_inputs(shared: Shared, n: int) -> Examples:
+    words = [shared.views() for _ in range(n)]
+    return [{"words": one, "texts": of_text(one), "value": of_text(one)} for one in words]
+
+
+def equal(got: list[ViewOutputs], expected: list[ViewOutputs], atol: float = 0) -> None:
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        for view in ("base", "expanded"):
+            np.testing.assert_allclose(getattr(one, view), getattr(other, view), rtol=0, atol=atol)
+
+
+def seen(module: torch.nn.Module) -> list[int]:
+    """How many inputs each call of a layer will have had."""
+    sizes: list[int] = []
+    module.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    return sizes
+
+
+ADAPTERS = [
+    AdapterConfig("pals", size=8, heads=2, layers="top"),
+    AdapterConfig("pals", size=8, heads=2),
+    AdapterConfig("none"),
+    AdapterConfig("top-attention", size=8, heads=2),
+    AdapterConfig("houlsby", size=4),
+]
+
+
+@pytest.fixture(params=ADAPTERS, ids=lambda adapter: f"{adapter.adapter}-{adapter.layers}")
+def shared(request: pytest.FixtureRequest, tiny_model: TinyModel) -> Shared:
+    return Shared(tiny_model, request.param)
+
+
+@pytest.fixture
+def top(tiny_model: TinyModel) -> Shared:
+    return Shared(tiny_model, ADAPTERS[0])
+
+
+def test_where_inputs_are_the_same_outputs_are_bit_identical(shared: Shared) -> None:
+    examples = same_inputs(shared, 12)
+    got = list(shared_outputs(shared.model, shared.rows, examples, shared.run))
+    assert all(list(one) == list(TASKS) for one in got)
+    alone = {task: shared.alone(examples, task, shared.run) for task in TASKS}
+    for task, expected in alone.items():
+        equal([one[task] for one in got], expected)
+    assert alone["words"][0].base.shape == (4, 5)
+    assert alone["texts"][0].base.shape == (1, 3)
+    assert alone["value"][0].base.shape == (1, 1)
+
+
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
+@pytest.mark.parametrize("block_pieces", [1, 150, 1 << 20])
+def test_tasks_that_read_other_inputs(tiny_model: TinyModel, architecture: str, block_pieces: int) -> None:
+    """Some inputs are those of one task alone, some of two, some of all."""
+    shared = Shared(tiny_model, ADAPTERS[0], architecture)
+    examples: Examples = []
+    for number in range(24):
+        words, other, third = (shared.views() for _ in range(3))
+        texts = of_text(other if number % 3 == 0 else words)
+        examples.append({"words": words, "texts": texts, "value": of_text(third) if number % 2 else texts})
+    run = replace(shared.run, block_pieces=block_pieces)
+    got = list(shared_outputs(shared.model, shared.rows, examples, run))
+    for task in TASKS:
+        equal([one[task] for one in got], shared.alone(examples, task, run), atol=2e-6)
+
+
+def test_what_no_adapter_touches_is_computed_once(top: Shared) -> None:
+    examples = same_inputs(top, 6)
+    examples[5]["texts"] = of_text(top.views())
+    words = {id(feature) for one in examples for view in (one["words"].base, one["words"].expanded) for feature in view}
+    others = len(examples[5]["texts"].base) + len(examples[5]["texts"].expanded)
+    replaced = len(examples[5]["words"].base) + len(examples[5]["words"].expanded)
+    lower, upper = (seen(top.model.encoder.get_submodule(f"encoder.layer.{number}")) for number in (0, 1))
+    list(shared_outputs(top.model, top.rows, examples, top.run))
+    assert sum(lower) == len(words) + others
+    assert sum(upper) == 3 * (len(words) - replaced) + 2 * replaced + others
+    lower.clear()
+    for task in TASKS:
+        top.alone(examples, task, top.run)
+    assert sum(lower) == 3 * len(words) - replaced + others
+
+
+@pytest.mark.parametrize("pool", ["base", "expanded"])
+def test_only_the_view_that_is_wanted_is_computed(top: Shared, pool: Any) -> None:
+    examples = same_inputs(top, 5)
+    lower = seen(top.model.encoder.get_submodule("encoder.layer.0"))
+    run = replace(top.run, pool=pool)
+    got = list(shared_outputs(top.model, top.rows, examples, run))
+    assert sum(lower) == sum(len(getattr(one["words"], pool)) for one in examples)
+    other = {"base": "expanded", "expanded": "base"}[pool]
+    assert all(getattr(each, other) is None and getattr(each, pool) is not None for one in got for each in one.values())
+
+
+def test_a_block_is_as_large_as_that_of_the_task_which_reads_most(top: Shared) -> None:
+    """So that tasks together are read in the blocks that each would be read in alone."""
+    taken = 0
+
+    def given(examples: Examples) -> Any:
+        nonlocal taken
+        for one in examples:
+            taken += 1
+            yield one
+
+    examples = same_inputs(top, 60)
+    run = replace(top.run, block_pieces=100)
+    counts = []
+    for number, _ in enumerate(shared_outputs(top.model, top.rows, given(examples), run), start=1):
+        counts.append(taken - number)
+    assert 0 < max(counts) < 30  # a block, and the one that is read ahead
+
+
+def test_a_model_with_streamed_rows(top: Shared) -> None:
+    examples = same_inputs(top, 20)
+    few = Rows.of((), top.pad, [])
+    model = top.opened(few)
+    streamed = StreamedRows(model, few, RowTable.of(top.checkpoint.embedding()))
+    run = replace(top.run, block_pieces=100)
+    got = list(shared_outputs(model, streamed, examples, run))
+    for task in TASKS:
+        equal([one[task] for one in got], top.alone(examples, task, run))
+
+
+def test_examples_without_inputs(top: Shared) -> None:
+    assert list(shared_outputs(top.model, top.rows, [], top.run)) == []
+    empty, text = Views([], [], 0), of_text(top.views())
+    examples = [{"words": empty, "texts": text, "value": text}, *same_inputs(top, 1)]
+    first, _ = shared_outputs(top.model, top.rows, examples, top.run)
+    assert len(first["words"].base) == 0
+    assert first["texts"].base.shape == (1, 3)
+
+
+def test_training_goes_on_undisturbed(top: Shared) -> None:
+    top.model.train()
+    list(shared_outputs(top.model, top.rows, same_inputs(top, 2), top.run))
+    assert all(module.training for module in top.model.modules())

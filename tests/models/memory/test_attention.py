@@ -1,0 +1,282 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from greenadapt.errors import UsageError
+from greenadapt.models.memory.attention import NAME, Memory, use_memory_attention
+from tests.support.small_encoders import ARCHITECTURES, PAD, VARIANTS, Batch, attention_of, batch, context, encoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def with_attention(architecture: str = "Bert", head: str = "Model", **config: Any) -> Any:
+    model = encoder(architecture, head, **config)
+    use_memory_attention(model)
+    return model
+
+
+def memory_of(lengths: list[int], layers: tuple[int, ...], variant: str, seed: int = 0) -> Memory:
+    """Random states, other ones for each layer, and biases that differ by head."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (len(lengths), max(lengths), 16)
+    states = {layer: torch.randn(shape, generator=generator, dtype=torch.float64) for layer in layers}
+    biases = {layer: torch.randn(4, generator=generator, dtype=torch.float64) for layer in layers}
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return Memory(states, mask, variant, biases if variant == "gate" else {})  # type: ignore[arg-type]
+
+
+def run(model: Any, inputs: Batch, memory: Memory | None = None, **more: Any) -> Tensor:
+    output = model(input_ids=inputs.ids, attention_mask=inputs.mask, memory=memory, **more)
+    states: Tensor = output.last_hidden_state
+    return states
+
+
+def contexts(model: Any, inputs: Batch, memory: Memory) -> list[tuple[Tensor, Tensor]]:
+    """What every layer's self-attention read (b, n, d), and what it made of it (b, n, d)."""
+    found: list[tuple[Tensor, Tensor]] = []
+    hooks = [
+        layer.register_forward_hook(
+            lambda layer, args, kwargs, output: found.append(((args or tuple(kwargs.values()))[0], output[0])),
+            with_kwargs=True,
+        )
+        for layer in attention_of(model)
+    ]
+    run(model, inputs, memory)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("lengths", [[7, 3, 5], [6, 6, 6]])
+def test_without_memory_it_is_plain_attention_to_the_bit(architecture: str, lengths: list[int]) -> None:
+    inputs = batch(lengths, pad=PAD[architecture])
+    plain, model = encoder(architecture), with_attention(architecture)
+    assert plain.config._attn_implementation == "sdpa"
+    assert model.config._attn_implementation == NAME
+    assert torch.equal(run(model, inputs), run(plain, inputs))
+    other_layer = Memory({7: torch.randn(3, 4, 16)})
+    assert torch.equal(run(model, inputs, other_layer), run(plain, inputs))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_is_the_formula(architecture: str, variant: str) -> None:
+    model = with_attention(architecture).double()
+    draw = torch.Generator().manual_seed(len(architecture))
+    for seed in range(5):
+        n, m = (torch.randint(1, 9, (4,), generator=draw).tolist() for _ in range(2))
+        m[seed % 4] = 0
+        inputs, memory = batch(n, seed, PAD[architecture]), memory_of(m, (1,), variant, seed)
+        (row, own), (hidden, mixed) = contexts(model, inputs, memory)
+        for i in range(4):
+            bias = memory.biases.get(1)
+            attention = attention_of(model)
+            seen = memory.states[1][i, : m[i]]
+            alone = context(attention[0], row[i, : n[i]], seen[:0]).flatten(1)
+            expected = context(attention[1], hidden[i, : n[i]], seen, variant, bias).flatten(1)
+            torch.testing.assert_close(own[i, : n[i]], alone, rtol=0, atol=1e-6)
+            torch.testing.assert_close(mixed[i, : n[i]], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_padding_needs_no_mask(variant: str) -> None:
+    model, inputs = with_attention().double(), batch([5, 5])
+    memory = memory_of([4, 4], (0, 1), variant)
+    bare = Memory(memory.states, None, memory.variant, memory.biases)
+    expected = run(model, inputs, memory)
+    torch.testing.assert_close(run(model, inputs, bare), expected, rtol=0, atol=1e-12)
+    unmasked = model(input_ids=inputs.ids, memory=bare).last_hidden_state
+    torch.testing.assert_close(unmasked, expected, rtol=0, atol=1e-12)
+    one_sided = model(input_ids=inputs.ids, memory=memory).last_hidden_state
+    torch.testing.assert_close(one_sided, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_memory_is_the_plain_layer(architecture: str, variant: str) -> None:
+    inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
+    plain = run(model, inputs)[inputs.real]
+    empty = memory_of([0, 0, 0], (0, 1), variant)
+    masked = memory_of([6, 6, 6], (0, 1), variant)
+    masked = Memory(masked.states, torch.zeros(3, 6, dtype=torch.bool), masked.variant, masked.biases)
+    for memory in (empty, masked, Memory(empty.states, None, empty.variant, empty.biases)):
+        torch.testing.assert_close(run(model, inputs, memory)[inputs.real], plain, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("n", [[7, 3, 5], [5, 5, 5]])
+def test_no_memory_in_some_rows(variant: str, n: list[int]) -> None:
+    inputs, model = batch(n), with_attention()
+    plain, mixed = run(model, inputs), run(model, inputs, memory_of([4, 0, 0], (0, 1), variant))
+    torch.testing.assert_close(mixed[1][inputs.real[1]], plain[1][inputs.real[1]], rtol=0, atol=1e-6)
+    torch.testing.assert_close(mixed[2][inputs.real[2]], plain[2][inputs.real[2]], rtol=0, atol=1e-6)
+    assert (mixed[0] - plain[0]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_without_memory_have_finite_gradients(variant: str) -> None:
+    inputs, model = batch([5, 3]), with_attention()
+    memory = memory_of([4, 0], (0, 1), variant)
+    run(model, inputs, memory).square().sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert len(gradients) > 20
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_layers_own_input_as_memory_changes_nothing(architecture: str, layer: int) -> None:
+    inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
+    plain = model(input_ids=inputs.ids, attention_mask=inputs.mask, output_hidden_states=True)
+    memory = Memory({layer: plain.hidden_states[layer]}, inputs.real)
+    mixed = run(model, inputs, memory)[inputs.real]
+    torch.testing.assert_close(mixed, plain.last_hidden_state[inputs.real], rtol=0, atol=1e-6)
+    shorter = Memory({layer: plain.hidden_states[layer][:, :2]}, inputs.real[:, :2])
+    assert (run(model, inputs, shorter)[inputs.real] - plain.last_hidden_state[inputs.real]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_order_of_memory_does_not_matter(variant: str) -> None:
+    inputs, model = batch([7, 3, 5]), with_attention().double()
+    memory = memory_of([4, 9, 6], (0, 1), variant)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
+    states = {layer: states[:, order] for layer, states in memory.states.items()}
+    assert memory.mask is not None
+    permuted = Memory(states, memory.mask[:, order], memory.variant, memory.biases)
+    torch.testing.assert_close(run(model, inputs, permuted), run(model, inputs, memory), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_on_neither_side_reaches_a_real_piece(architecture: str, variant: str) -> None:
+    inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
+    memory = memory_of([2, 8, 5], (0, 1), variant)
+    assert memory.mask is not None
+    expected = run(model, inputs, memory)[inputs.real]
+    other = {layer: torch.where(memory.mask[..., None], states, 1e3) for layer, states in memory.states.items()}
+    changed = Memory(other, memory.mask, memory.variant, memory.biases)
+    got = run(model, inputs.other_padding(), changed)[inputs.real]
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+
+
+def test_a_gate_that_is_shut_is_the_plain_layer() -> None:
+    inputs, model = batch([7, 3, 5]), with_attention()
+    plain = run(model, inputs)[inputs.real]
+    memory = memory_of([4, 9, 6], (0, 1), "gate")
+
+    def with_bias(value: float) -> Tensor:
+        biases = dict.fromkeys((0, 1), torch.full((4,), value))
+        return run(model, inputs, Memory(memory.states, memory.mask, "gate", biases))[inputs.real]
+
+    torch.testing.assert_close(with_bias(-30), plain, rtol=0, atol=1e-6)
+    assert (with_bias(0) - plain).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_cross_attention_to_one_piece_is_its_value(architecture: str) -> None:
+    inputs, model = batch([7, 3], pad=PAD[architecture]), with_attention(architecture)
+    memory = memory_of([1, 1], (0,), "cross")
+    attention = model.base_model.encoder.layer[0].attention
+    before_residual: list[Tensor] = []
+    attention.output.dense.register_forward_hook(lambda layer, args, output: before_residual.append(output))
+    run(model, inputs, memory)
+    value = attention.self.value(memory.states[0].float())
+    expected = attention.output.dense(value).expand(-1, 7, -1)
+    torch.testing.assert_close(before_residual[0], expected, rtol=0, atol=1e-6)
+
+
+def test_a_mask_that_differs_by_query_is_kept() -> None:
+    model = with_attention().double()
+    memory = memory_of([3, 4], (1,), "memory")
+    ids = batch([5, 5]).ids
+    before = torch.ones(2, 1, 5, 5).tril().bool()  # each piece sees those before it
+    full = model(input_ids=ids, attention_mask=before, memory=memory).last_hidden_state
+    for end in range(1, 6):
+        part = model(input_ids=ids[:, :end], attention_mask=before[:, :, :end, :end], memory=memory).last_hidden_state
+        torch.testing.assert_close(part, full[:, :end], rtol=0, atol=1e-9)
+    with pytest.raises(ValueError, match=r"mask is torch\.float32, must be"):
+        model(input_ids=ids, attention_mask=before.float(), memory=memory)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_dropout_falls_on_memory_too(variant: str) -> None:
+    model = with_attention(num_hidden_layers=1, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0)
+    inputs, memory = batch([6, 6]), memory_of([1, 1], (0,), variant)
+    assert torch.equal(run(model, inputs, memory), run(model, inputs, memory))
+    model.train()
+    found = torch.stack([contexts(model, inputs, memory)[0][1] for _ in range(40)])
+    assert (found.std(0) > 1e-3).all()
+    if variant == "cross":  # the one value it reads is left out or doubled
+        value = attention_of(model)[0].value(memory.states[0].float())
+        times = (found / value).round(decimals=3).unique().tolist()
+        assert times == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_half_precision_is_close(variant: str) -> None:
+    inputs, model = batch([7, 3, 5]), with_attention()
+    memory = memory_of([4, 9, 0], (0, 1), variant)
+    expected = run(model, inputs, memory)[inputs.real]
+    narrow = {layer: states.bfloat16() for layer, states in memory.states.items()}
+    mixed = Memory(narrow, memory.mask, memory.variant, memory.biases)
+    torch.testing.assert_close(run(model, inputs, mixed)[inputs.real], expected, rtol=0, atol=0.05)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = run(model, inputs, mixed)[inputs.real]
+    torch.testing.assert_close(got.float(), expected, rtol=0, atol=0.2)
+
+
+def test_what_is_saved_knows_nothing_of_it(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    plain, model = (
+        encoder("Roberta", "ForSequenceClassification"),
+        with_attention("Roberta", "ForSequenceClassification"),
+    )
+    assert list(model.state_dict()) == list(plain.state_dict())
+    model.save_pretrained(tmp_path)
+    assert NAME not in model.config.to_json_string()
+    assert all(NAME.encode() not in path.read_bytes() for path in tmp_path.iterdir())
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert again.config._attn_implementation == "sdpa"
+    inputs = batch([7, 3], pad=1)
+    expected = plain(input_ids=inputs.ids, attention_mask=inputs.mask).logits
+    assert torch.equal(again(input_ids=inputs.ids, attention_mask=inputs.mask).logits, expected)
+
+
+def test_it_may_be_used_twice_and_other_models_stay_as_they_are() -> None:
+    model, other = with_attention(), encoder("Bert")
+    use_memory_attention(model)
+    inputs = batch([4, 2])
+    assert other.config._attn_implementation == "sdpa"
+    assert torch.equal(run(model, inputs), run(other, inputs))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head", "config", "reason"),
+    [
+        ("MPNet", "Model", {}, "mpnet .*takes no further arguments"),
+        ("DistilBert", "Model", {}, "distilbert .*which layer"),
+        (
+            "ModernBert",
+            "Model",
+            {"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
+            "modernbert .*position",
+        ),
+        ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*nothing is known"),
+        ("Bert", "LMHeadModel", {"is_decoder": True}, "bert .*decoder"),
+        ("Roberta", "Model", {"position_embedding_type": "relative_key"}, "roberta .*relative position"),
+    ],
+)
+def test_other_architectures_are_refused_by_name(
+    architecture: str, head: str, config: dict[str, Any], reason: str
+) -> None:
+    model = encoder(architecture, head, **config)
+    before = model.config._attn_implementation
+    with pytest.raises(UsageError, match=reason) as caught:
+        use_memory_attention(model)
+    assert "bert, roberta, xlm-roberta, electra" in caught.value.hint
+    assert model.config._attn_implementation == before

@@ -1,0 +1,429 @@
+import itertools
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import MemoryConfig
+from greenadapt.errors import ConflictError, InputError, ResourceError, UsageError
+from greenadapt.models.memory.cache import CachedMemory, CacheFolder, DistinctTexts, GeneralStates, open_cache
+from greenadapt.models.memory.fusion import GeneralMemory, attach_memory
+from greenadapt.models.memory.input import MemoryReader
+from greenadapt.models.memory.logits_fusion import attach_logits_fusion
+from greenadapt.models.tensors import Inputs
+from greenadapt.progress import Bar, Silent
+from greenadapt.storage.arrays import ArrayFile
+from greenadapt.tasks.features import Encoder
+from tests.conftest import Notes
+from tests.support.small_tasks import TinyModel, adapted
+
+HOLD = """
+import sys
+from pathlib import Path
+from greenadapt.storage.locks import lock
+with lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@dataclass
+class Setting:
+    """An expanded tiny model with its base as memory, and where the states of that are kept."""
+
+    reader: MemoryReader
+    model: Any
+    n_rows: int
+    folder: CacheFolder
+    sha256: str = "a" * 64
+    max_tokens: int = 100
+    calls: int = 0
+    """How often the general model was called."""
+
+    @classmethod
+    def of(cls, tiny_model: TinyModel, config: MemoryConfig | None = None, **model_config: Any) -> "Setting":
+        domain = adapted(tiny_model, **model_config)
+        base = domain.parent / "base"
+        general = transformers.AutoModel.from_pretrained(base, add_pooling_layer=False)
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(domain, num_labels=3).eval()
+        config = config or MemoryConfig()
+        (attach_logits_fusion if config.strategy == "logits" else attach_memory)(model, general, config, seed=1)
+        reader = MemoryReader.of(Encoder.of(Checkpoint.open(domain)), Checkpoint.open(base))
+        setting = cls(reader, model, Checkpoint.open(domain).n_rows, CacheFolder(domain.parent / "cache", 10**9))
+        general.register_forward_hook(setting.count)
+        return setting
+
+    def count(self, *_: Any) -> None:
+        self.calls += 1
+
+    @property
+    def memory(self) -> GeneralMemory:
+        memory: GeneralMemory = self.model.memory
+        return memory
+
+    def inputs(self, n: int, seed: int = 0, longest: int = 40) -> Inputs:
+        """Random inputs of the domain model, added words among them."""
+        draw = np.random.default_rng(seed)
+        lengths = draw.integers(3, longest, n)
+        ids = draw.integers(5, self.n_rows, lengths.sum())
+        ids[draw.random(len(ids)) < 0.2] = self.n_rows - 1
+        return Inputs(ids, draw.integers(0, 2, lengths.sum()), lengths)
+
+    def texts(self, *inputs: Inputs) -> DistinctTexts:
+        return DistinctTexts.of(self.reader.in_base_pieces(each) for each in inputs)
+
+    def open(self, texts: DistinctTexts, progress: Silent | None = None) -> CachedMemory:
+        general = GeneralStates(self.memory, self.sha256, self.max_tokens)
+        return open_cache(self.folder, general, self.reader, texts, progress or Silent())
+
+    @property
+    def file(self) -> Path:
+        """The one cache that there is."""
+        (file,) = self.folder.path.glob("*.safetensors")
+        return file
+
+
+def batches(inputs: Inputs, size: int) -> Iterator[Inputs]:
+    bounds = np.concatenate([[0], np.cumsum(inputs.lengths)])
+    for begin in range(0, len(inputs.lengths), size):
+        lengths = inputs.lengths[begin : begin + size]
+        among = slice(bounds[begin], bounds[begin] + lengths.sum())
+        yield Inputs(inputs.ids[among], inputs.types[among], lengths)
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel"])
+@pytest.mark.parametrize("strategy", ["single", "chunk"])
+def test_kept_states_are_the_live_ones_rounded(tiny_model: TinyModel, architecture: str, strategy: Any) -> None:
+    setting = Setting.of(tiny_model, MemoryConfig(strategy=strategy), architecture=architecture)
+    inputs = setting.inputs(50)
+    cache = setting.open(setting.texts(inputs))
+    for batch in [*batches(inputs, 7), *batches(inputs, 1)]:
+        read, kept = setting.reader.read(batch), cache.read(batch)
+        live = setting.memory.read(**read)
+        assert kept["memory_states"].dtype == torch.bfloat16
+        assert kept.keys() - {"memory_states"} == read.keys() & {"memory_mask"}
+        mask = read.get("memory_mask", torch.ones_like(read["memory_ids"]))
+        torch.testing.assert_close(kept.get("memory_mask", mask), mask, atol=0, rtol=0)
+        states = kept["memory_states"].float()
+        assert not states[:, mask == 0].any()
+        # Half a unit in the last of 8 bits, and a little for what each text was batched with.
+        torch.testing.assert_close(states[:, mask == 1], live[:, mask == 1], rtol=2**-8, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk", "logits"])
+def test_the_loss_is_that_of_the_live_states(tiny_model: TinyModel, strategy: Any) -> None:
+    setting = Setting.of(tiny_model, MemoryConfig(strategy=strategy))
+    inputs = setting.inputs(12)
+    cache = setting.open(setting.texts(inputs))
+    labels = torch.arange(12) % 3
+    ids = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(one.ids) for one in batches(inputs, 1)], batch_first=True)
+    mask = torch.from_numpy(inputs.is_piece.astype(np.int64))
+
+    def loss_and_gradient(memory: dict[str, torch.Tensor]) -> tuple[float, torch.Tensor]:
+        setting.model.zero_grad()
+        logits = setting.model(input_ids=ids, attention_mask=mask, **memory).logits
+        loss = torch.nn.functional.cross_entropy(30 * logits, labels)
+        torch.autograd.backward(loss)
+        return loss.item(), setting.model.get_input_embeddings().weight.grad.clone()
+
+    live, live_gradient = loss_and_gradient(setting.reader.read(inputs))
+    kept = cache.read(inputs)
+    setting.calls = 0
+    loss, gradient = loss_and_gradient(kept)
+    assert setting.calls == 0
+    assert loss == pytest.approx(live, rel=2**-8)
+    assert (gradient - live_gradient).norm() < 2**-7 * live_gradient.norm()
+    others, others_gradient = loss_and_gradient({**kept, "memory_states": kept["memory_states"].roll(1, dims=1)})
+    assert others != pytest.approx(live, rel=2**-8)
+    assert (others_gradient - live_gradient).norm() > 2**-6 * live_gradient.norm()
+
+
+SEQUENCES = st.lists(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 1)), min_size=1, max_size=6))
+
+
+def as_inputs(sequences: list[list[tuple[int, int]]]) -> Inputs:
+    ids, types = np.array(list(itertools.chain(*sequences)), np.int64).reshape(-1, 2).T
+    return Inputs(ids.astype(np.int32), types.astype(np.int8), np.array([len(one) for one in sequences], np.int64))
+
+
+@given(SEQUENCES, st.randoms(use_true_random=False), st.integers(1, 5))
+def test_texts_are_known_by_what_they_are_alone(sequences: list[Any], random: Any, size: int) -> None:
+    texts = DistinctTexts.of([as_inputs(sequences)])
+    again = [*sequences, *random.sample(sequences, len(sequences) // 2)]
+    random.shuffle(again)
+    assert DistinctTexts.of(batches(as_inputs(again), size)).digest == texts.digest
+    distinct = {tuple(one) for one in sequences}
+    assert len(texts) == len(distinct)
+    whole = texts.inputs(slice(0, len(texts)))
+    found = [tuple(zip(one.ids.tolist(), one.types.tolist(), strict=True)) for one in batches(whole, 1)]
+    assert {*found} == distinct
+    assert [len(one) for one in found] == sorted(map(len, distinct), reverse=True)
+    if sequences:
+        assert [found[i] for i in texts.find(as_inputs(sequences))] == [tuple(one) for one in sequences]
+        less = [one for one in sequences if one != sequences[0]]
+        assert DistinctTexts.of([as_inputs(less)]).digest != texts.digest
+        assert (DistinctTexts.of([as_inputs(less)]).find(as_inputs(sequences[:1])) == -1).all()
+
+
+def test_where_one_text_ends_and_the_next_begins_counts() -> None:
+    whole, split = [[(7, 0), (7, 0)]], [[(7, 0)], [(7, 0)]]
+    two, one = (
+        DistinctTexts.of([as_inputs([*whole, [(8, 0)]])]),
+        DistinctTexts.of([as_inputs([[(7, 0), (7, 0), (8, 0)]])]),
+    )
+    assert len({DistinctTexts.of([as_inputs(one)]).digest for one in (whole, split)} | {two.digest, one.digest}) == 4
+
+
+def test_a_second_run_computes_nothing(tiny_model: TinyModel) -> None:
+    setting, notes = Setting.of(tiny_model), Notes()
+    inputs = setting.inputs(20)
+    setting.open(setting.texts(inputs), notes)
+    size = setting.file.stat().st_size
+    expected = f"states of 20 texts need {size / 1e6:.1f} MB in {setting.folder.path}"
+    assert [note.endswith(expected) for note in notes.notes] == [True]
+    assert setting.calls > 1
+    setting.calls = 0
+    reverse = [*batches(inputs, 1)][::-1]
+    cache = setting.open(setting.texts(*reverse, inputs), notes)
+    assert setting.calls == 0
+    assert str(setting.file) in notes.notes[1]
+    assert {path.suffix for path in setting.folder.path.iterdir()} == {".safetensors", ".sha256"}
+    cache.read(inputs)
+    assert setting.calls == 0
+
+
+def test_the_file_is_a_safetensors_file(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    inputs = setting.inputs(1)
+    cache = setting.open(setting.texts(inputs))
+    file = ArrayFile(setting.file)
+    assert {"general": "a" * 64, "states": "1,2", "dim": "32", "precision": "float32"}.items() <= file.metadata.items()
+    states = cache.read(inputs)["memory_states"]
+    np.testing.assert_array_equal(file["states"].astype(np.float32), states.float().numpy().ravel())
+
+
+def test_what_changes_the_states_changes_the_file(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    inputs = setting.inputs(5)
+    setting.open(setting.texts(inputs))
+    setting.sha256 = "b" * 64
+    setting.open(setting.texts(inputs))
+    setting.open(setting.texts(inputs, setting.inputs(1, seed=1)))
+    setting.memory.general.to(torch.bfloat16)
+    setting.open(setting.texts(inputs))
+    setting.memory.plan = SimpleNamespace(states=(0, 1))  # type: ignore[assignment]
+    setting.open(setting.texts(inputs))
+    assert len([*setting.folder.path.glob("*.safetensors")]) == 5
+
+
+class Stopping(Notes):
+    """Interrupts the work after so many advances of the bar."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def test_a_killed_run_is_gone_on_with(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(20))
+    setting.open(texts)
+    whole, n_batches, setting.calls = setting.file.read_bytes(), setting.calls, 0
+    setting.file.with_suffix(".sha256").unlink()
+    setting.file.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        setting.open(texts, Stopping(3))
+    assert [path.suffix for path in setting.folder.path.iterdir()] == [".part"]
+    setting.open(texts)
+    assert n_batches > 4
+    assert n_batches <= setting.calls <= n_batches + 1  # the last one before the end may have been on its way
+    assert setting.file.read_bytes() == whole
+
+
+def test_a_run_killed_at_any_byte_is_gone_on_with(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    setting.max_tokens = 60
+    texts = setting.texts(setting.inputs(8, longest=12))
+    setting.open(texts)
+    whole, n_batches, counts = setting.file.read_bytes(), setting.calls, []
+    part = setting.file.with_suffix(".part")
+    for size in sorted({*range(0, len(whole), 211), len(whole) - 1, len(whole)}):
+        setting.file.unlink()
+        part.write_bytes(whole[:size])
+        setting.calls = 0
+        setting.open(texts)
+        assert setting.file.read_bytes() == whole
+        assert not part.exists()
+        counts.append(setting.calls)
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[0], counts[-1]) == (n_batches, 0)
+    assert len({*counts}) == n_batches + 1 > 3
+
+
+def test_a_part_of_something_else_is_begun_anew(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(8))
+    setting.open(texts)
+    whole = setting.file.read_bytes()
+    for content in (b"x", bytes(len(whole)), whole + b"more"):
+        setting.file.rename(setting.file.with_suffix(".part"))
+        next(setting.folder.path.glob("*.part")).write_bytes(content)
+        setting.open(texts)
+        assert setting.file.read_bytes() == whole
+
+
+def test_a_damaged_file_is_made_anew(tiny_model: TinyModel) -> None:
+    """Cut short, one byte changed, or without its checksum."""
+    setting, notes = Setting.of(tiny_model), Notes()
+    texts = setting.texts(setting.inputs(20))
+    setting.open(texts)
+    whole, checksum = setting.file.read_bytes(), setting.file.with_suffix(".sha256")
+    flipped = whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:]
+    for content in (b"", whole[:100], whole[:-1], flipped, whole):
+        if content == whole:
+            checksum.unlink()
+        setting.file.write_bytes(content)
+        setting.open(texts, notes)
+        assert setting.file.read_bytes() == whole
+        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed anew"
+    assert len(notes.warnings) == 5
+    setting.open(texts, notes)
+    assert len(notes.warnings) == 5
+
+
+def test_another_file_in_its_place_is_refused(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(8))
+    setting.open(texts)
+    whole = setting.file.read_bytes()
+    for content in (bytes(len(whole)), b"text", whole + b"\0", whole[:50] + b"?" + whole[51:]):
+        setting.file.write_bytes(content)
+        with pytest.raises(InputError, match="is no cache of these states"):
+            setting.open(texts)
+        assert setting.file.read_bytes() == content
+
+
+def test_more_than_the_limit_is_refused(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(200))
+    size = texts.offsets[-1] * 2 * 32 * 2
+    setting.folder = CacheFolder(setting.folder.path, int(size))  # the file has a header beside the states
+    mb = rf"{size / 1e6:.1f} MB"
+    with pytest.raises(UsageError, match=rf"of 200 texts need {mb}, --max-cache allows {mb}: raise --max-cache, or"):
+        setting.open(texts)
+    assert not setting.folder.path.exists()
+    assert setting.calls == 0
+    setting.folder = CacheFolder(setting.folder.path, int(size) + 1000)
+    setting.open(texts)
+    assert size < setting.file.stat().st_size < size + 1000
+
+
+def test_a_disk_without_room_is_told_before(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(20))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(ResourceError, match=r"states need 0\.\d MB in .*cache, which has 1,000 bytes free"):
+        setting.open(texts)
+    assert setting.calls == 0
+
+
+def test_a_disk_that_fills_up_meanwhile(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(60))
+    setting.open(texts)
+    whole = setting.file.read_bytes()
+    setting.file.unlink()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, before[1]))
+    try:
+        with pytest.raises(ResourceError, match=rf"cannot be written at byte {len(whole) // 2:,} of {len(whole):,}"):
+            setting.open(texts)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    setting.open(texts)
+    assert setting.file.read_bytes() == whole
+
+
+def test_one_run_fills_a_cache(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    texts = setting.texts(setting.inputs(5))
+    setting.open(texts)
+    file = setting.file
+    command = [sys.executable, "-c", HOLD, str(file.with_suffix(".lock"))]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    setting.open(texts)  # what is whole needs no lock
+    file.unlink()
+    with pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing {setting.folder.path}"):
+        setting.open(texts)
+    setting.open(setting.texts(setting.inputs(6)))  # another cache in the same folder
+    holder.communicate()
+    setting.open(texts)
+    assert file.exists()
+
+
+def test_a_text_that_is_not_kept(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    known, unknown = setting.inputs(5), setting.inputs(3, seed=1)
+    cache = setting.open(setting.texts(known))
+    names = ("ids", "types", "lengths")
+    both = Inputs(*(np.concatenate([getattr(known, name), getattr(unknown, name)]) for name in names))
+    with pytest.raises(ValueError, match="3 of 8 texts are not in the cache"):
+        cache.read(both)
+    one = next(batches(known, 1))
+    with pytest.raises(ValueError, match="1 of 1"):  # the same ids as another kind of segment
+        cache.read(Inputs(one.ids, 1 - one.types, one.lengths))
+
+
+def test_no_texts(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model)
+    cache = setting.open(DistinctTexts.of([]))
+    with pytest.raises(ValueError, match="2 of 2"):
+        cache.read(setting.inputs(2))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_reading_keeps_none_of_the_pages(tiny_model: TinyModel) -> None:
+    setting = Setting.of(tiny_model, MemoryConfig(strategy="multiple"), width=256, intermediate_size=16)
+    inputs = setting.inputs(400, longest=70)
+    setting.max_tokens = 1024
+    cache = setting.open(setting.texts(inputs))
+    assert setting.file.stat().st_size > 15e6
+    cache.read(next(batches(inputs, 10)))  # the code itself is in memory by now
+    before, largest = file_backed_bytes(), 0
+    for batch in batches(inputs, 10):
+        cache.read(batch)
+        largest = max(largest, file_backed_bytes() - before)
+    assert largest < 2e6
+    array = ArrayFile(setting.file)["states"].view(np.int16)
+    assert array.any()
+    assert file_backed_bytes() - before > 10e6  # the measure does see pages
+
+
+def file_backed_bytes() -> int:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssFile"].split()[0]) * 1024

@@ -1,0 +1,237 @@
+"""Which general model is a memory, and that a trained model finds it again or says what is missing."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.checkpoints.source import find_model
+from greenadapt.config import MemoryConfig, TaskConfig
+from greenadapt.errors import UsageError
+from greenadapt.models.memory.choice import MemoryChoice, check_memories
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.tasks.base import make_task
+from tests.conftest import Notes, Run, last_line
+from tests.support.small_tasks import (
+    TRAIN,
+    TinyModel,
+    adapted,
+    facts_file,
+    lines,
+    ner_file,
+    qa_file,
+    read_json,
+    session,
+    texts_file,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def _files(tmp_path: Path, task: str) -> list[Path]:
+    make: Any = {"ner": ner_file, "classification": texts_file, "qa": qa_file}[task]
+    suffix = {"ner": "tsv", "classification": "jsonl", "qa": "json"}[task]
+    return [make(tmp_path / f"{name}.{suffix}", 24, seed) for seed, name in enumerate(("train", "test"))]
+
+
+def _trained(tmp_path: Path, folder: Path, task: Any = "ner", **memory: Any) -> Path:
+    train, test = _files(tmp_path, task)
+    request = FinetuneRequest(
+        str(folder),
+        (str(train),),
+        test=str(test),
+        task=TaskConfig(task=task, max_length=64),
+        training=replace(TRAIN, epochs=6),
+        memory=str(folder.parent / "base"),
+        memory_config=MemoryConfig(**memory),
+    )
+    return finetune(session(tmp_path), request).folder
+
+
+def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    with pytest.raises(UsageError, match=r"--memory base, but .*adapted is no adapted model"):
+        MemoryChoice.find("base", find_model(str(folder)), MemoryConfig())
+    base = str(folder.parent / "base")
+    facts_file(folder)
+    chosen = MemoryChoice.find("base", find_model(str(folder)), MemoryConfig("single", layers=(2,)))
+    assert str(chosen.found.folder) == base
+    settings = json.loads(json.dumps(chosen.as_settings()))
+    assert (settings["strategy"], settings["layers"]) == ("single", [2])
+    assert settings["general"] == {"name": chosen.found.name, "source": base, "sha256": chosen.sha256}
+    assert chosen.sha256 == MemoryChoice.find(base, find_model(str(folder)), MemoryConfig()).sha256
+
+
+@pytest.mark.parametrize("task", ["ner", "classification", "qa"])
+def test_predict_gives_what_the_test_set_got(task: str, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    """By the general model where it was, and where it went."""
+    run = _trained(tmp_path, adapted(tiny_model), task)
+    expected = lines(run / "seeds" / "0" / "predictions.jsonl")
+    assert len(expected) == 24
+    name = {"ner": "entities", "classification": "probabilities", "qa": "score"}[task]
+    assert len({json.dumps(row[name]) for row in expected}) > 1
+    records = _records(tmp_path, task)
+    for general in ((), ("--memory", "moved")):
+        if general:
+            shutil.move(tmp_path / "base", "moved")
+        done = run_alone("predict", "-m", run, "-i", records, *general)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [_rounded(row[name]) for row in rows] == [_rounded(row[name]) for row in expected]
+
+
+def _rounded(value: Any) -> Any:
+    """Without the last digits, and of entities the characters, which a labelled file does not have."""
+    if isinstance(value, list):
+        value = [{name: one[name] for name in ("type", "first", "last", "score")} for one in value]
+    return json.loads(json.dumps(value), parse_float=lambda number: round(float(number), 5))
+
+
+def _records(tmp_path: Path, task: str) -> Path:
+    """The test set without its labels."""
+    if task == "classification":
+        return tmp_path / "test.jsonl"
+    rows: list[Any] = []
+    if task == "qa":
+        return tmp_path / "test.json"
+    for block in (tmp_path / "test.tsv").read_text().strip().split("\n\n"):
+        rows.append({"tokens": [line.split("\t")[0] for line in block.splitlines()]})
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_without_its_general_model_it_says_what_is_missing(
+    tiny_model: TinyModel, tmp_path: Path, run_alone: Run
+) -> None:
+    folder = adapted(tiny_model)
+    run = _trained(tmp_path, folder, "qa", strategy="single")
+    general = read_json(run / "task.json")["memory"]["general"]
+    shutil.move(tmp_path / "base", tmp_path / "moved")
+    start = ("qa", "--model", run, "--data", tmp_path / "test.json")
+    said = last_line(run_alone(*start, code=1))
+    assert f"{run} needs the general model {general['name']} as its memory" in said
+    assert "name the folder where that is with --memory" in said
+    answered = run_alone(*start, "--memory", tmp_path / "moved").stdout
+    assert len(answered.splitlines()) == 25
+    said = last_line(run_alone(*start, "--memory", folder, code=1))
+    assert f"is not the general model that {run} was trained with: its SHA-256 is" in said
+    assert f"need {general['sha256'][:12]}" in said
+    (run / "memory.safetensors").unlink()
+    said = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
+    assert f"{run} is not complete: it has no memory.safetensors" in said
+    (run / "manifest.json").unlink()
+    said = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
+    assert f"{run} has no memory.safetensors: copy the whole folder, or train it again" in said
+
+
+def test_a_general_model_that_was_trained_too_comes_along(
+    tiny_model: TinyModel, tmp_path: Path, run_alone: Run
+) -> None:
+    run = _trained(tmp_path, adapted(tiny_model), frozen=False)
+    shutil.rmtree(tmp_path / "base")
+    expected = lines(run / "seeds" / "0" / "predictions.jsonl")
+    records = _records(tmp_path, "ner")
+    rows = [json.loads(line) for line in run_alone("predict", "-m", run, "-i", records).stdout.splitlines()]
+    assert [_rounded(row["entities"]) for row in rows] == [_rounded(row["entities"]) for row in expected]
+    said = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
+    assert "no model here needs a general model beside it: leave it out" in said
+
+
+def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("BertForQuestionAnswering")
+    found = TaskFolder.open_questions(find_model(str(folder)))
+    assert MemoryChoice.of_task(found, None) is None
+    assert MemoryChoice.of_task(found, "there") is None
+    check_memories([found], None)
+    with pytest.raises(UsageError, match="--memory there, but no model here needs a general model beside it"):
+        check_memories([found], "there")
+
+
+def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    """In an ensemble, and beside the base model."""
+    folder = adapted(tiny_model)
+    run = _trained(tmp_path, folder, "qa", strategy="single")
+    plain = FinetuneRequest(
+        str(folder),
+        (str(tmp_path / "train.json"),),
+        task=TaskConfig(task="qa", max_length=64),
+        training=TRAIN,
+    )
+    other = finetune(session(tmp_path, "plain"), plain).folder
+    moved = tmp_path / "moved"
+    shutil.move(tmp_path / "base", moved)
+    together = ("predict", "-m", run, "-m", other, "-i", tmp_path / "test.json", "--memory", moved)
+    assert len(run_alone(*together).stdout.splitlines()) == 24
+    asked = ("qa", "--model", run, "--compare", other, "--data", tmp_path / "test.json", "-o", "answers")
+    shown = run_alone(*asked, "--memory", moved).stdout
+    assert "qa: done" in shown
+    shutil.move(moved, tmp_path / "base")
+    assert "qa: up to date" in run_alone(*asked).stdout
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"general": {}},
+        {"general": {"name": "a", "source": 5, "sha256": "b"}},
+        {"layers": None},
+        {"layers": ["a"]},
+        {"strategy": "foo"},
+        {"attention": "foo"},
+        {"more": 1},
+        3,
+        {},
+    ],
+)
+def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    folder = tiny_model("BertForQuestionAnswering")
+    base = find_model(str(folder))
+    memory = json.loads(json.dumps(MemoryChoice(base, MemoryConfig(), "0").as_settings()))
+    broken = change if change in (3, {}) else memory | change
+    settings = {**make_task(TaskConfig(task="qa")).settings(), "memory": broken}
+    (folder / "task.json").write_text(json.dumps(settings))
+    data = qa_file(tmp_path / "test.json", 4)
+    said = last_line(run_alone("qa", "--model", folder, "--data", data, code=1))
+    assert "task.json is broken: its memory (" in said
+
+
+def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path) -> None:
+    run = _trained(tmp_path, adapted(tiny_model), strategy="gated")
+    request = FinetuneRequest(str(run), (str(tmp_path / "train.tsv"),), task=TaskConfig(max_length=64), training=TRAIN)
+    again = session(tmp_path, "again")
+    finetune(again, request)
+    assert isinstance(again.progress, Notes)
+    assert again.progress.warnings == [f"{run} was trained with a memory, and has none without --memory"]
+
+
+def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel, tmp_path: Path) -> None:
+    general = tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
+    folder = tiny_model("XLMRobertaForMaskedLM", name="domain", initializer_range=0.1)
+    assert general.parent == folder.parent
+    run = _trained(tmp_path, folder, "classification")
+    assert read_json(run / "task.json")["memory"]["general"]["source"] == str(general)
+    assert len(lines(run / "seeds" / "0" / "predictions.jsonl")) == 24
+
+
+def test_windows_longer_in_base_pieces_than_the_general_model_reads(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = adapted(tiny_model)
+    tiny_model(name="short", max_position_embeddings=16)
+    train, _ = _files(tmp_path, "classification")
+    request = FinetuneRequest(
+        str(folder),
+        (str(train),),
+        task=TaskConfig(task="classification", max_length=64),
+        training=TRAIN,
+        memory=str(tmp_path / "short"),
+    )
+    short = session(tmp_path)
+    finetune(short, request)
+    assert isinstance(short.progress, Notes)
+    assert any(
+        "of 24 training examples are longer in base pieces than the 16" in one for one in short.progress.warnings
+    )

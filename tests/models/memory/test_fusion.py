@@ -1,0 +1,409 @@
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from greenadapt.config import MemoryConfig
+from greenadapt.errors import UsageError
+from greenadapt.models.memory.attention import Memory
+from greenadapt.models.memory.fusion import attach_memory, fuse, gate_weights
+from tests.support.small_encoders import (
+    ARCHITECTURES,
+    PAD,
+    STRATEGIES,
+    VARIANTS,
+    Batch,
+    attention_of,
+    batch,
+    call,
+    context,
+    encoder,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+READ = {
+    "single": {1: [4]},
+    "multiple": {0: [2], 1: [4]},
+    "gated": {1: [1, 2, 3, 4]},
+    "chunk": {0: [1, 2], 1: [3, 4]},
+}
+"""Strategy → layer, from 0, of a domain model of two → states that it sees of a general model of four."""
+CHUNK = MemoryConfig()
+
+
+def with_memory(
+    config: MemoryConfig = CHUNK, architecture: str = "Bert", head: str = "Model", general: Any = None, **sizes: Any
+) -> Any:
+    """A domain model of two layers with a general model of four as memory; gates and biases lean somewhere."""
+    model = encoder(architecture, head, **sizes)
+    general = encoder(architecture, seed=1, num_hidden_layers=4) if general is None else general
+    memory = attach_memory(model, general, config, seed=0)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in (*memory.gates.parameters(), *memory.biases.parameters()):
+            weight.normal_(generator=generator)
+    return model
+
+
+def weighed(states: list[Tensor], gate: Any) -> Tensor:
+    """Equations 9 to 11, state by state."""
+    scores = [(states[i] * gate.weight[0]).sum(-1, keepdim=True) + gate.bias for i in range(len(states))]
+    total = sum(score.exp() for score in scores)
+    fused = sum(score.exp() / total * state for score, state in zip(scores, states, strict=True))
+    assert isinstance(fused, Tensor)
+    return fused
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_is_the_formula(architecture: str, strategy: Any, variant: Any) -> None:
+    config = MemoryConfig(strategy, variant)
+    model = with_memory(config, architecture).double()
+    found: list[tuple[Tensor, Tensor]] = []
+    for layer in attention_of(model):
+        layer.register_forward_hook(lambda layer, args, output: found.append((args[0], output[0])))
+    draw = torch.Generator().manual_seed(3)
+    n, m = (torch.randint(1, 9, (3,), generator=draw).tolist() for _ in range(2))
+    own, other = batch(n, 0, PAD[architecture]), batch(m, 1, PAD[architecture])
+    call(model, own, other)
+    for i in range(3):
+        alone = model.memory.general(input_ids=other.ids[i : i + 1, : m[i]], output_hidden_states=True)
+        for layer in (0, 1):
+            hidden, mixed = (tensor[i, : n[i]] for tensor in found[layer])
+            states = [alone.hidden_states[state][0] for state in READ[strategy].get(layer, [])]
+            number = [*READ[strategy], 9].index(layer) if states else 0
+            seen = torch.zeros(0, 16).double()
+            if states:
+                seen = weighed(states, model.memory.gates[number]) if strategy in ("gated", "chunk") else states[0]
+            bias = model.memory.biases[number] if variant == "gate" else None
+            expected = context(attention_of(model)[layer], hidden, seen, variant, bias).flatten(1)
+            torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_on_neither_side_reaches_a_real_piece(architecture: str, strategy: Any, variant: Any) -> None:
+    model = with_memory(MemoryConfig(strategy, variant), architecture)
+    own, other = batch([7, 3, 5], 0, PAD[architecture]), batch([2, 8, 5], 1, PAD[architecture])
+    expected = call(model, own, other).last_hidden_state[own.real]
+    for left, right in ((own.other_padding(), other), (own, other.other_padding())):
+        got = call(model, left, right).last_hidden_state[own.real]
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    rows = [
+        model(input_ids=own.ids[i : i + 1, :n], memory_ids=other.ids[i : i + 1, :m]).last_hidden_state[0]
+        for i, (n, m) in enumerate([(7, 2), (3, 8), (5, 5)])
+    ]
+    torch.testing.assert_close(torch.cat(rows), expected, rtol=0, atol=2e-6)
+    changed = Batch(other.ids.flip(0), other.mask)  # a real piece of memory does reach it
+    assert (call(model, own, changed).last_hidden_state[own.real] - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_memory_that_is_all_padding_is_no_memory(strategy: Any) -> None:
+    model, plain = with_memory(MemoryConfig(strategy)), encoder("Bert")
+    own, other = batch([7, 3, 5]), batch([4, 6, 5], seed=1)
+    other.mask[1] = 0
+    states = call(model, own, other).last_hidden_state
+    expected = plain(input_ids=own.ids, attention_mask=own.mask).last_hidden_state
+    torch.testing.assert_close(states[1, :3], expected[1, :3], rtol=0, atol=1e-6)
+    assert (states[0] - expected[0]).abs().max() > 1e-3
+
+
+def test_weights_of_layers_sum_to_one_and_their_bias_cancels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(5, 3, 7, 16, generator=generator)
+    gate = nn.Linear(16, 1)
+    nn.init.normal_(gate.weight, generator=generator)
+    for given in (states, states.bfloat16()):
+        weights = gate_weights(given, gate)
+        assert weights.shape == (5, 3, 7)
+        assert weights.dtype == torch.float32
+        torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=1e-6)
+        assert weights.std(0).min() > 1e-3
+    expected = weighed(list(states.unbind()), gate)
+    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=1e-6)
+    with torch.no_grad():
+        gate.bias += 3.0
+    torch.testing.assert_close(fuse(states, gate), expected, rtol=0, atol=1e-6)
+    fuse(states, gate).square().sum().backward()
+    assert gate.weight.grad is not None
+    assert gate.bias.grad is not None
+    assert gate.weight.grad.abs().min() > 0
+    assert gate.bias.grad.abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gate_over_one_layer_returns_it(dtype: torch.dtype) -> None:
+    states = torch.randn(1, 3, 7, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
+    gate = nn.Linear(16, 1)
+    assert torch.equal(fuse(states, gate), states[0])
+
+
+def test_gates_begin_as_the_mean() -> None:
+    memory = attach_memory(encoder("Bert"), encoder("Bert", seed=1, num_hidden_layers=4), CHUNK, seed=0)
+    other = batch([4, 6, 5])
+    seen = memory(memory_ids=other.ids, memory_mask=other.mask)
+    hidden = memory.general(input_ids=other.ids, attention_mask=other.mask, output_hidden_states=True).hidden_states
+    for layer, (first, second) in {0: (1, 2), 1: (3, 4)}.items():
+        torch.testing.assert_close(seen.states[layer], (hidden[first] + hidden[second]) / 2, rtol=0, atol=1e-6)
+    assert isinstance(seen, Memory)
+    assert seen.mask is not None
+    assert torch.equal(seen.mask, other.real)
+
+
+@pytest.mark.parametrize(("source", "low"), [("paper", [1, 2]), ("reference", [0, 1]), ("0-2,4", [0, 1, 2])])
+def test_which_states_are_read(source: str, low: list[int]) -> None:
+    memory = attach_memory(
+        encoder("Electra", embedding_size=8),
+        encoder("Electra", seed=1, num_hidden_layers=4, embedding_size=8),
+        MemoryConfig(source=source),
+        seed=0,
+    )
+    ids = batch([4, 4]).ids
+    hidden = memory.general(input_ids=ids, output_hidden_states=True).hidden_states
+    expected = torch.stack([hidden[state] for state in low]).mean(0)
+    torch.testing.assert_close(memory(memory_ids=ids).states[0], expected, rtol=0, atol=1e-6)
+
+
+def test_random_gates_are_those_of_the_seed_and_take_no_numbers_from_others() -> None:
+    general = encoder("Bert", seed=1, hidden_size=1024)
+
+    def gates(seed: int) -> Tensor:
+        model = encoder("Bert", hidden_size=1024)
+        before = torch.get_rng_state()
+        memory = attach_memory(model, general, MemoryConfig(gate_init="normal", project=True), seed)
+        assert torch.equal(torch.get_rng_state(), before)
+        assert memory.project is not None
+        assert abs(memory.project.weight.std().item() * 32 - 1) < 0.01
+        assert all(not layer.bias.any() for layer in (*memory.gates, memory.project))  # type: ignore[union-attr, operator]
+        return torch.cat([gate.weight for gate in memory.gates])  # type: ignore[misc]
+
+    first = gates(0)
+    assert torch.equal(first, gates(0))
+    assert not torch.equal(first, gates(1))
+    assert abs(first.std().item() - 0.02) < 0.001
+    assert abs(first.mean().item()) < 0.002
+    assert not torch.equal(first[0], first[1])
+    same_seed = torch.empty(2, 1024).normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
+    assert not torch.equal(first, same_seed)  # which a head of that seed may begin with
+
+
+@pytest.mark.parametrize(
+    ("config", "n_added"),
+    [
+        (MemoryConfig("single"), 0),
+        (MemoryConfig("multiple"), 0),
+        (MemoryConfig("gated"), 769),
+        (MemoryConfig("chunk"), 1538),
+        (MemoryConfig("single", "gate"), 12),
+        (MemoryConfig("multiple", "gate"), 12 * 12),
+        (MemoryConfig("chunk", "gate"), 1538 + 2 * 12),
+        (MemoryConfig("chunk", "cross"), 1538),
+        (MemoryConfig("single", project=True), 768 * 768 + 768),
+    ],
+)
+def test_how_much_is_learnt_beside_the_base_model(config: MemoryConfig, n_added: int) -> None:
+    from transformers import BertConfig, BertModel
+
+    with torch.device("meta"):
+        model, general = BertModel(BertConfig()), BertModel(BertConfig(), add_pooling_layer=False)
+        before = {name for name, _ in model.named_parameters()}
+        attach_memory(model, general, config, seed=0)
+    added = {name: weight for name, weight in model.named_parameters() if name not in before}
+    assert all(name.startswith("memory.") for name in added)
+    assert sum(weight.numel() for weight in added.values() if weight.requires_grad) == n_added
+    frozen = [name for name, weight in added.items() if not weight.requires_grad]
+    assert frozen == [f"memory.general.{name}" for name in general.state_dict()]
+
+
+def train(model: Any, n_steps: int = 20) -> None:
+    """Every parameter is the optimiser's, the frozen ones too."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    model.train()
+    torch.manual_seed(0)
+    for step in range(n_steps):
+        own, other = batch([7, 3, 5], step), batch([4, 9, 6], step)
+        loss = nn.functional.cross_entropy(call(model, own, other).logits, torch.tensor([0, 1, 2]))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
+def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> None:
+    config = MemoryConfig(attention="gate")
+    model = with_memory(config, architecture, "ForSequenceClassification")
+    before = copy.deepcopy(model.state_dict())
+    train(model)
+    general = model.memory.general
+    assert all(weight.grad is None and not weight.requires_grad for weight in general.parameters())
+    assert model.training
+    assert model.memory.training
+    assert not any(module.training for module in general.modules())
+    after = model.state_dict()
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {name for name in before if name.startswith("memory.general.")}
+    assert len(same) > 50
+
+
+def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns() -> None:
+    general = encoder("Bert", seed=1, num_hidden_layers=4)
+    checkpoint = copy.deepcopy(general.state_dict())
+    config = MemoryConfig(frozen=False)
+    model = with_memory(config, head="ForSequenceClassification", general=general)
+    started = model.memory.general.state_dict()
+    assert all(torch.equal(started[name], checkpoint[name]) for name in checkpoint)
+    own, other = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
+    frozen = with_memory(head="ForSequenceClassification")
+    torch.testing.assert_close(call(model, own, other).logits, call(frozen, own, other).logits)
+    train(model)
+    assert all(module.training for module in model.memory.general.modules())
+    changed = {
+        name for name, weight in model.memory.general.state_dict().items() if not torch.equal(weight, checkpoint[name])
+    }
+    assert changed == {*checkpoint}
+    model.eval()
+    assert not any(module.training for module in model.modules())
+
+
+def test_a_frozen_general_model_that_came_in_training_mode_leaves_it() -> None:
+    general = encoder("Bert", seed=1, num_hidden_layers=4).train()
+    model = with_memory(general=general)
+    assert not any(module.training for module in model.modules())
+
+
+def test_dropout_of_the_general_model_is_off_while_frozen_and_on_while_not() -> None:
+    other = batch([4, 9, 6], seed=1)
+    for frozen in (True, False):
+        memory = with_memory(MemoryConfig("single", frozen=frozen)).train().memory
+        first, second = (memory(memory_ids=other.ids, memory_mask=other.mask).states[1] for _ in range(2))
+        assert torch.equal(first, second) == frozen
+        assert first.requires_grad != frozen
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_gradients_reach_all_that_is_learnt(precision: torch.dtype) -> None:
+    general = encoder("Bert", seed=1, num_hidden_layers=4, hidden_size=24)
+    model = with_memory(MemoryConfig(attention="gate", project=True), head="ForTokenClassification", general=general)
+    model.train()
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision != torch.float32):
+        logits = call(model, batch([7, 3, 5]), batch([4, 9, 6], seed=1)).logits
+    logits.float().square().sum().backward()
+    learnt = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    assert all(weight.grad is not None and torch.isfinite(weight.grad).all() for weight in learnt.values())
+    idle = {name for name, weight in learnt.items() if weight.grad.abs().max() == 0}
+    assert idle <= {"memory.gates.0.bias", "memory.gates.1.bias"}
+    assert {name for name in learnt if name.startswith("memory.")} == {
+        *(f"memory.gates.{i}.{name}" for i in (0, 1) for name in ("weight", "bias")),
+        *(f"memory.biases.{i}" for i in (0, 1)),
+        "memory.project.weight",
+        "memory.project.bias",
+    }
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> None:
+    config = MemoryConfig(strategy)
+    own, other = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
+    expected = call(with_memory(config), own, other).last_hidden_state[own.real]
+    half = encoder("Bert", seed=1, num_hidden_layers=4).bfloat16()
+    model = with_memory(config, general=half)
+    assert model.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        states = model.memory.general_states(other.ids, other.mask)
+        got = call(model, own, other).last_hidden_state[own.real]
+    assert states.dtype == torch.bfloat16
+    learnt = [weight.dtype for weight in model.memory.parameters() if weight.requires_grad]
+    assert {*learnt} <= {torch.float32}
+    torch.testing.assert_close(got.float(), expected, rtol=0, atol=0.3)
+    assert (got - expected).abs().mean() < 0.03
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_kept_states_are_as_good_as_live_ones(strategy: Any) -> None:
+    model = with_memory(MemoryConfig(strategy))
+    own, other = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
+    states = model.memory.general_states(other.ids, other.mask)
+    assert states.shape == (len(model.memory.plan.states), 3, 9, 16)
+    live = call(model, own, other).last_hidden_state
+    arguments = {"input_ids": own.ids, "attention_mask": own.mask, "memory_mask": other.mask}
+    kept = model(**arguments, memory_states=states).last_hidden_state
+    assert torch.equal(kept, live)
+    narrow = model(**arguments, memory_states=states.bfloat16()).last_hidden_state
+    assert not torch.equal(narrow, live)
+    torch.testing.assert_close(narrow[own.real], live[own.real], rtol=0, atol=0.1)
+
+
+def test_the_general_model_may_be_another_one() -> None:
+    general = encoder("Roberta", seed=1, num_hidden_layers=5, hidden_size=24, vocab_size=200)
+    model = with_memory(MemoryConfig(project=True), "Electra", general=general, embedding_size=8)
+    own, other = batch([7, 3, 5]), batch([20, 9, 13], seed=1, pad=1)
+    assert call(model, own, other).last_hidden_state.shape == (3, 7, 16)
+    seen = model.memory(memory_ids=other.ids, memory_mask=other.mask)
+    hidden = general(input_ids=other.ids, attention_mask=other.mask, output_hidden_states=True).hidden_states
+    fused = weighed([hidden[3], hidden[4], hidden[5]], model.memory.gates[1])
+    project = model.memory.project
+    expected = torch.einsum("bmg,dg->bmd", fused, project.weight) + project.bias
+    torch.testing.assert_close(seen.states[1], expected, rtol=0, atol=1e-5)
+
+
+def test_other_widths_need_a_projection() -> None:
+    general = encoder("Bert", seed=1, hidden_size=24)
+    with pytest.raises(UsageError, match="general model is 24 wide and the domain model 16: use --memory-project"):
+        attach_memory(encoder("Bert"), general, CHUNK, seed=0)
+
+
+def test_the_general_model_reads_its_types() -> None:
+    model, other = with_memory(), batch([4, 6])
+    types = torch.tensor([[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])
+    got = model.memory.general_states(other.ids, other.mask, types)
+    plain = encoder("Bert", seed=1, num_hidden_layers=4)
+    output = plain(input_ids=other.ids, attention_mask=other.mask, token_type_ids=types, output_hidden_states=True)
+    assert torch.equal(got, torch.stack(output.hidden_states[1:]))
+    assert not torch.equal(got, model.memory.general_states(other.ids, other.mask))
+
+
+def test_a_call_without_memory_is_an_error() -> None:
+    model, own = with_memory(), batch([4, 6])
+    with pytest.raises(ValueError, match="needs memory_ids or memory_states"):
+        model(input_ids=own.ids)
+    with pytest.raises(ValueError, match="needs memory_ids or memory_states"):
+        model(input_ids=own.ids, memory_mask=own.mask)
+    states = model.memory.general_states(own.ids)
+    with pytest.raises(ValueError, match="not both"):
+        model(input_ids=own.ids, memory_ids=own.ids, memory_states=states)
+    with pytest.raises(ValueError, match="has 3 states, need 4"):
+        model(input_ids=own.ids, memory_states=states[1:])
+    with pytest.raises(ValueError, match="strategy logits gives no layer a memory"):
+        with_memory(MemoryConfig("logits"))
+    unfrozen = with_memory(MemoryConfig(frozen=False))
+    with pytest.raises(ValueError, match="trained cannot be cached"):
+        unfrozen(input_ids=own.ids, memory_states=states)
+
+
+def test_the_domain_models_own_states_can_still_be_asked_for() -> None:
+    model, own, other = with_memory(), batch([7, 3]), batch([4, 9], seed=1)
+    output = call(model, own, other, output_hidden_states=True)
+    assert [state.shape for state in output.hidden_states] == [(2, 7, 16)] * 3
+    assert torch.equal(output.hidden_states[2], output.last_hidden_state)
+
+
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) -> None:
+    plain, model = encoder(architecture, head), with_memory(architecture=architecture, head=head)
+    own, other = batch([7, 3], pad=PAD[architecture]), batch([4, 9], seed=1, pad=PAD[architecture])
+    output = call(model, own, other)
+    expected = plain(input_ids=own.ids, attention_mask=own.mask)
+    assert [*output] == [*expected]
+    assert all(output[name].shape == expected[name].shape for name in output)
+    assert all((output[name] - expected[name]).abs().max() > 1e-3 for name in output)
+    names = [name for name in model.state_dict() if not name.startswith("memory.")]
+    assert names == list(plain.state_dict())
+    assert "greenadapt" not in model.config.to_json_string()

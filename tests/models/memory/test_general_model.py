@@ -1,0 +1,127 @@
+"""A general model beside a domain model: what is attached, in which precision, and that kept states are live ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import MemoryConfig, RunConfig, TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.machine import Machine
+from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
+from greenadapt.models.tensors import Inputs
+from greenadapt.models.weights import open_model
+from greenadapt.tasks.classification.texts import Text, text_views, with_target
+from greenadapt.tasks.features import Encoder, Views
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.loop import Training
+from tests.conftest import Notes
+from tests.support.small_tasks import TinyModel, adapted, sentences
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXTS = "SequenceClassification"
+
+
+def _views(encoder: Encoder, n: int = 16) -> list[Views]:
+    texts = [Text(" ".join(words)) for words in sentences(n, 0)]
+    views = text_views(texts, encoder, counts={"cut": 0})  # type: ignore[arg-type]
+    return [with_target(one, np.asarray(i % 3, np.int64)) for i, one in enumerate(views)]
+
+
+def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tuple[Any, GeneralModel, Encoder]:
+    checkpoint = Checkpoint.open(folder)
+    encoder = Encoder.of(checkpoint)
+    model = open_model(checkpoint, TEXTS, {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
+    chosen = GeneralModel(Checkpoint.open(general), MemoryConfig(**memory), "any")
+    chosen.attach(model, encoder, machine, seed=0)
+    return model, chosen, encoder
+
+
+def test_the_states_are_those_of_plain_transformers(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    general = folder.parent / "base"
+    model, chosen, encoder = _model(folder, general, Machine.start("float32"))
+    read = chosen.reader(encoder).read(Inputs.of([one.expanded[0] for one in _views(encoder)]))
+    states = model.memory.general_states(read["memory_ids"], read["memory_mask"], read["memory_types"])
+    plain = AutoModel.from_pretrained(general).eval()
+    hidden = plain(
+        input_ids=read["memory_ids"],
+        attention_mask=read["memory_mask"],
+        token_type_ids=read["memory_types"],
+        output_hidden_states=True,
+    ).hidden_states
+    assert model.memory.plan.states == (1, 2)
+    torch.testing.assert_close(states, torch.stack(hidden[1:]), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("frozen", "half"), [(True, True), (False, False)])
+def test_a_frozen_one_is_in_half_precision_where_the_machine_is(
+    tiny_model: TinyModel, frozen: bool, half: bool
+) -> None:
+    folder = adapted(tiny_model)
+    model, *_ = _model(folder, folder.parent / "base", Machine.start("bfloat16"), frozen=frozen)
+    assert model.memory.general.dtype == (torch.bfloat16 if half else torch.float32)
+    assert model.dtype == torch.float32
+    model, *_ = _model(folder, folder.parent / "base", Machine.start("float32"), frozen=frozen)
+    assert model.memory.general.dtype == torch.float32
+
+
+def test_an_expanded_general_model_is_read_by_its_base_rows(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    model, chosen, encoder = _model(folder, folder, Machine.start("float32"))
+    n_base = encoder.tokenizer.added.first_id
+    assert model.memory.general.get_input_embeddings().weight.shape[0] == n_base < Checkpoint.open(folder).n_rows
+    read = chosen.reader(encoder).read(Inputs.of([one.expanded[0] for one in _views(encoder)]))
+    assert int(read["memory_ids"].max()) < n_base
+
+
+def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path: Path) -> None:
+    """To what bfloat16 rounds off, step by step; and from the second time on the general model is not called."""
+    folder = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    machine, run = Machine.start("float32"), RunConfig(cache_memory=True)
+    losses, calls = [], []
+    for kept in (False, True, True):
+        model, chosen, encoder = _model(folder, folder.parent / "base", machine)
+        views, n_calls = _views(encoder), [0]
+        model.memory.general.register_forward_hook(lambda *_, n=n_calls: n.__setitem__(0, n[0] + 1))
+        memory: Any = chosen.reader(encoder)
+        if kept:
+            memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).open(chosen, model, memory, views)
+        table = FeatureTable.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
+        train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
+        training = Training(model, OneTable(table, Plan(train, run, 0)), machine)
+        losses.append([step.loss for step in training.steps()])
+        calls.append(n_calls[0])
+    live, first, second = losses
+    assert first == second
+    assert first == pytest.approx(live, rel=5e-3)
+    assert first != live
+    assert calls[0] > calls[1] > calls[2] == 0
+
+
+def test_logits_of_pieces_that_differ_cannot_be_added(tiny_model: TinyModel) -> None:
+    folder = adapted(tiny_model)
+    _model(folder, folder.parent / "base", Machine.start("float32"), strategy="logits")
+    checkpoint = Checkpoint.open(folder)
+    model = open_model(checkpoint, "TokenClassification", {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
+    general = GeneralModel(Checkpoint.open(folder.parent / "base"), MemoryConfig("logits"), "any")
+    with pytest.raises(UsageError, match="--strategy logits adds the logits of each piece"):
+        general.attach(model, Encoder.of(checkpoint), Machine.start("float32"), seed=0)
+
+
+def test_a_general_model_that_was_trained_gets_its_base_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = adapted(tiny_model)
+    for source in (folder, folder.parent / "base"):
+        target = tmp_path / f"of-{source.name}"
+        (target / "memory").mkdir(parents=True)
+        GeneralModel(Checkpoint.open(source), MemoryConfig(frozen=False), "any").copy_tokenizer(target)
+        written = (target / "memory" / "tokenizer.json").read_bytes()
+        base = folder / "base_tokenizer" if source == folder else source
+        assert written == (base / "tokenizer.json").read_bytes()
+        assert not (target / "memory" / "words.safetensors").exists()

@@ -1,0 +1,354 @@
+"""Outputs by unit, in both views, against plain transformers on one input at a time."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.errors import InputError, ResourceError
+from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.forward import Inference, outputs, pooled
+from greenadapt.models.weights import open_model
+from greenadapt.tasks.features import Feature, Views
+from tests.support.small_tasks import FAMILIES, TinyModel
+
+HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
+
+
+class Task:
+    """A tiny model and random examples for it; ``example`` makes both views of one."""
+
+    def __init__(self, tiny_model: TinyModel, architecture: str = "Bert", head: str = "TokenClassification") -> None:
+        self.checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model"))
+        self.head = head
+        self.pad = int(self.checkpoint.config["pad_token_id"])
+        self.rows = Rows.all(self.checkpoint.n_rows)
+        config: dict[str, Any] = {} if head == "QuestionAnswering" else {"num_labels": 3}
+        self.model = open_model(self.checkpoint, head, config, self.rows, seed=1)
+        self.random = np.random.default_rng(0)
+        self.run = Inference(max_tokens=60, pad_id=self.pad)
+
+    def feature(self, n_units: int) -> Feature:
+        n = int(self.random.integers(1, 20))
+        ids = self.random.integers(5, self.checkpoint.n_rows, n).astype(np.int32)
+        types = np.sort(self.random.integers(0, 2, n)).astype(np.int32)
+        if self.head == "SequenceClassification":
+            return Feature(ids, types, np.zeros(1, np.int32))
+        return Feature(ids, types, self.random.integers(-1, n_units, n).astype(np.int32))
+
+    def example(self) -> Views:
+        n_units = 1 if self.head == "SequenceClassification" else int(self.random.integers(1, 8))
+        n_features = 1 if self.head == "SequenceClassification" else int(self.random.integers(1, 4))
+        base, expanded = ([self.feature(n_units) for _ in range(n_features)] for _ in range(2))
+        return Views(base, expanded, n_units)
+
+    def alone(self, feature: Feature) -> np.ndarray:
+        """One input through plain transformers: (n, k) or (1, k)."""
+        inputs = {"input_ids": torch.from_numpy(feature.ids[None].astype(np.int64))}
+        if (
+            self.checkpoint.model_type in ("bert", "electra", "roberta", "xlm-roberta")
+            and self.model.config.type_vocab_size > 1
+        ):
+            inputs["token_type_ids"] = torch.from_numpy(feature.types[None].astype(np.int64))
+        with torch.no_grad():
+            result = self.model(**inputs)
+        if self.head == "QuestionAnswering":
+            return torch.stack([result.start_logits[0], result.end_logits[0]], dim=-1).numpy()
+        return result.logits.numpy() if self.head == "SequenceClassification" else result.logits[0].numpy()
+
+    def view(self, features: list[Feature], n_units: int) -> np.ndarray:
+        """The largest output of each unit, piece by piece."""
+        rows = [self.alone(feature) for feature in features]
+        expected = np.full((n_units, rows[0].shape[-1]), -np.inf, np.float32)
+        for feature, row in zip(features, rows, strict=True):
+            for unit, values in zip(feature.units.tolist(), row, strict=True):
+                if unit >= 0:
+                    expected[unit] = np.maximum(expected[unit], values)
+        return expected
+
+
+@pytest.fixture
+def task(tiny_model: TinyModel) -> Task:
+    return Task(tiny_model)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architecture: str, head: str) -> None:
+    task = Task(tiny_model, architecture, head)
+    examples = [task.example() for _ in range(12)]
+    got = list(outputs(task.model, task.rows, examples, task.run))
+    assert len(got) == len(examples)
+    for one, output in zip(examples, got, strict=True):
+        for features, array in ((one.base, output.base), (one.expanded, output.expanded)):
+            assert array.dtype == np.float32
+            np.testing.assert_allclose(array, task.view(features, one.n_units), atol=2e-6, rtol=0)
+
+
+def equal(got: list[ViewOutputs], expected: list[ViewOutputs]) -> None:
+    for output, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(output.base, other.base, atol=2e-6, rtol=0)
+        np.testing.assert_allclose(output.expanded, other.expanded, atol=2e-6, rtol=0)
+
+
+@pytest.fixture(params=["in turn", "in the background"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is called by the thread that wants its outputs, and by another one, as on a GPU."""
+    if request.param == "in the background":
+        monkeypatch.setattr("greenadapt.models.forward._IN_BACKGROUND", ("cpu",))
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("block_pieces", [1, 50, 1000])
+def test_blocks_keep_the_order(task: Task, block_pieces: int) -> None:
+    examples = [task.example() for _ in range(40)]
+    expected = list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1 << 20)))
+    equal(list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=block_pieces))), expected)
+
+
+def n_pieces(one: Views, *views: str) -> int:
+    return sum(len(feature) for view in views for feature in getattr(one, view))
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize(("pool", "views"), [("mean", ["base", "expanded"]), ("base", ["base"])])
+def test_examples_are_read_as_they_are_needed(task: Task, pool: str, views: list[str]) -> None:
+    read: list[int] = []
+
+    def endless() -> Iterator[Views]:
+        while True:
+            one = task.example()
+            read.append(n_pieces(one, *views))
+            yield one
+
+    used: list[int] = []
+    with closing(outputs(task.model, task.rows, endless(), replace(task.run, pool=pool, block_pieces=200))) as stream:
+        for i, _ in zip(range(30), stream, strict=False):
+            used.append(read[i])
+    block = 200 + max(read)
+    # One block is used; one waits to go through the model and one is read, or in the background one more waits.
+    assert sum(read) < sum(used) + 4 * block
+
+
+def test_every_example_has_its_outputs_before_the_next_block(task: Task) -> None:
+    examples = [task.example() for _ in range(6)]
+    shapes = shapes_seen(task)
+    stream = outputs(task.model, task.rows, examples, replace(task.run, block_pieces=1))
+    for n, (one, _) in enumerate(zip(examples, stream, strict=True)):
+        so_far = sum(len(each.base) + len(each.expanded) for each in examples[: n + 1])
+        assert sum(size for size, _ in shapes) == so_far, one
+
+
+def test_a_few_seconds_of_work_are_one_block_on_a_cpu(task: Task) -> None:
+    n = 200
+    long = [Views([task.feature(3)] * 9000, [task.feature(3)], 3) for _ in range(3)]
+    read = 0
+
+    def reading() -> Iterator[Views]:
+        nonlocal read
+        for one in long * n:
+            read += 1
+            yield one
+
+    with closing(outputs(task.model, task.rows, reading(), task.run)) as stream:
+        next(stream)
+    assert read <= 2 * -(-32768 // 9000)
+
+
+def threads() -> set[threading.Thread]:
+    """Those that work ahead."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("ahead")}
+
+
+@pytest.mark.usefixtures("either_way")
+def test_an_error_is_raised_after_all_that_was_before_it(task: Task) -> None:
+    examples = [task.example() for _ in range(5)]
+
+    def broken() -> Iterator[Views]:
+        yield from examples
+        raise InputError("line 6 is broken")
+
+    before = threads()
+    stream = outputs(task.model, task.rows, broken(), replace(task.run, block_pieces=1))
+    got = [next(stream) for _ in examples]
+    with pytest.raises(InputError, match="line 6 is broken"):
+        next(stream)
+    assert threads() <= before
+    equal(got, list(outputs(task.model, task.rows, examples, task.run)))
+
+
+@pytest.mark.usefixtures("either_way")
+def test_whoever_stops_early_leaves_no_thread(task: Task) -> None:
+    before = threads()
+    task.model.train()
+    with closing(outputs(task.model, task.rows, iter(task.example, None), replace(task.run, block_pieces=1))) as stream:
+        next(stream)
+        assert threads() - before
+    assert threads() <= before
+    assert task.model.training
+
+
+def shapes_seen(task: Task) -> list[tuple[int, int]]:
+    """The shape of every batch that goes through the model from now on."""
+    shapes: list[tuple[int, int]] = []
+    task.model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    return shapes
+
+
+@pytest.mark.parametrize("max_tokens", [1, 25, 60, 1024])
+def test_batches_have_at_most_so_many_pieces(task: Task, max_tokens: int) -> None:
+    examples = [task.example() for _ in range(12)]
+    lengths = [len(feature) for one in examples for view in (one.base, one.expanded) for feature in view]
+    shapes = shapes_seen(task)
+    list(outputs(task.model, task.rows, examples, replace(task.run, max_tokens=max_tokens)))
+    assert sum(n for n, _ in shapes) == len(lengths)
+    assert all(n * width <= max_tokens or n == 1 for n, width in shapes)
+    widths = [width for _, width in shapes]
+    assert widths == sorted(widths, reverse=True)
+    assert (len(shapes) == 1) == (max_tokens == 1024)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_cpu_computes_what_its_caches_hold(task: Task, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    shapes = shapes_seen(task)
+    list(outputs(task.model, task.rows, [task.example() for _ in range(200)], replace(task.run, max_tokens=1 << 20)))
+    assert len(shapes) > 1
+    assert all(512 * threads < n * width <= 1024 * threads for n, width in shapes[:-1])
+
+
+def test_a_mask_is_given_only_where_something_is_padded(task: Task) -> None:
+    masks: list[tuple[bool, bool]] = []
+
+    def see(_: object, __: object, named: dict[str, torch.Tensor]) -> None:
+        mask = named.get("attention_mask")
+        masks.append((mask is not None, bool((named["input_ids"] == task.pad).any())))
+        assert mask is None or torch.equal(mask == 0, named["input_ids"] == task.pad)
+
+    task.model.register_forward_pre_hook(see, with_kwargs=True)
+    list(outputs(task.model, task.rows, [task.example() for _ in range(40)], task.run))
+    assert all(has_mask == has_padding for has_mask, has_padding in masks)
+    assert {has_mask for has_mask, _ in masks} == {True, False}
+
+
+def test_equal_inputs_are_computed_once(task: Task) -> None:
+    different, same = task.example(), [task.feature(3), task.feature(3)]
+    copy = [Feature(f.ids.copy(), f.types.copy(), f.units.copy()) for f in same]
+    examples = [Views(same, copy, 3), different, Views(same, same, 3)]
+    shapes = shapes_seen(task)
+    got = list(outputs(task.model, task.rows, examples, task.run))
+    assert sum(n for n, _ in shapes) == len(same) + len(different.base) + len(different.expanded)
+    for output in (got[0], got[2]):
+        np.testing.assert_array_equal(output.base, output.expanded)
+        np.testing.assert_array_equal(pooled(output, "mean"), output.base)
+        assert np.isfinite(output.base).any()
+
+
+def test_the_segments_tell_inputs_apart(task: Task) -> None:
+    ids, units = np.arange(9, 15, dtype=np.int32), np.zeros(6, np.int32)
+    first, second = (Feature(ids, np.full(6, kind, np.int32), units) for kind in (0, 1))
+    (output,) = outputs(task.model, task.rows, [Views([first], [second], 1)], task.run)
+    assert np.abs(output.base - output.expanded).max() > 1e-3
+
+
+@pytest.mark.parametrize("pool", ["base", "expanded"])
+def test_only_the_view_that_is_wanted_is_computed(task: Task, pool: str) -> None:
+    examples = [task.example() for _ in range(5)]
+    both = list(outputs(task.model, task.rows, examples, task.run))
+    shapes = shapes_seen(task)
+    single = list(outputs(task.model, task.rows, examples, replace(task.run, pool=pool)))
+    assert sum(n for n, _ in shapes) == sum(len(getattr(one, pool)) for one in examples)
+    other = {"base": "expanded", "expanded": "base"}[pool]
+    for one, expected in zip(single, both, strict=True):
+        assert getattr(one, other) is None
+        np.testing.assert_allclose(getattr(one, pool), getattr(expected, pool), atol=2e-6, rtol=0)
+        for wanted in (other, "mean"):
+            with pytest.raises(ValueError, match=f"the {wanted} needs a view that was not computed"):
+                pooled(one, wanted)
+
+
+logits = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
+
+
+@given(logits, logits)
+def test_pooled_logits_are_the_mean(a: np.ndarray, b: np.ndarray) -> None:
+    both = ViewOutputs(a, b)
+    mean = pooled(both, "mean")
+    assert mean.dtype == np.float32
+    np.testing.assert_array_equal(mean, (a + b) / 2)
+    np.testing.assert_array_equal(pooled(both, "base"), a)
+    np.testing.assert_array_equal(pooled(both, "expanded"), b)
+    np.testing.assert_array_equal(pooled(ViewOutputs(a, a.copy()), "mean"), a)
+    assert np.isneginf(pooled(ViewOutputs(np.full_like(a, -np.inf), np.full_like(a, -np.inf)), "mean")).all()
+
+
+def test_training_goes_on_undisturbed(task: Task) -> None:
+    examples = [task.example() for _ in range(5)]
+    expected = [output.base for output in outputs(task.model, task.rows, examples, task.run)]
+    task.model.train()
+    torch.manual_seed(3)
+    after = torch.rand(2)
+    torch.manual_seed(3)
+    got = [output.base for output in outputs(task.model, task.rows, examples, task.run)]
+    assert torch.equal(torch.rand(2), after)
+    assert all(module.training for module in task.model.modules())
+    for array, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(array, other)  # without dropout
+
+
+def test_autocast(task: Task) -> None:
+    examples = [task.example() for _ in range(5)]
+    half = replace(task.run, autocast=lambda: torch.autocast("cpu", torch.bfloat16))
+    got, expected = (
+        np.concatenate([output.base for output in outputs(task.model, task.rows, examples, run)])
+        for run in (half, replace(task.run, autocast=nullcontext))
+    )
+    spoken = np.isfinite(expected)
+    assert got.dtype == np.float32
+    assert 0 < np.abs(got[spoken] - expected[spoken]).max() < 0.05
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("block_pieces", [1, 100, 1 << 20])
+def test_a_model_with_streamed_rows(task: Task, block_pieces: int) -> None:
+    examples = [task.example() for _ in range(30)]
+    few = Rows.of((), task.pad, [])
+    model = open_model(task.checkpoint, task.head, {"num_labels": 3}, few, seed=1)
+    streamed = StreamedRows(model, few, RowTable.of(task.checkpoint.embedding()))
+    got = outputs(model, streamed, examples, replace(task.run, block_pieces=block_pieces))
+    equal(list(got), list(outputs(task.model, task.rows, examples, task.run)))
+
+
+def test_nothing_in_nothing_out(task: Task) -> None:
+    assert list(outputs(task.model, task.rows, [], task.run)) == []
+    (empty,) = outputs(task.model, task.rows, [Views([], [], 0)], task.run)
+    assert len(empty.base) == 0
+    one = task.example()
+    got = list(outputs(task.model, task.rows, [Views([], [], 0), one, Views([], [], 0)], task.run))
+    assert [len(output.base) for output in got] == [0, one.n_units, 0]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_too_little_memory_names_the_option(task: Task) -> None:
+    def fail(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError
+
+    task.model.register_forward_pre_hook(fail)
+    with pytest.raises(ResourceError, match=r"not fit into the GPU's memory: use a --max-tokens below \d\d"):
+        list(outputs(task.model, task.rows, [task.example()], task.run))
+    task.model.train()
+    with pytest.raises(ResourceError):
+        list(outputs(task.model, task.rows, [task.example()], task.run))
+    assert task.model.training

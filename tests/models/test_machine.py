@@ -1,0 +1,106 @@
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.models.machine import Machine, too_large
+
+
+def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
+    machine = Machine.start("auto")
+    assert (machine.rank, machine.processes, machine.is_first) == (0, 1, True)
+    assert machine.shared("x") == "x"
+    assert machine.first(lambda: 3) == 3
+    assert machine.largest(2) == 2
+    assert machine.total(torch.tensor(2.5)) == 2.5
+    machine.log({"loss": 1.0}, 1)
+    machine.wait()
+    machine.end()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about the CPU")
+def test_precision_on_the_cpu() -> None:
+    one, other = torch.ones(2, 2), torch.ones(2, 2)
+    for precision, expected in (("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        with Machine.start(precision).autocast():  # type: ignore[arg-type]
+            assert (one @ other).dtype == expected
+
+
+def test_an_unknown_tracker_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"--report-to wandbb is no tracker.*tensorboard.*wandb"):
+        Machine.start("auto", ["wandbb"])
+
+
+def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)
+    with pytest.raises(MissingError, match="pip install tensorboard"):
+        Machine.start("auto", ["tensorboard"])
+
+
+def test_a_tracker_gets_the_settings_and_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate import tracking
+
+    logged: list[Any] = []
+
+    class Tracker(tracking.GeneralTracker):
+        name = "tensorboard"
+        requires_logging_directory = True
+
+        def __init__(self, run_name: str, logging_dir: Path, **options: Any) -> None:
+            super().__init__()
+            logged.append((run_name, Path(logging_dir)))
+
+        @property
+        def tracker(self) -> None:
+            return None
+
+        def store_init_configuration(self, values: dict[str, Any]) -> None:
+            logged.append(values)
+
+        def log(self, values: dict[str, Any], step: int | None = None, **options: Any) -> None:
+            logged.append((values, step))
+
+        def finish(self) -> None:
+            logged.append("end")
+
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "tensorboard", Tracker)
+    monkeypatch.setattr(tracking, "get_available_trackers", lambda: [tracking.LoggerType.TENSORBOARD])
+    settings = {"fields": ("a", "b"), "patience": None, "epochs": 3, "rate": 0.5, "cut": True, "mix": "both"}
+    machine = Machine.start("auto", ["tensorboard"], tmp_path, settings)
+    machine.log({"loss": 0.5}, 3)
+    machine.end()
+    # Tensorboard takes neither tuples nor None.
+    plain = {"fields": "('a', 'b')", "patience": "None", "epochs": 3, "rate": 0.5, "cut": True, "mix": "both"}
+    assert logged == [("greenadapt", tmp_path), plain, ({"loss": 0.5}, 3), "end"]
+    assert logged[1]["cut"] is True
+
+
+def test_preparing_a_model_leaves_its_forward_alone() -> None:
+    model = torch.nn.Linear(2, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepared = Machine.start("bfloat16").prepare(model)
+    assert prepared is model
+    assert "forward" not in vars(model)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((1, 512, 4096), "one input of 512 pieces does not fit into the GPU's memory: use --max-length"),
+        (
+            (8, 512, 8192),
+            "a batch of 8 inputs of 512 pieces does not fit into the GPU's memory: use a --max-tokens below 4,096",
+        ),
+        (
+            (3, 512, 1500),
+            "a batch of 3 inputs of 512 pieces does not fit into the GPU's memory: use a --max-tokens below 1,500",
+        ),
+    ],
+)
+def test_what_is_too_large_for_the_gpu(numbers: tuple[int, int, int], message: str) -> None:
+    assert str(too_large(*numbers)) == message

@@ -1,0 +1,102 @@
+"""Folders of fine-tuned models of one task and of several: which is meant, and where its weights lie."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.checkpoints.source import find_model
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.task_list import remove_task
+from greenadapt.tasks.qa.task import QuestionTask
+from tests.support.small_multitask import describe, fitted
+from tests.support.small_tasks import TinyModel, ner_request, session
+
+
+@pytest.fixture
+def folder(tiny_model: TinyModel, tmp_path: Path) -> Path:
+    """A plain encoder that two tasks share, as far as its files say, of the seeds 3 and 7."""
+    folder = tiny_model()
+    describe(folder, {name: fitted(tmp_path, name) for name in ("ill.1", "qa")}, (3, 7))
+    return folder
+
+
+def test_one_of_several(folder: Path) -> None:
+    opened = TaskFolder.open(str(folder), task="ill.1")
+    assert (opened.folder, opened.weights, opened.name, opened.seed) == (folder, folder, "ill.1", None)
+    assert opened.task.name == "classification"
+    assert {name: opened.settings[name] for name in ("pool", "max_length")} == {"pool": "mean", "max_length": 64}
+    assert TaskFolder.open(str(folder), 3, "qa").weights == folder
+    assert TaskFolder.open(str(folder), 7, "qa").weights == folder / "seeds" / "7"
+    with pytest.raises(MissingError, match="has no seed 5: it has 3, 7"):
+        TaskFolder.open(str(folder), 5, "qa")
+    with pytest.raises(UsageError, match=r"has 2 tasks on one encoder \(ill\.1, qa\): name one with --task"):
+        TaskFolder.open(str(folder))
+    with pytest.raises(MissingError, match=r"has no task 'ner': it has ill\.1, qa"):
+        TaskFolder.open(str(folder), task="ner")
+
+
+def test_an_added_task_has_seeds_and_settings_of_its_own(folder: Path) -> None:
+    own = folder / "tasks" / "qa"
+    settings = json.loads((own / "task.json").read_text())
+    (own / "task.json").write_text(json.dumps({**settings, "added": True, "pool": "base"}))
+    (own / "scores.json").write_text('{"seeds": [{"seed": 1}, {"seed": 2}]}')
+    for seed in (None, 1, 2):
+        opened = TaskFolder.open(str(folder), seed, "qa")
+        assert (opened.weights, opened.settings["pool"]) == (folder, "base")
+    with pytest.raises(MissingError, match="has no seed 3: it has 1, 2"):
+        TaskFolder.open(str(folder), 3, "qa")
+
+
+def test_questions(folder: Path, tiny_model: TinyModel) -> None:
+    found = find_model(str(folder))
+    assert isinstance(TaskFolder.open_questions(found, task="qa").task, QuestionTask)
+    with pytest.raises(InputError, match="is for classification, not for question answering"):
+        TaskFolder.open_questions(found, task="ill.1")
+    with pytest.raises(UsageError, match="has 2 tasks"):
+        TaskFolder.open_questions(found)
+    other = find_model(str(tiny_model("BertForQuestionAnswering")))
+    with pytest.raises(UsageError, match=r"--task qa, but finetune did not write .*: leave out --task"):
+        TaskFolder.open_questions(other, task="qa")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("multitask.json", "{"), ("multitask.json", "[]"), ("tasks/qa/task.json", "[]"), ("tasks/qa/task.json", "{}")],
+)
+def test_broken_files(name: str, text: str, folder: Path) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(InputError, match=r"multitask\.json is not|task\.json is (not|broken)|None is no task"):
+        TaskFolder.open(str(folder), task="qa")
+
+
+def test_a_folder_that_all_tasks_were_taken_from(folder: Path) -> None:
+    for name in ("ill.1", "qa"):
+        (folder / "tasks" / name / "task.json").unlink()
+    with pytest.raises(UsageError, match=r"has 0 tasks on one encoder \(none\)"):
+        TaskFolder.open(str(folder))
+    with pytest.raises(MissingError, match="has no task 'qa': it has none"):
+        TaskFolder.open(str(folder), task="qa")
+
+
+def test_one_task_has_no_names(tiny_model: TinyModel, tmp_path: Path) -> None:
+    folder = tiny_model("BertForQuestionAnswering")
+    settings: dict[str, Any] = QuestionTask().settings()
+    (folder / "task.json").write_text(json.dumps(settings))
+    assert TaskFolder.open(str(folder)).name is None
+    with pytest.raises(UsageError, match=r"--task qa, but .* has one task: leave out --task"):
+        TaskFolder.open(str(folder), task="qa")
+
+
+def test_which_task_is_meant(two_tasks: Path, tmp_path: Path) -> None:
+    for name in ("nothing", "../tasks/ner", str(two_tasks / "tasks" / "ner")):
+        with pytest.raises(MissingError, match=r"many has no task '.*': it has ner, ill\.1"):
+            TaskFolder.open(str(two_tasks), task=name)
+    remove_task(two_tasks, "ner")
+    assert TaskFolder.open(str(two_tasks)).name == "ill.1"
+    single = finetune(session(tmp_path, "one"), ner_request(tmp_path, tmp_path / "adapted")).folder
+    with pytest.raises(UsageError, match=r"--task ner, but .*one has one task: leave out --task"):
+        TaskFolder.open(str(single), task="ner")

@@ -1,0 +1,406 @@
+"""Only the rows that occur are trained: the same as training the whole table, and transformers loads the result."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from greenadapt.checkpoints.layout import WEIGHTS_FILE
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.errors import InputError, MissingError
+from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.weights import (
+    ROWS_FILE,
+    TaskModel,
+    TrainedRows,
+    open_model,
+    open_task_model,
+    takes_segments,
+    write_model,
+    write_rows,
+)
+from greenadapt.storage.arrays import ArrayFile, write_arrays
+from greenadapt.tokenization.writer import copy_tokenizers
+from tests.support.small_tasks import FAMILIES, TinyModel, expanded
+
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
+LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
+STEPS = 30
+
+
+def plain(folder: Path, head: str, seed: int = 0, **config: Any) -> transformers.PreTrainedModel:
+    """What anyone gets from transformers."""
+    torch.manual_seed(seed)
+    model_class = getattr(transformers, f"AutoModelFor{head}")
+    return model_class.from_pretrained(folder, **config)
+
+
+def assert_same_weights(model: torch.nn.Module, other: torch.nn.Module, tolerance: float) -> None:
+    weights, others = model.state_dict(), other.state_dict()
+    assert list(weights) == list(others)
+    for name, weight in weights.items():
+        torch.testing.assert_close(
+            weight, others[name], atol=tolerance, rtol=0, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+def some_batches(ids: np.ndarray, pad: int, seed: int) -> Batches:
+    """Random sentences of two lengths from ``ids``, with a label a piece."""
+    random = np.random.default_rng(seed)
+    batches = []
+    for _ in range(STEPS):
+        inputs = random.choice(ids, (4, 12))
+        labels = random.integers(0, 3, inputs.shape)
+        inputs[:2, 8:], labels[:2, 8:] = pad, -100
+        batches.append((torch.from_numpy(inputs), torch.from_numpy(labels)))
+    return batches
+
+
+def train(model: torch.nn.Module, batches: Batches, decay: float, seed: int, rows: Rows) -> float:
+    """AdamW with a falling rate, by hand; returns the product of 1 - rate · decay."""
+    rate, pad = 3e-3, model.config.pad_token_id
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": decayed, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=rate)
+    torch.manual_seed(seed)  # dropout draws the same for both
+    model.train()
+    shrink = 1.0
+    for step, (inputs, labels) in enumerate(batches):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * (1 - step / STEPS)
+        compact = torch.from_numpy(rows.compact(inputs.numpy()))
+        model(compact, attention_mask=(inputs != pad).long(), labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        shrink *= 1 - group["lr"] * decay
+    model.eval()
+    return shrink
+
+
+@dataclass(frozen=True)
+class Both:
+    """The same training twice: of the whole table, and of the rows that occur."""
+
+    whole: transformers.PreTrainedModel
+    compact: transformers.PreTrainedModel
+    trained: TrainedRows
+
+
+def train_both(checkpoint: Checkpoint, decay: float, seed: int, n_ids: int = 100) -> Both:
+    pad = int(checkpoint.config["pad_token_id"])
+    ids = np.random.default_rng(seed).choice(np.arange(pad + 1, checkpoint.n_rows), n_ids, replace=False)
+    batches = some_batches(ids, pad, seed)
+    rows = Rows(np.union1d(ids, np.arange(pad + 1)))
+    whole = plain(checkpoint.folder, "TokenClassification", seed, **LABELS)
+    compact = open_model(checkpoint, "TokenClassification", LABELS, rows, seed)
+    assert compact.get_input_embeddings().weight.shape == (len(rows), checkpoint.dim)
+    expected = train(whole, batches, decay, seed, Rows.all(checkpoint.n_rows))
+    shrink = train(compact, batches, decay, seed, rows)
+    assert shrink == expected
+    return Both(whole, compact, TrainedRows(rows, shrink))
+
+
+def logits(model: TaskModel, ids: torch.Tensor) -> torch.Tensor:
+    compact = torch.from_numpy(model.rows.compact(ids.numpy()))
+    with torch.inference_mode():
+        return model.model(compact).logits
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float) -> None:
+    checkpoint = expanded(tiny_model, tmp_path, architecture)
+    both = train_both(checkpoint, decay, seed=3)
+    write_model(both.compact, both.trained, checkpoint, tmp_path / "task")
+
+    before = plain(checkpoint.folder, "TokenClassification", 3, **LABELS)
+    change = both.whole.get_input_embeddings().weight - before.get_input_embeddings().weight
+    assert change.abs().max() > 1e-2
+    assert (decay == 0) == (change[~np.isin(np.arange(checkpoint.n_rows), both.trained.rows.ids)] == 0).all()
+
+    model = plain(tmp_path / "task", "TokenClassification")
+    assert_same_weights(model, both.whole, 1e-6)
+    assert model.config.vocab_size == checkpoint.n_rows
+    assert model.config.id2label == {0: "O", 1: "B-drug", 2: "I-drug"}
+    assert model.config.architectures == [f"{architecture}ForTokenClassification"]
+    assert model.dtype == torch.float32
+
+    ids = torch.randint(5, checkpoint.n_rows, (3, 20), generator=torch.Generator().manual_seed(0))
+    opened = open_task_model(tmp_path / "task")
+    assert opened.head == "TokenClassification"
+    with torch.no_grad():
+        expected = both.whole(ids).logits
+        torch.testing.assert_close(model(ids).logits, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits(opened, ids), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
+def test_other_seeds_are_kept_as_what_differs(
+    tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float
+) -> None:
+    checkpoint = expanded(tiny_model, tmp_path, architecture)
+    first, second = (train_both(checkpoint, decay, seed) for seed in (3, 4))
+    only_first = np.setdiff1d(first.trained.rows.ids, second.trained.rows.ids)
+    assert len(only_first) > 20
+    write_model(first.compact, first.trained, checkpoint, tmp_path / "task")
+    folder = tmp_path / "task" / "seeds" / "4"
+    write_rows(second.compact, second.trained, checkpoint, Checkpoint.open(tmp_path / "task"), folder)
+
+    files = {file.name for file in folder.iterdir()}
+    assert files == {ROWS_FILE, WEIGHTS_FILE}
+    stored = ArrayFile(folder / ROWS_FILE)
+    assert len(stored["ids"]) <= len(np.union1d(first.trained.rows.ids, second.trained.rows.ids))
+    assert not any("word_emb" in name for name in ArrayFile(folder / WEIGHTS_FILE).names)
+
+    opened = open_task_model(folder)
+    ids = torch.arange(5, checkpoint.n_rows).split(50)
+    for some in ids:
+        with torch.no_grad():
+            expected = second.whole(some[None]).logits
+        torch.testing.assert_close(logits(opened, some[None]), expected, atol=1e-5, rtol=0)
+
+
+def test_the_rows_of_another_seed_exactly(tiny_model: TinyModel, tmp_path: Path) -> None:
+    checkpoint = expanded(tiny_model, tmp_path, "Bert")
+    both = train_both(checkpoint, 0.1, seed=3)
+    write_model(both.compact, both.trained, checkpoint, tmp_path / "task")
+    full = Checkpoint.open(tmp_path / "task")
+    # The same model once more differs in no row, another shrinking in none that was not trained.
+    write_rows(both.compact, both.trained, checkpoint, full, tmp_path / "task" / "seeds" / "3")
+    same = ArrayFile(tmp_path / "task" / "seeds" / "3" / ROWS_FILE)
+    assert (len(same["ids"]), same["rows"].shape, same.metadata) == (0, (0, 32), {"shrink": "1.0"})
+    other = TrainedRows(both.trained.rows, both.trained.shrink / 2)
+    write_rows(both.compact, other, checkpoint, full, tmp_path / "task" / "seeds" / "5")
+    halved = ArrayFile(tmp_path / "task" / "seeds" / "5" / ROWS_FILE)
+    assert float(halved.metadata["shrink"]) == 0.5
+    nonzero = full.embedding()[both.trained.rows.ids].any(axis=1)
+    np.testing.assert_array_equal(halved["ids"], both.trained.rows.ids[nonzero])
+    opened = open_task_model(tmp_path / "task" / "seeds" / "5")
+    untrained = np.setdiff1d(np.arange(checkpoint.n_rows), both.trained.rows.ids)
+    positions = opened.rows.compact(untrained)
+    rows = opened.model.get_input_embeddings().weight[positions]
+    np.testing.assert_array_equal(rows.detach().numpy(), full.embedding()[untrained] / 2)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_a_new_head_is_that_of_transformers(
+    tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = expanded(tiny_model, tmp_path, architecture)
+    config = {} if head == "QuestionAnswering" else LABELS
+    expected = plain(checkpoint.folder, head, seed=5, **config)
+    after = torch.rand(3)
+    capfd.readouterr()
+    rows = Rows(np.concatenate([np.arange(6), np.arange(100, 400, 7)]))
+    torch.manual_seed(99)
+    model = open_model(checkpoint, head, config, rows, seed=5)
+    assert capfd.readouterr() == ("", "")
+    assert torch.equal(torch.rand(3), after)
+    assert not model.training
+    assert type(model) is type(expected)
+    with torch.no_grad():
+        layer = expected.get_input_embeddings()
+        layer.weight = torch.nn.Parameter(layer.weight[rows.ids])
+    assert_same_weights(model, expected, 0.0)
+    assert model.get_input_embeddings().padding_idx == layer.padding_idx
+    assert model.config.id2label == expected.config.id2label
+
+
+def test_the_report_of_transformers_is_only_held_back_meanwhile(
+    tiny_model: TinyModel, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertModel"))
+    open_model(checkpoint, "TokenClassification", LABELS, Rows.all(9), seed=0)
+    capfd.readouterr()
+    plain(checkpoint.folder, "TokenClassification")
+    report = capfd.readouterr().err
+    assert "Loading weights" in report
+
+
+@pytest.mark.parametrize("source_type", [torch.float16, torch.bfloat16])
+def test_half_precision_is_trained_and_written_in_full(
+    tiny_model: TinyModel, tmp_path: Path, source_type: torch.dtype
+) -> None:
+    source = tiny_model("BertForMaskedLM", tie_word_embeddings=False)
+    weights = {name: weight.to(source_type) for name, weight in load_file(source / "model.safetensors").items()}
+    save_file(weights, source / "model.safetensors", {"format": "pt"})
+    checkpoint = Checkpoint.open(source)
+    rows = Rows.all(50)
+    model = open_model(checkpoint, "TokenClassification", LABELS, rows, seed=2)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    write_model(model, TrainedRows(rows), checkpoint, tmp_path / "task")
+    expected = plain(source, "TokenClassification", 2, dtype=torch.float32, **LABELS)
+    written = plain(tmp_path / "task", "TokenClassification")
+    assert written.dtype == torch.float32
+    assert_same_weights(written, expected, 0.0)
+    assert checkpoint.embedding().dtype in (np.float16, ml_dtypes.bfloat16)
+
+
+def test_old_names_and_shards(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("BertForPreTraining", max_shard_size="20KB")
+    assert len(list(source.glob("*.safetensors"))) > 2
+    expected = plain(source, "SequenceClassification", 2)
+    model = open_model(Checkpoint.open(source), "SequenceClassification", {}, Rows.all(80), seed=2)
+    rows = Checkpoint.open(source).n_rows
+    whole = open_model(Checkpoint.open(source), "SequenceClassification", {}, Rows.all(rows), seed=2)
+    assert model.config.vocab_size == 80
+    assert_same_weights(whole, expected, 0.0)
+
+    source = tiny_model("BertForMaskedLM")
+    weights = load_file(source / "model.safetensors")
+    old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): w
+           for n, w in weights.items()}  # fmt: skip
+    old["bert.embeddings.LayerNorm.gamma"] += torch.rand(32)
+    old["bert.embeddings.position_ids"] = torch.arange(160)[None]
+    save_file(old, source / "model.safetensors", {"format": "pt"})
+    model = open_model(Checkpoint.open(source), "TokenClassification", {}, Rows.all(rows), seed=2)
+    assert_same_weights(model, plain(source, "TokenClassification", 2), 0.0)
+    assert torch.equal(model.bert.embeddings.LayerNorm.weight, old["bert.embeddings.LayerNorm.gamma"])
+
+
+def test_a_model_that_has_a_head_already(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = Checkpoint.open(tiny_model("BertForTokenClassification", **LABELS))
+    kept = open_model(source, "TokenClassification", LABELS, Rows.all(source.n_rows), seed=1)
+    assert_same_weights(kept, plain(source.folder, "TokenClassification", 7), 0.0)
+    five = {"id2label": {str(i): f"{i}" for i in range(5)}, "label2id": {f"{i}": i for i in range(5)}}
+    model = open_model(source, "TokenClassification", five, Rows.all(source.n_rows), seed=1)
+    expected = plain(source.folder, "TokenClassification", 1, ignore_mismatched_sizes=True, **five)
+    assert model.classifier.weight.shape == (5, 32)
+    assert_same_weights(model, expected, 0.0)
+
+
+@pytest.mark.parametrize("head", HEADS[:2])
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
+def test_a_head_for_other_labels_is_made_anew(
+    tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str
+) -> None:
+    source = Checkpoint.open(tiny_model(f"{architecture}For{head}", **LABELS))
+    rows = Rows.all(source.n_rows)
+    has_head = plain(source.folder, head)
+    assert_same_weights(open_model(source, head, LABELS, rows, seed=1), has_head, 0.0)
+    has_head.base_model.save_pretrained(tmp_path / "encoder")
+    for labels in (["O", "B-drug", "B-gene"], ["B-drug", "O", "I-drug"]):
+        other = {"id2label": {str(i): label for i, label in enumerate(labels)}}
+        model = open_model(source, head, other, rows, seed=1)
+        assert_same_weights(model, plain(tmp_path / "encoder", head, 1, **other), 0.0)
+        assert list(model.config.id2label.values()) == labels
+        new = [
+            name for name, weight in model.state_dict().items() if not torch.equal(weight, has_head.state_dict()[name])
+        ]
+        assert new
+        assert all(name.startswith("classifier.") for name in new)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_the_last_layer_is_exact_under_autocast(tiny_model: TinyModel, architecture: str, head: str) -> None:
+    config = {} if head == "QuestionAnswering" else LABELS
+    checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model", initializer_range=0.1))
+    model = open_model(checkpoint, head, config, Rows.all(checkpoint.n_rows), seed=1)
+    expected = plain(checkpoint.folder, head, 1, **config).eval()
+    for some in (model, expected):
+        of_head = [pair for pair in some.named_parameters() if not pair[0].startswith(f"{some.base_model_prefix}.")]
+        output_bias = [weight for name, weight in of_head if name.endswith("bias")][-1]
+        torch.nn.init.constant_(output_bias, 0.3)  # a new one is 0
+    ids = torch.randint(5, checkpoint.n_rows, (4, 30), generator=torch.Generator().manual_seed(0))
+
+    def logits_of(some: Any) -> torch.Tensor:
+        output = some(ids)
+        return torch.stack([output[name] for name in output if name.endswith("logits")])
+
+    with torch.no_grad():
+        exact = logits_of(model)
+        assert torch.equal(exact, logits_of(expected))
+        with torch.autocast("cpu", torch.bfloat16):
+            half, rounded = logits_of(model), logits_of(expected)
+    assert rounded.dtype == torch.bfloat16  # what autocast does to all layers that are let
+    assert half.dtype == torch.float32
+    assert (half != half.bfloat16().float()).float().mean() > 0.8
+    assert not torch.equal(half, exact)
+    torch.testing.assert_close(half, exact, atol=0.05 * float(exact.abs().max()), rtol=0)
+
+
+def test_many_rows_are_read_in_any_order(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    stored = draw.normal(size=(2000, 8)).astype(np.float16)
+    write_arrays(tmp_path / "table.safetensors", {"table": stored})
+    table, changed = ArrayFile(tmp_path / "table.safetensors")["table"], Rows(np.arange(3, 2000, 5))
+    values = draw.normal(size=(len(changed), 8)).astype(np.float32)
+    expected = stored.astype(np.float32) * np.float32(0.9)
+    expected[changed.ids] = values
+    for n in (0, 255, 256, 257, 1500):
+        ids = draw.integers(0, 2000, n)
+        np.testing.assert_array_equal(RowTable.of(table).read(ids), stored[ids].astype(np.float32))
+        np.testing.assert_array_equal(RowTable(table, changed, values, 0.9).read(ids), expected[ids])
+
+
+def test_broken_models_are_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("BertModel")
+    with pytest.raises(InputError, match="holds a BertModel, no task model"):
+        open_task_model(source)
+    with pytest.raises(MissingError, match=r"is no task model: it has no config\.json: make one with finetune"):
+        open_task_model(tmp_path / "nowhere")
+    weights = load_file(source / "model.safetensors")
+    lost = "encoder.layer.1.output.dense.bias"
+    save_file({n: w for n, w in weights.items() if n != lost}, source / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=rf"lacks 1 of the encoder's weights, such as bert\.{lost}"):
+        open_model(Checkpoint.open(source), "TokenClassification", {}, Rows.all(9), seed=0)
+
+    source = tiny_model("BertForTokenClassification")
+    weights = load_file(source / "model.safetensors")
+    del weights["classifier.bias"]
+    save_file(weights, source / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"lacks 1 weights of BertForTokenClassification, such as classifier\.bias"):
+        open_task_model(source)
+
+
+def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Path) -> None:
+    source = tiny_model("BertModel")
+    (source / "evil.py").write_text("raise SystemExit(3)")
+    config = json.loads((source / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "evil.Config", "AutoModelForTokenClassification": "evil.Model"}
+    (source / "config.json").write_text(json.dumps(config))
+    checkpoint = Checkpoint.open(source)
+    model = open_model(checkpoint, "TokenClassification", LABELS, Rows.all(9), seed=0)
+    write_model(model, TrainedRows(Rows.all(9)), checkpoint, tmp_path / "task")
+    assert "auto_map" not in json.loads((tmp_path / "task" / "config.json").read_text())
+    assert plain(tmp_path / "task", "TokenClassification").config.vocab_size == checkpoint.n_rows
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "expected"),
+    [
+        ("BertModel", {}, True), ("ElectraModel", {}, True), ("RobertaModel", {"type_vocab_size": 1}, False),
+        ("DistilBertModel", {}, False), ("MPNetModel", {}, False), ("ModernBertModel", {}, False),
+    ],
+)  # fmt: skip
+def test_segments(tiny_model: TinyModel, architecture: str, config: dict[str, Any], expected: bool) -> None:
+    checkpoint = Checkpoint.open(tiny_model(architecture, **config))
+    assert takes_segments(open_model(checkpoint, "QuestionAnswering", {}, Rows.all(9), seed=0)) is expected
+
+
+def test_tokenizers_are_copied_and_nothing_else(tmp_path: Path) -> None:
+    source, folder = tmp_path / "source", tmp_path / "task"
+    (source / "base_tokenizer").mkdir(parents=True)
+    folder.mkdir()
+    wanted = {
+        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "merges.txt",
+        "words.safetensors", "base_tokenizer/tokenizer.json", "base_tokenizer/tokenizer_config.json",
+    }  # fmt: skip
+    for name in {*wanted, "code.py", "pytorch_model.bin", "README.md", "base_tokenizer/code.py"}:
+        (source / name).write_text(name)
+    copy_tokenizers(source, folder)
+    copied = {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
+    assert copied == {name: name for name in wanted}

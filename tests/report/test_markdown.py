@@ -1,0 +1,62 @@
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from greenadapt.cost import estimate
+from greenadapt.report.card_text import code, escaped, fenced, front_matter, section, spent
+from greenadapt.report.tables import Table
+
+
+def read(markdown: str) -> list[Token]:
+    """What CommonMark with tables makes of a text, the parts of a line among them."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
+    return [part for token in tokens for part in (token, *(token.children or ()))]
+
+
+@given(st.text(st.sampled_from("a_*`<b>&[](x)!|\\~$\n #-1.") | st.characters(exclude_categories=["Cs", "Cc"])))
+def test_escaped_text_is_read_as_itself(text: str) -> None:
+    tokens = read(f"a {escaped(text)} z")
+    assert {token.type for token in tokens} <= {"paragraph_open", "inline", "text", "text_special", "paragraph_close"}
+    said = "".join(token.content for token in tokens if token.type != "inline")
+    assert said.split() == f"a {text} z".split()
+
+
+@given(st.text("`ab <\n"))
+def test_code_is_read_as_itself(text: str) -> None:
+    word = f"a{text}a"
+    (found,) = [token.content for token in read(f"a {code(word)} z") if token.type == "code_inline"]
+    assert found == " ".join(word.split())
+    (block,) = [token.content for token in read(fenced(word)) if token.type == "fence"]
+    assert block == f"{word}\n"
+
+
+def test_a_cell_is_read_as_itself() -> None:
+    table = Table("<b>all", ["set", "n"], [["a|b`|`<i>\n| c |", "3"]])
+    cells = [token.content for token in read(section(table)) if token.type in ("text", "text_special", "html_inline")]
+    assert "".join(cells) == "<b>allsetna|b`|`<i> | c |3"
+
+
+def test_front_matter_is_what_was_given() -> None:
+    evil = "m: x\nlicense: evil\n---"
+    front = front_matter(evil, pipeline="fill-mask", tags=["a: b"])
+    assert yaml.safe_load(front.removeprefix("---\n").removesuffix("---\n")) == {
+        "base_model": evil,
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["greenadapt", "domain-adaptation", "a: b"],
+    }
+    assert "base_model" not in front_matter(None)
+
+
+def test_a_section_is_a_heading_and_a_table_of_text_and_numbers() -> None:
+    table = Table("all scores", ["set", "from", "n"], [["a|b", "two\nlines", "3"]])
+    head, line = "\n## All scores\n\n| set | from | n |\n", "| a\\|b | two lines | 3 |\n"
+    assert section(table) == f"{head}| --- | ---: | ---: |\n{line}"
+    assert section(table, n_left=2) == f"{head}| --- | --- | ---: |\n{line}"
+
+
+def test_what_was_spent() -> None:
+    cost = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
+    assert spent(cost.as_dict()) == f"1,234 seconds, {1000 * cost.energy_kwh:.3g} Wh ({cost.energy_source})"

@@ -1,0 +1,144 @@
+import json
+import re
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from greenadapt.cli import app
+from greenadapt.config import TaskConfig, TrainConfig
+from greenadapt.cost import estimate
+from greenadapt.report.task_card import TaskCard
+from greenadapt.tasks.ner.task import NerTask
+
+Json = dict[str, Any]
+F1 = {"f1": 0.8331, "precision": 0.8, "recall": 0.87, "support": 960, "by_type": {}}
+TEST = {**F1, "views": {"mean": F1, "base": {**F1, "f1": 0.8}, "expanded": {**F1, "f1": 0.79}}}
+NER = NerTask(("O", "B-Disease", "I-Disease"))
+
+
+def config(task: TaskConfig, train: TrainConfig, seeds: tuple[int, ...]) -> Json:
+    """As a manifest has it."""
+    return dict(json.loads(json.dumps({**asdict(task), **asdict(train), "seeds": seeds, "save_logits": False})))
+
+
+TASK, TRAIN = TaskConfig(), TrainConfig()
+
+
+def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) -> TaskCard:
+    seeds = changes.pop("seeds", (0, 1))
+    scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": [{"seed": seed, "test": TEST} for seed in seeds]}
+    entries: Json = {
+        "model": "minilm-biomedical",
+        "base": "org/minilm",
+        "given": "/home/me/minilm-adapted",
+        "head": "TokenClassification",
+        "task": changes.pop("task_settings", NER.settings()),
+        "config": config(task, train, seeds),
+        "sources": {
+            "train 1": "/home/me/data/train.tsv",
+            "train 2": "own/corpus:train",
+            "test": "/home/me/data/test.tsv",
+        },
+        "scores": scores,
+        "counts": {"train": 5432, "dev": 0, "test": 940},
+        "version": "0.2.0",
+        "is_expanded": True,
+    }
+    return TaskCard(**(entries | changes))
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the cards are there."""
+    monkeypatch.setattr(Path, "exists", lambda path: path.is_absolute())
+
+
+def command(text: str) -> list[str]:
+    found = re.search(r"^greenadapt finetune .*$", text, re.M)
+    assert found
+    return shlex.split(found.group())
+
+
+def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
+    front = yaml.safe_load(card().text().split("---\n")[1])
+    assert front["base_model"] == "org/minilm"
+    assert (front["library_name"], front["pipeline_tag"]) == ("transformers", "token-classification")
+    assert "greenadapt" in front["tags"]
+
+
+def test_data_labels_and_scores() -> None:
+    text = card().text()
+    assert "| train | train.tsv, own/corpus:train | 5,432 |" in text
+    assert "| test | test.tsv | 940 |" in text
+    assert "/home" not in text
+    assert "`O`, `B-Disease`, `I-Disease`" in text
+    assert "| f1 | 83.31 | 0.00 | 83.31 | 83.31 |" in text
+    assert "| the expanded tokenizer | 79.00 | 0.00 | 79.00 | 79.00 |" in text
+    assert "AutoModelForTokenClassification.from_pretrained(FOLDER)" in text
+    assert "greenadapt predict --model FOLDER" in text
+
+
+def test_the_cost() -> None:
+    cost = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
+    text = card(cost=cost.as_dict()).text()
+    assert f"1,234 seconds, {1000 * cost.energy_kwh:.3g} Wh ({cost.energy_source})" in text
+    assert " Wh" not in card().text()
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "seeds", "options"),
+    [
+        (TaskConfig(), TrainConfig(), (0,), ""),
+        (
+            TaskConfig(chunk=None, gold_chunks=True),
+            TrainConfig(),
+            (0, 1, 2),
+            "--whole-sentences --gold-chunks --seeds 3",
+        ),
+        (
+            TaskConfig(task="classification", text_fields=("a b", "c"), label_kind="numbers"),
+            TrainConfig(epochs=3, learning_rate=1e-4, mix="both", pool="base"),
+            (7,),
+            "--text-field 'a b' --text-field c --labels numbers --mix both --pool base --epochs 3 "
+            "--learning-rate 0.0001 --seed 7",
+        ),
+    ],
+)
+def test_the_command_makes_it_again(task: TaskConfig, train: TrainConfig, seeds: tuple[int, ...], options: str) -> None:
+    lists = config(task, train, seeds)
+    told = command(card(task, train, seeds=seeds).text())
+    tuples = {**lists, **asdict(task)}  # as it is before it is written
+    assert command(card(task, train, seeds=seeds, config=tuples).text()) == told
+    files = ["--train", "train.tsv", "--train", "own/corpus:train", "--test", "test.tsv"]
+    assert told[:4] == ["greenadapt", "finetune", "--task", task.task]
+    assert told[4:] == ["--model", "minilm-adapted", *files, *shlex.split(options), "--out", "FOLDER"]
+    help_text = CliRunner().invoke(app, ["finetune", "--help"], env={"COLUMNS": "300"}).stdout
+    assert [option for option in told if option.startswith("--") and option not in help_text] == []
+
+
+def test_how_to_use_it() -> None:
+    assert "averages both tokenizations. With" in card().text()
+    assert "reads the expanded tokenization. With" in card(train=TrainConfig(pool="expanded")).text()
+    assert "averages" not in card(train=TrainConfig(pool="base")).text().split("## Use")[1]
+    pair = {"task": "classification", "text_fields": ["a", "b"], "labels": []}
+    assert "--input pairs.jsonl" in card(task_settings=pair).text()
+    assert "\n\n\n" not in card(task_settings=pair).text() + card().text() + card(is_expanded=False).text()
+
+
+def test_a_model_without_added_words() -> None:
+    text = card(is_expanded=False).text()
+    assert "no added words" in text
+    assert "base_tokenizer" not in text
+    assert "AutoTokenizer.from_pretrained(FOLDER)" in text
+
+
+def test_predictions_are_told_only_where_there_is_a_test_set() -> None:
+    assert "its predictions on the test set." in card().text()
+    text = card(sources={"train 1": "/home/me/data/train.tsv"}).text()
+    assert "predictions on the test set" not in text
+    assert "each seed's history." in text

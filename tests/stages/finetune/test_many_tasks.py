@@ -1,0 +1,128 @@
+"""Many tasks on one encoder, from files to a folder: trained together, scored, and refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+import transformers
+from sklearn.metrics import f1_score
+
+from greenadapt.config import MemoryConfig
+from greenadapt.errors import ConflictError, UsageError
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.add_task import add_tasks
+from greenadapt.stages.finetune.many_tasks import train_tasks
+from greenadapt.stages.finetune.one_task import finetune, read_scores
+from greenadapt.stages.finetune.task_list import list_tasks, remove_task
+from greenadapt.storage.results import verified
+from tests.support.processes import digests
+from tests.support.small_multitask import CONFIGS, files_of, request, said, same, task_file
+from tests.support.small_tasks import TinyModel, adapted, expand, facts_file, lines, ner_request, read_json, session
+
+Json = dict[str, Any]
+NAMES = tuple(CONFIGS)
+
+
+def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    wanted = request(tmp_path, model, NAMES, seeds=(4, 9))
+    dev = {"a": str(task_file(tmp_path, "ill.1", "dev")), "b": str(task_file(tmp_path, "ill.1", "test"))}
+    chosen = replace(wanted.tasks[1], dev=dev, metric="by_class.ill.f1")
+    wanted = replace(wanted, tasks=(wanted.tasks[0], chosen, *wanted.tasks[2:]))
+    own = session(tmp_path, "many")
+    result = train_tasks(own, wanted)
+    folder, scores = verified(result).folder, read_scores(result)
+    assert not list(folder.rglob(".*"))
+    for name in NAMES:
+        for seed in (4, 9):
+            written = folder / "seeds" / str(seed) / "tasks" / name / "predictions-test.jsonl"
+            assert same(folder, name, seed, written)
+    _check_scores(folder, scores)
+    assert scores["metrics"] == {"ner": "f1", "ill.1": "by_class.ill.f1", "number": "pearson", "qa": "f1"}
+    assert set(scores["tasks"]["ill.1"]["dev"]) == {"a", "b"}
+    plain = transformers.AutoModel.from_pretrained(folder)
+    assert plain.config.architectures == ["BertModel"]
+    assert result.manifest.counts["train"] == 4 * 24
+    assert not train_tasks(own, wanted).fresh
+    with pytest.raises(ConflictError, match=r"another configuration \(learning_rate: 0.007 → 0.001\)"):
+        train_tasks(own, replace(wanted, training=replace(wanted.training, learning_rate=1e-3)))
+
+
+def _check_scores(two_tasks: Path, scores: Json) -> None:
+    """Against what the seeds' files say, and one score against scikit-learn's."""
+    each = {seed: read_json(two_tasks / "seeds" / str(seed) / "scores.json")["tasks"] for seed in (4, 9)}
+    gold = [row["label"] == "ill" for row in lines(task_file(two_tasks.parent, "ill.1", "test"))]
+    columns = []
+    for seed, tasks in each.items():
+        rows = lines(two_tasks / "seeds" / str(seed) / "tasks" / "ill.1" / "predictions-test.jsonl")
+        f1 = tasks["ill.1"]["test"]["test"]["by_class"]["ill"]["f1"]
+        assert f1 == pytest.approx(f1_score(gold, [row["label"] == "ill" for row in rows]))
+        values = [tasks["ner"]["test"]["test"]["f1"], f1, tasks["number"]["test"]["test"]["pearson"]]
+        columns.append([*values, tasks["qa"]["test"]["test"]["f1"]])
+    values = [fmean(0.0 if value is None else value for value in row) for row in columns]
+    assert scores["average"]["test"] == pytest.approx({"mean": fmean(values), "std": stdev(values)})
+    f1s = [row[1] for row in columns]
+    assert scores["tasks"]["ill.1"]["test"]["test"] == pytest.approx({"mean": fmean(f1s), "std": stdev(f1s)})
+    assert [seed["seed"] for seed in scores["seeds"]] == [4, 9]
+
+
+def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path) -> None:
+    own = session(tmp_path, "many")
+    add_tasks(own, two_tasks, request(tmp_path, two_tasks, ("number",)))
+    before, wanted = files_of(two_tasks), request(tmp_path, two_tasks.parent / "adapted")
+    with pytest.raises(ConflictError, match=r"has tasks that were added to it \(number\)"):
+        train_tasks(replace(own, force=True), wanted)
+    task_file(tmp_path, "ner", "train").write_text("virus\tB-Disease\n\nthe\tO\n")
+    with pytest.raises(ConflictError, match=r"added to it \(number\).*: give another --out, or remove them"):
+        train_tasks(own, wanted)
+    assert files_of(two_tasks) == before
+    remove_task(two_tasks, "number")
+    with pytest.raises(ConflictError, match="is finished, and ner: train 1 changed since: train it again with --force"):
+        train_tasks(own, wanted)
+    assert train_tasks(replace(own, force=True), wanted).fresh
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    facts_file(model)
+    options: Json = {"memory": "base", "memory_config": MemoryConfig(strategy="single", frozen=frozen)}
+    own = session(tmp_path, "many")
+    folder = train_tasks(own, request(tmp_path, model, **options)).folder
+    memory = read_json(folder / "multitask.json")["memory"]
+    assert (memory["strategy"], memory["frozen"]) == ("single", frozen)
+    before = files_of(folder)
+    for name in ("ner", "ill.1"):
+        assert same(folder, name, None, folder / "seeds" / "0" / "tasks" / name / "predictions-test.jsonl")
+    with pytest.raises(UsageError, match="have the memory of the encoder, if it has one: leave out --memory"):
+        add_tasks(own, folder, request(tmp_path, folder, ("number",), memory="base"))
+    add_tasks(own, folder, request(tmp_path, folder, ("number",)))
+    after = files_of(folder)
+    assert {name: after[name] for name in before} == before
+    assert not any("memory" in name for name in set(after) - set(before))
+    assert same(folder, "number", None, folder / "tasks" / "number" / "seeds" / "0" / "predictions-test.jsonl")
+
+
+def test_runs_of_the_same_request_are_alike(two_tasks: Path, tmp_path: Path) -> None:
+    other = train_tasks(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
+    assert digests(two_tasks) == digests(other.folder)
+
+
+def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path, tmp_path: Path) -> None:
+    """One task is fine-tuned on it, and others share it anew."""
+    alone = finetune(session(tmp_path, "one"), ner_request(tmp_path, two_tasks))
+    assert TaskFolder.open(str(alone.folder)).name is None
+    more = train_tasks(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
+    assert [one.name for one in list_tasks(more.folder)] == ["number"]
+    assert read_scores(more)["metrics"] == {"number": "pearson"}
+
+
+def test_an_expanded_model_keeps_its_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
+    base = tiny_model(name="base", initializer_range=0.1)
+    folder = train_tasks(session(tmp_path, "many"), request(tmp_path, base)).folder
+    grown = expand(folder, tmp_path / "grown")
+    for name in ("ner", "ill.1"):
+        assert said(grown, name, pool="base") == said(folder, name, pool="base")
+        assert said(grown, name, pool="expanded") != said(folder, name, pool="base")

@@ -1,0 +1,527 @@
+"""Fine-tuning from files to a published folder: against plain transformers and public scorers; resumed and refused."""
+
+import gc
+import json
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from greenadapt.config import RunConfig, TaskConfig
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.models.machine import Machine
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.one_task import finetune, read_scores
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.storage.results import Result, verified
+from greenadapt.training.finetune.one_task import TaskRun
+from tests.support.small_tasks import (
+    TRAIN,
+    Json,
+    Notes,
+    TinyModel,
+    adapted,
+    lines,
+    ner_file,
+    ner_request,
+    qa_file,
+    read_json,
+    session,
+    tags_of,
+    texts_file,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SHORT = TaskConfig(max_length=64)
+
+
+def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
+    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options))
+    return [row.as_dict() for row in predict(request, Silent())]
+
+
+def plain(folder: Path, head: str) -> tuple[Any, Any]:
+    """Model and base tokenizer by plain transformers."""
+    model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(folder / "base_tokenizer")
+
+
+def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) -> Json:
+    """What every task's folder has; returns its scores."""
+    folder, scores = verified(result).folder, read_scores(result)
+    hidden = [path.name for path in folder.rglob("*") if path.name.startswith(".")]
+    assert hidden == []
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert labels == [] or [config.id2label[i] for i in range(len(labels))] == labels
+    words = transformers.AutoTokenizer.from_pretrained(folder).tokenize("tachycardia")
+    pieces = transformers.AutoTokenizer.from_pretrained(folder / "base_tokenizer").tokenize("tachycardia")
+    assert (words, len(pieces) > 1) == (["tachycardia"], True)
+    task = read_json(folder / "task.json")
+    assert (task["task"], task["pool"], task["mix"]) == (request.task.task, "mean", "sample")
+    assert (scores["task"], scores["pool"]) == (request.task.task, "mean")
+    (seed,) = scores["seeds"]
+    assert set(seed["test"]["views"]) == {"mean", "base", "expanded"}
+    assert seed["test"]["views"]["mean"] == {name: seed["test"][name] for name in seed["test"]["views"]["mean"]}
+    assert scores["mean"][scores["main"]] == seed["test"][scores["main"]]
+    assert scores["std"] == {}
+    history = lines(folder / "seeds" / "0" / "history.jsonl")
+    assert [row["epoch"] for row in history] == list(range(1, request.training.epochs + 1))
+    assert history[-1]["step"] == seed["steps"]
+    assert all(np.isfinite(row["loss"]) for row in history)
+    card = (folder / "README.md").read_text("utf-8")
+    assert all(f"| {Path(source).name} |" in card for source in request.sources().values())
+    assert f"greenadapt finetune --task {request.task.task} " in card
+    assert f"--epochs {request.training.epochs} --learning-rate {request.training.learning_rate}" in card
+    assert f"{100 * seed['test'][scores['main']]:.2f}" in card
+    assert result.manifest.counts["rows_used"] < result.manifest.counts["rows"]
+    return scores
+
+
+def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
+    from seqeval.metrics import f1_score, precision_score, recall_score
+
+    model = adapted(tiny_model)
+    request = ner_request(tmp_path, model, save_logits=True)
+    result = finetune(session(tmp_path), request)
+    labels = ["O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"]
+    (seed,) = check_folder(result, request, labels)["seeds"]
+    assert "--text-field" not in (result.folder / "README.md").read_text("utf-8")
+
+    text = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
+    sentences = [part.split() for part in " ".join(word or "\n" for word in text).split("\n")]
+    gold = [tags_of(words) for words in sentences]
+    rows = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
+    guesses = [row["tags"] for row in rows]
+    expected = [score(gold, guesses) for score in (precision_score, recall_score, f1_score)]
+    assert [seed["test"][name] for name in ("precision", "recall", "f1")] == pytest.approx(expected)
+    assert 0 < seed["test"]["f1"] < 1
+    assert len({view["f1"] for view in seed["test"]["views"].values()}) > 1
+
+    plain_model, tokenizer = plain(result.folder, "TokenClassification")
+    source = tmp_path / "text.txt"
+    source.write_text("".join(" ".join(words) + "\n" for words in sentences))
+    base, mean = (predicted(result.path, source, pool=pool) for pool in ("base", None))
+    assert [row["tags"] for row in mean] == guesses
+    from greenadapt.storage.arrays import ArrayFile
+
+    stored = ArrayFile(result.folder / "seeds" / "0" / "logits.safetensors")
+    for i, (words, row) in enumerate(zip(sentences, base, strict=True)):
+        inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        of_piece = inputs.word_ids()
+        first = [of_piece.index(word) for word in range(len(words))]
+        with torch.no_grad():
+            logits = plain_model(**inputs).logits[0, first].numpy()
+        ours = stored["base"][stored["offsets"][i] : stored["offsets"][i + 1]]
+        np.testing.assert_allclose(ours, logits, atol=1e-4)
+        assert [tag[2:] for tag in row["tags"]] == [labels[k][2:] for k in logits.argmax(-1)]
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+    files = {name: texts_file(tmp_path / f"{name}.jsonl", 40, seed, pair=pair) for seed, name in enumerate("ab")}
+    fields = ("text", "second") if pair else ("text",)
+    task = replace(SHORT, task="classification", text_fields=fields)
+    request = FinetuneRequest(str(adapted(tiny_model)), (str(files["a"]),), None, str(files["b"]), task, TRAIN)
+    result = finetune(session(tmp_path), request)
+    (seed,) = check_folder(result, request, ["ill", "well"])["seeds"]
+    gold = [row["label"] for row in lines(files["b"])]
+    guesses = [row["label"] for row in lines(result.folder / "seeds" / "0" / "predictions.jsonl")]
+    scores = seed["test"]
+    assert scores["accuracy"] == scores["micro_f1"] == pytest.approx(accuracy_score(gold, guesses))
+    assert scores["macro_f1"] == pytest.approx(f1_score(gold, guesses, average="macro"))
+    assert scores["mcc"] == pytest.approx(matthews_corrcoef(gold, guesses))
+
+    model, tokenizer = plain(result.folder, "SequenceClassification")
+    for row, found in zip(lines(files["b"]), predicted(result.path, files["b"], pool="base"), strict=True):
+        inputs = tokenizer(*(row[name] for name in fields), return_tensors="pt")
+        with torch.no_grad():
+            shares = torch.softmax(model(**inputs).logits[0].double(), -1)
+        assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
+
+
+def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
+    from scipy.stats import pearsonr, spearmanr
+
+    train, test = (texts_file(tmp_path / f"{seed}.jsonl", 40, seed, numbers=True) for seed in (0, 1))
+    task = replace(SHORT, task="classification")
+    request = FinetuneRequest(str(adapted(tiny_model)), (str(train),), None, str(test), task, TRAIN)
+    result = finetune(session(tmp_path), request)
+    (seed,) = check_folder(result, request, [])["seeds"]
+    gold = [row["label"] for row in lines(test)]
+    values = [row["value"] for row in lines(result.folder / "seeds" / "0" / "predictions.jsonl")]
+    expected = [float(score(gold, values).statistic) for score in (pearsonr, spearmanr)]
+    assert [seed["test"][name] for name in ("pearson", "spearman")] == pytest.approx(expected)
+    model, tokenizer = plain(result.folder, "SequenceClassification")
+    assert model.config.problem_type == "regression"
+    found = predicted(result.path, test, pool="base")
+    for row, one in zip(lines(test), found, strict=True):
+        with torch.no_grad():
+            assert one["value"] == pytest.approx(
+                model(**tokenizer(row["text"], return_tensors="pt")).logits.item(), abs=1e-4
+            )
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> None:
+    from torchmetrics.functional.text import squad
+
+    train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed, impossible=impossible) for seed in (0, 1))
+    request = FinetuneRequest(
+        str(adapted(tiny_model)), (str(train),), None, str(test), replace(SHORT, task="qa"), TRAIN
+    )
+    result = finetune(session(tmp_path), request)
+    (seed,) = check_folder(result, request, [])["seeds"]
+    assert read_json(result.folder / "task.json")["has_null"] == impossible
+    questions = [passage["qas"][0] for passage in read_json(test)["data"][0]["paragraphs"]]
+    rows = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
+    assert [row["id"] for row in rows] == [str(question["id"]) for question in questions]
+    answers = [{"prediction_text": row["answer"], "id": row["id"]} for row in rows]
+    golds = [
+        {"answers": {"text": [a["text"] for a in q["answers"]] or [""], "answer_start": [0]}, "id": str(q["id"])}
+        for q in questions
+    ]
+    expected = squad(answers, golds)
+    assert 100 * seed["test"]["em"] == pytest.approx(expected["exact_match"].item(), abs=1e-4)
+    assert 100 * seed["test"]["f1"] == pytest.approx(expected["f1"].item(), abs=1e-4)
+    if impossible:
+        assert seed["test"]["no_answer"]["questions"] == 7
+        return
+    model, tokenizer = plain(result.folder, "QuestionAnswering")
+    contexts = [passage["context"] for passage in read_json(test)["data"][0]["paragraphs"]]
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text("".join(f'{{"question": "what heart", "context": "{context}"}}\n' for context in contexts))
+    for found, context in zip(predicted(result.path, asked, pool="base"), contexts, strict=True):
+        inputs = tokenizer("what heart", context, return_tensors="pt")
+        with torch.no_grad():
+            output = model(**inputs)
+        begin = int(inputs["token_type_ids"][0].argmax())
+        starts, ends = (output[name][0, begin:-1] for name in ("start_logits", "end_logits"))
+        of_word = torch.tensor(inputs.word_ids()[begin:-1])
+        n_words = len(context.split())
+        best = [torch.stack([each[of_word == word].max() for word in range(n_words)]) for each in (starts, ends)]
+        sums = torch.triu(best[0][:, None] + best[1]) + torch.tril(torch.full((n_words,) * 2, -torch.inf), -1)
+        assert found["logit"] == pytest.approx(float(sums.max()), abs=1e-3)
+
+
+def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    request = ner_request(tmp_path, adapted(tiny_model))
+    first = finetune(session(tmp_path), request)
+    again = finetune(session(tmp_path), replace(request, run=RunConfig(max_tokens=512)))
+    assert (first.fresh, again.fresh) == (True, False)
+    assert again.manifest == first.manifest
+    other = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
+    with pytest.raises(
+        ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): keep both with another --out"
+    ):
+        finetune(session(tmp_path), other)
+    assert read_scores(first)["seeds"][0]["epochs"] == 3
+    forced = finetune(session(tmp_path, force=True), other)
+    assert [seed["epochs"] for seed in read_scores(forced)["seeds"]] == [1, 1]
+    ner_file(tmp_path / "train.tsv", 30, seed=5)
+    with pytest.raises(ConflictError, match="is finished, and train 1 changed since: train it again with --force"):
+        finetune(session(tmp_path), other)
+    assert finetune(session(tmp_path, force=True), other).manifest.counts["train"] == 30
+
+
+def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
+    request = ner_request(tmp_path, adapted(tiny_model), training=replace(TRAIN, epochs=1))
+    weights = finetune(session(tmp_path), request).folder / "model.safetensors"
+    before = weights.read_bytes()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    train, test = ner_file(other / "train.tsv", seed=7), ner_file(other / "test.tsv", seed=8)
+    with pytest.raises(ConflictError, match=rf"\(train 1: {request.train[0]} → {train}\): keep both with"):
+        finetune(session(tmp_path), replace(request, train=(str(train),)))
+    evaluate = f"greenadapt evaluate --model {tmp_path / 'run'} --test {test}"
+    with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): score the model on it with {evaluate}, or"):
+        finetune(session(tmp_path), replace(request, test=str(test)))
+    with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
+        finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
+    with pytest.raises(MissingError, match=r"nowhere\.tsv does not exist"):
+        finetune(session(tmp_path), replace(request, train=(str(tmp_path / "nowhere.tsv"),)))
+    assert weights.read_bytes() == before
+
+
+def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
+    request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5, 6), dev=str(tmp_path / "dev.tsv"))
+    result = finetune(session(tmp_path), request)
+    scores = read_scores(result)
+    assert [seed["seed"] for seed in scores["seeds"]] == [4, 5, 6]
+    for part, summary in (("test", scores), ("dev", scores["dev"])):
+        for name in ("f1", "precision", "recall"):
+            each = [seed[part][name] for seed in scores["seeds"]]
+            assert summary["mean"][name] == pytest.approx(np.mean(each))
+            assert summary["std"][name] == pytest.approx(np.std(each, ddof=1))
+    assert len({seed["test"]["f1"] for seed in scores["seeds"]}) > 1
+    names = {"scores.json", "predictions.jsonl", "history.jsonl"}
+    for seed, more in ((4, set()), (5, {"rows.safetensors", "weights.safetensors"})):
+        assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | more
+    words = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
+    source = tmp_path / "text.txt"
+    source.write_text(" ".join(word or "\n" for word in words).replace(" \n ", "\n") + "\n")
+    tags = []
+    for seed in (4, 5, 6):
+        tags.append([row["tags"] for row in predicted(result.path, source, seed=seed)])
+        assert tags[-1] == [row["tags"] for row in lines(result.folder / f"seeds/{seed}/predictions.jsonl")]
+    assert tags[0] != tags[1] != tags[2]
+    with pytest.raises(MissingError, match="has no seed 7: it has 4, 5, 6"):
+        predicted(result.path, source, seed=7)
+    # A seed of several is what it is alone.
+    alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
+    assert read_scores(alone)["seeds"] == scores["seeds"][1:2]
+
+
+def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[weakref.ref[TaskRun]] = []
+    models: list[weakref.ref[Any]] = []
+    alive: list[tuple[int, int]] = []  # runs when a seed begins, models when it trains
+    logged: list[tuple[list[str], int]] = []
+
+    def count(references: list[Any]) -> int:
+        gc.collect()
+        return sum(reference() is not None for reference in references)
+
+    class Watched(TaskRun):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.n_runs = count(runs)
+            super().__init__(*arguments, **options)
+            runs.append(weakref.ref(self))
+            models.append(weakref.ref(self.model))
+
+        def train(self) -> None:
+            alive.append((self.n_runs, count(models)))
+            super().train()
+
+    monkeypatch.setattr("greenadapt.training.finetune.one_task.TaskRun", Watched)
+    monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((sorted(values), step)))
+    training = replace(TRAIN, max_steps=2)
+    request = ner_request(
+        tmp_path, adapted(tiny_model), seeds=(7, 3, 5), dev=str(tmp_path / "dev.tsv"), training=training
+    )
+    finetune(session(tmp_path), request)
+    assert alive == [(0, 1)] * 3
+    by_step = [(step, names[0].split("/")[0]) for names, step in logged if names[-1].endswith("/pieces")]
+    assert by_step == [(1, "seed_7"), (2, "seed_7"), (3, "seed_3"), (4, "seed_3"), (5, "seed_5"), (6, "seed_5")]
+    steps = [step for _, step in logged]
+    assert steps == sorted(steps)
+    assert [step for names, step in logged if any(name.endswith("/dev_f1") for name in names)] == [2, 4, 6]
+
+
+def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model()
+    both = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
+    own = session(tmp_path)
+    result = finetune(own, ner_request(tmp_path, model, train=both, test=None))
+    assert result.manifest.counts["train"] == 30
+    scores = read_scores(result)
+    assert "mean" not in scores
+    assert "test" not in scores["seeds"][0]
+    assert isinstance(own.progress, Notes)
+    assert any("has no added words: both tokenizations are the same" in note for note in own.progress.notes)
+    tested = finetune(session(tmp_path, "tested"), ner_request(tmp_path, model))
+    assert set(read_scores(tested)["seeds"][0]["test"]["views"]) == {"base"}
+    assert not (tested.folder / "words.safetensors").exists()
+
+
+class StoppedError(RuntimeError):
+    """Stands for a kill."""
+
+
+@contextmanager
+def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -> Iterator[list[int]]:
+    """The seeds that are trained meanwhile; ``kill_in`` is killed once it has, before it is finished."""
+    trained: list[int] = []
+    train = TaskRun.train
+
+    def watched(self: TaskRun) -> None:
+        trained.append(self.seed)
+        train(self)
+        if self.seed == kill_in:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskRun, "train", watched)
+        yield trained
+
+
+def test_a_finished_seed_is_not_trained_again(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ner_request(tmp_path, adapted(tiny_model), seeds=(0, 1))
+    whole = finetune(session(tmp_path, "whole"), request)
+    with trained_seeds(monkeypatch, kill_in=1) as trained, pytest.raises(StoppedError):
+        finetune(session(tmp_path), request)
+    assert trained == [0, 1]
+    work = tmp_path / ".run.work"
+    assert (work / "seeds/0/scores.json").is_file()
+    assert not (work / "seeds/1/scores.json").exists()
+    assert not (tmp_path / "run").exists()
+    # As a kill just after the scores were written leaves it.
+    for name in (".state", "..state.new"):
+        (work / "seeds/0" / name).mkdir()
+    (work / "seeds/0/.best.safetensors").write_bytes(b"")
+    again = session(tmp_path)
+    with trained_seeds(monkeypatch) as trained:
+        result = finetune(again, request)
+    assert trained == [1]
+    assert isinstance(again.progress, Notes)
+    assert [note for note in again.progress.notes if "going on" in note] == ["seed 1: going on from step 15"]
+    names = {name for name in whole.manifest.files if name.endswith((".safetensors", "predictions.jsonl"))}
+    assert len(names) == 7
+    for name in (*names, "scores.json"):
+        assert result.manifest.files[name] == whole.manifest.files[name], name
+    assert set(result.manifest.files) == set(whole.manifest.files)
+    assert result.manifest.cost["attempts"] == 2
+
+
+def _broken(tmp_path: Path, name: str, content: str) -> str:
+    (tmp_path / name).write_text(content, "utf-8")
+    return str(tmp_path / name)
+
+
+QUESTION = '{"id": "7", "question": "what", "answers": [{"text": "heart", "answer_start": 4}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("o.tsv", "a\tO\nb\tO\n", "no word of 1 training sentences is part of an entity"),
+        ("empty.tsv", "", "--train has no examples"),
+        ("blank.tsv", "\n\n", "--train has no examples"),
+        ("one.tsv", "heart\tB-X\nvirus\n", r"one\.tsv, line 2: one column"),
+        ("tag.tsv", "heart\tB-X\nvirus\tQ-X\n", r"tag\.tsv, line 2, column 2: 'Q-X' is no tag"),
+        ("one.jsonl", '{"text": "a", "label": 1}\n' * 3, "all 3 training examples have the same label, 1"),
+        ("empty.jsonl", "", "empty.jsonl has no rows"),
+        ("cut.jsonl", '{"text": "a", "label": 1}\n{"text"', r"cut\.jsonl, line 2, column 8 is not JSON"),
+        ("none.json", '{"data": []}', r"none\.json has no questions"),
+        (
+            "twice.json",
+            '{"data": [{"paragraphs": [{"context": "the heart", "qas": [%s, %s]}]}]}' % ((QUESTION,) * 2),
+            r"twice\.json: data\[0\].*qas\[1\] has the id '7', as .*twice\.json: .*qas\[0\] has",
+        ),
+    ],
+)
+def test_training_files_that_are_refused(
+    tiny_model: TinyModel, tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    kinds: dict[str, Any] = {".tsv": "ner", ".jsonl": "classification", ".json": "qa"}
+    source = _broken(tmp_path, name, content)
+    request = FinetuneRequest(str(tiny_model()), (source,), task=replace(SHORT, task=kinds[Path(source).suffix]))
+    with pytest.raises(InputError, match=message):
+        finetune(session(tmp_path), request)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model()
+    for changes in ({"train": ("none.tsv",)}, {"test": "none.tsv"}, {"dev": "none.tsv"}):
+        with pytest.raises(MissingError, match=r"none\.tsv"):
+            finetune(session(tmp_path), ner_request(tmp_path, model, **changes))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* datasets is not installed"):
+        finetune(session(tmp_path), ner_request(tmp_path, model, test="owner/name:test"))
+    with pytest.raises(InputError, match="--test has no examples"):
+        finetune(session(tmp_path), ner_request(tmp_path, model, test=_broken(tmp_path, "empty.tsv", "\n")))
+    with pytest.raises(MissingError, match="no model folder"):
+        finetune(session(tmp_path), ner_request(tmp_path, tmp_path / "no model"))
+    with pytest.raises(UsageError, match=r"--max-length is 200, but .* reads at most 160"):
+        finetune(session(tmp_path), ner_request(tmp_path, model, task=TaskConfig(max_length=200)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_requests_that_make_no_sense() -> None:
+    with pytest.raises(UsageError, match="--keep best needs a development set"):
+        FinetuneRequest("m", ("t",), training=replace(TRAIN, keep="best"))
+    with pytest.raises(UsageError, match="--patience needs a development set"):
+        FinetuneRequest("m", ("t",), training=replace(TRAIN, patience=1))
+    with pytest.raises(UsageError, match="--save-logits needs a test set: give --test FILE"):
+        FinetuneRequest("m", ("t",), save_logits=True)
+    with pytest.raises(UsageError, match="nothing to train on"):
+        FinetuneRequest("m", ())
+    for seeds, message in (((), "at least one seed"), ((1, 1), "each once"), ((-1,), "--seed is -1, must be from 0")):
+        with pytest.raises(UsageError, match=message):
+            FinetuneRequest("m", ("t",), seeds=seeds)
+
+
+def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Labels unseen in training, words that the tokenizer makes nothing of, sentences without words, no entities."""
+    rows = "virus\tB-Disease\n\u200b\tO\ncell\tB-Plant\n\n\n\n\u200b\tB-Plant\n\nheart\tO\n"
+    test = _broken(tmp_path, "odd.tsv", rows)
+    dev = _broken(tmp_path, "o.tsv", "heart\tO\nrate\tO\n\nof\tO\n")
+    own = session(tmp_path)
+    training = replace(TRAIN, keep="best", patience=2)
+    request = ner_request(tmp_path, adapted(tiny_model), test=test, dev=dev, training=training)
+    result = finetune(own, request)
+    assert isinstance(own.progress, Notes)
+    assert any("types that no training sentence has (Plant): they count as missed" in w for w in own.progress.warnings)
+    (seed,) = read_scores(result)["seeds"]
+    assert seed["test"]["support"] == 3
+    assert seed["test"]["by_type"]["Plant"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
+    assert (seed["dev"]["support"], seed["dev"]["f1"], seed["epoch"]) == (0, 0.0, 1)
+    rows_out = lines(result.folder / "seeds/0/predictions.jsonl")
+    assert [len(row["tags"]) for row in rows_out] == [3, 1, 1]
+
+    texts = _broken(tmp_path, "texts.jsonl", '{"text": "\u200b", "label": "well"}\n{"text": "", "label": "new"}\n')
+    train = texts_file(tmp_path / "train.jsonl")
+    own = session(tmp_path, "texts")
+    request = FinetuneRequest(request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN)
+    (seed,) = read_scores(finetune(own, request))["seeds"]
+    assert seed["test"]["unseen_labels"] == 1
+    assert isinstance(own.progress, Notes)
+    assert any("labels that no training example has" in warning for warning in own.progress.warnings)
+
+
+def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
+    train = texts_file(tmp_path / "train.jsonl", numbers=True)
+    dev = _broken(tmp_path, "dev.jsonl", '{"text": "a", "label": 1.5}\n' * 3)
+    training = replace(TRAIN, keep="best", epochs=1)
+    task = replace(SHORT, task="classification")
+    with pytest.raises(InputError, match="no epoch has a score on the development set"):
+        finetune(session(tmp_path), FinetuneRequest(str(tiny_model()), (str(train),), str(dev), None, task, training))
+    assert not (tmp_path / "run").exists()
+
+
+def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model, marker = adapted(tiny_model), tmp_path / "was_run"
+    code = f"open({str(marker)!r}, 'w').close()\n"
+
+    def poison(folder: Path) -> None:
+        config = read_json(folder / "config.json")
+        names = ("AutoConfig", "AutoModel", "AutoModelForTokenClassification", "AutoTokenizer")
+        config["auto_map"] = dict.fromkeys(names, "evil.Evil")
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "evil.py").write_text(f"{code}class Evil: pass\n")
+
+    poison(model)
+    own = session(tmp_path)
+    result = finetune(own, ner_request(tmp_path, model))
+    assert "auto_map" not in read_json(result.folder / "config.json")
+    assert any("left out auto_map" in note for note in own.progress.notes)  # type: ignore[attr-defined]
+    assert not (result.folder / "evil.py").exists()
+    poison(result.folder)
+    source = tmp_path / "text.txt"
+    source.write_text("heart\n")
+    assert len(predicted(result.path, source)) == 1
+    assert not marker.exists()
+
+
+def test_a_foreign_folder_is_left_alone(tiny_model: TinyModel, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("x")
+    with pytest.raises(ConflictError, match="is not empty and holds no greenadapt result"):
+        finetune(session(tmp_path, "mine"), ner_request(tmp_path, tiny_model()))
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]

@@ -1,0 +1,79 @@
+"""The tasks of a folder: listed, and taken away without a trace of the others."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.stages.finetune.add_task import add_tasks
+from greenadapt.stages.finetune.many_tasks import train_tasks
+from greenadapt.stages.finetune.task_list import list_tasks, remove_task
+from greenadapt.storage.results import verified
+from tests.conftest import Notes
+from tests.support.small_multitask import files_of, request, said
+from tests.support.small_tasks import TinyModel, adapted, read_json, session
+
+
+def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: Path) -> None:
+    wanted = request(tmp_path, adapted(tiny_model), seeds=(0, 1))
+    own = session(tmp_path, "many")
+    folder = train_tasks(own, wanted).folder
+    add_tasks(own, folder, request(tmp_path, folder, ("number",)))
+    before = files_of(folder)
+    answers = {(name, seed): said(folder, name, seed) for name, seed in (("ill.1", 0), ("ill.1", 1), ("number", 0))}
+    remove_task(folder, "ner")
+    after = files_of(folder)
+    assert {name for name in before if name not in after} == {name for name in before if "tasks/ner/" in name}
+    assert [name for name in after if after[name] != before.get(name)] == ["manifest.json"]
+    assert {(name, seed): said(folder, name, seed) for name, seed in answers} == answers
+    with pytest.raises(MissingError, match=r"has no task 'ner': it has ill\.1, number"):
+        remove_task(folder, "ner")
+    again = train_tasks(own, wanted)
+    assert not verified(again).fresh
+    notes = own.progress
+    assert isinstance(notes, Notes)
+    assert notes.warnings[-1].endswith("many had ner, too, until removed: train it anew with --force")
+    assert files_of(folder) == after
+    remove_task(folder, "number")
+    assert {name: digest for name, digest in after.items() if "number" not in name} == files_of(folder)
+    add_tasks(own, folder, request(tmp_path, folder, ("ner",)))
+    assert [(one.name, one.is_added) for one in list_tasks(folder)] == [("ner", True), ("ill.1", False)]
+    remove_task(folder, "ner")
+    assert train_tasks(replace(own, force=True), wanted).fresh
+    assert len(list_tasks(folder)) == 2
+
+
+def test_a_killed_removal_is_ended_by_the_next(two_tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = said(two_tasks, "ill.1")
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_task(two_tasks, "ner")
+    assert [one.name for one in list_tasks(two_tasks)] == ["ill.1"]
+    assert said(two_tasks, "ill.1") == before
+    assert list(two_tasks.rglob(".*"))
+    wanted = request(two_tasks.parent, two_tasks.parent / "adapted")
+    assert not train_tasks(session(two_tasks.parent, "many"), wanted).fresh
+    assert not list(two_tasks.rglob(".*"))
+    assert said(two_tasks, "ill.1") == before
+
+
+def test_what_is_listed(two_tasks: Path, tiny_model: TinyModel) -> None:
+    ner, ill = list_tasks(two_tasks)
+    assert (ner.name, ner.kind, ner.adapter, ner.metric, ner.is_added) == ("ner", "ner", "pals", "f1", False)
+    assert (ill.name, ill.kind) == ("ill.1", "classification")
+    for one in (ner, ill):
+        file = two_tasks / "tasks" / one.name / "weights.safetensors"
+        assert one.bytes == file.stat().st_size
+        assert one.weights == sum(array.size for array in load_file(file).values())
+        assert one.scores == read_json(two_tasks / "scores.json")["tasks"][one.name]
+    other = tiny_model()
+    for use in (lambda: list_tasks(other), lambda: remove_task(other, "ner")):
+        with pytest.raises(UsageError, match="has no tasks that share an encoder: give the folder that finetune --tas"):
+            use()

@@ -1,0 +1,205 @@
+"""Scoring models that are there: the figures of fine-tuning on its test set, and those of other scorers on others."""
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import Result as CliResult
+
+from greenadapt.config import TaskConfig
+from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.results import Result
+from tests.support.small_multitask import files_of
+from tests.support.small_tasks import (
+    TRAIN,
+    Json,
+    TinyModel,
+    adapted,
+    lines,
+    ner_file,
+    qa_file,
+    read_json,
+    session,
+    tags_of,
+    texts_file,
+)
+
+Run = Callable[..., CliResult]
+SHORT = TaskConfig(max_length=64)
+KINDS: dict[str, Any] = {
+    "ner": ("ner", "tsv", ner_file, {}),
+    "classes": ("classification", "jsonl", texts_file, {}),
+    "numbers": ("classification", "jsonl", texts_file, {"numbers": True}),
+    "qa": ("qa", "json", qa_file, {"impossible": True}),
+}
+
+
+def labelled(folder: Path, kind: str, n: int = 15, seed: int = 1) -> Path:
+    _, suffix, write, options = KINDS[kind]
+    path: Path = write(folder / f"{kind}-{seed}.{suffix}", n, seed, **options)
+    return path
+
+
+def tuned(kind: str, tiny_model: TinyModel, tmp_path: Path, **changes: Any) -> Result:
+    task = replace(SHORT, task=KINDS[kind][0])
+    train, test = (str(labelled(tmp_path, kind, n, seed)) for n, seed in ((30, 0), (15, 1)))
+    training = replace(TRAIN, epochs=2)
+    request = FinetuneRequest(str(adapted(tiny_model)), (train,), None, test, task, training, save_logits=True)
+    return finetune(session(tmp_path), replace(request, **changes))
+
+
+def objects(result: CliResult) -> list[Json]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("kind", "memory"), [*((kind, None) for kind in KINDS), ("classes", "base")])
+def test_the_test_set_of_fine_tuning_has_the_same_scores(
+    kind: str, memory: str | None, tiny_model: TinyModel, tmp_path: Path, run_alone: Run
+) -> None:
+    seeds = (4, 5) if kind == "ner" else (0,)
+    result = tuned(kind, tiny_model, tmp_path, seeds=seeds, memory=memory and str(tmp_path / memory))
+    folder, test = result.path, labelled(tmp_path, kind)
+    scores, before = read_json(folder / "scores.json"), files_of(folder)
+    (found,) = objects(run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl.gz", "--json"))
+    assert [one["seed"] for one in found["seeds"]] == list(seeds)
+    assert [one["test"] for one in found["seeds"]] == [one["test"] for one in scores["seeds"]]
+    assert {name: found[name] for name in ("task", "main", "pool", "mean", "std")} == {
+        name: scores[name] for name in ("task", "main", "pool", "mean", "std")
+    }
+    assert (found["file"], found["examples"]) == (str(test), 15)
+    assert found["resampled"] == ("contexts" if kind == "qa" else "examples")
+    assert set(found["intervals"]) == {"mean", "base", "expanded"}
+    for view, (low, high) in found["intervals"].items():
+        mean = np.mean([one["test"]["views"][view][found["main"]] for one in found["seeds"]])
+        assert low <= mean <= high
+        assert low < high or mean in (0, 1)
+    assert files_of(folder) == before
+
+    rows = [json.loads(line) for line in gzip.decompress(Path("p.jsonl.gz").read_bytes()).splitlines()]
+    for seed in seeds:
+        kept = lines(folder / "seeds" / str(seed) / "predictions.jsonl")
+        assert [row for row in rows if row["seed"] == seed] == [
+            {"file": str(test), "seed": seed, **one} for one in kept
+        ]
+        run_alone("evaluate", "-m", folder, "--test", test, "--seed", seed, "--logits", "l.safetensors")
+        ours, theirs = ArrayFile(Path("l.safetensors")), ArrayFile(folder / "seeds" / str(seed) / "logits.safetensors")
+        assert ours.names == theirs.names
+        for name in ours.names:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_entities_of_other_files_are_scored_as_by_seqeval(
+    tiny_model: TinyModel, tmp_path: Path, run_alone: Run
+) -> None:
+    from seqeval.metrics import classification_report, f1_score
+
+    folder = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path
+    files = [labelled(tmp_path, "ner", 20, seed) for seed in (7, 8)]
+    given = ["evaluate", "-m", folder, *(word for file in files for word in ("--test", file))]
+    found = objects(run_alone(*given, "--predictions", "p.jsonl", "--json"))
+    assert [one["file"] for one in found] == [str(file) for file in files]
+    rows = lines(Path("p.jsonl"))
+    for file, one in zip(files, found, strict=True):
+        parts = file.read_text().rstrip("\n").split("\n\n")
+        gold = [tags_of([line.split("\t")[0] for line in part.split("\n")]) for part in parts]
+        for scored in one["seeds"]:
+            guesses = [row["tags"] for row in rows if (row["file"], row["seed"]) == (str(file), scored["seed"])]
+            assert scored["test"]["f1"] == pytest.approx(f1_score(gold, guesses))
+            report = classification_report(gold, guesses, output_dict=True, zero_division=0)
+            for kind, each in scored["test"]["by_type"].items():
+                expected = {"precision": "precision", "recall": "recall", "f1": "f1-score", "support": "support"}
+                assert each == pytest.approx({name: report[kind][theirs] for name, theirs in expected.items()})
+    assert found[0]["seeds"] != found[1]["seeds"]
+    (base,) = objects(run_alone("evaluate", "-m", folder, "--test", files[0], "--seed", 1, "--pool", "base", "--json"))
+    assert [one["seed"] for one in base["seeds"]] == [1]
+    of_base = found[0]["seeds"][1]["test"]["views"]
+    assert base["seeds"][0]["test"] == {**of_base["base"], "views": of_base}
+    said = run_alone(*given).stdout
+    assert f"NER, {files[1]}, in percent, by the logits of both tokenizers, averaged" in said
+    low, high = (f"{100 * end:.2f}" for end in found[1]["intervals"]["mean"])
+    mean = f"{100 * found[1]['mean']['f1']:.2f}"
+    assert f"mean f1 {mean}, 95 % interval {low} to {high}, by resampling 20 examples and 2 seeds" in said
+
+
+def test_classes_and_their_fields(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    folder, rows = tuned("classes", tiny_model, tmp_path).path, lines(labelled(tmp_path, "classes", 25, 3))
+    renamed = tmp_path / "renamed.jsonl"
+    renamed.write_text("".join(json.dumps({"body": row["text"], "y": row["label"]}) + "\n" for row in rows))
+    fields = ["--text-field", "body", "--label-field", "y"]
+    (found,) = objects(
+        run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--predictions", "p.jsonl", "--json")
+    )
+    gold, guesses = [row["label"] for row in rows], [row["label"] for row in lines(Path("p.jsonl"))]
+    scores = found["seeds"][0]["test"]
+    assert scores["macro_f1"] == pytest.approx(f1_score(gold, guesses, average="macro", zero_division=0))
+    assert scores["accuracy"] == pytest.approx(accuracy_score(gold, guesses))
+    twice = run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--text-field", "y", code=2)
+    assert "--text-field is given 2 times, the model reads 1" in twice.stderr
+    error = run_alone("evaluate", "-m", folder, "--test", renamed, code=1).stderr
+    assert "renamed.jsonl:1 has no field label, it has: body, y: choose one with --label-field" in error
+
+
+def test_one_of_several_tasks(two_tasks: Path, run_alone: Run) -> None:
+    scores = read_json(two_tasks / "scores.json")
+    for name, file in (("ner", "ner-test.tsv"), ("ill.1", "ill.1-test.jsonl")):
+        given = ["evaluate", "-m", two_tasks, "--task", name, "--test", two_tasks.parent / file]
+        (found,) = objects(run_alone(*given, "--json"))
+        assert [one["test"] for one in found["seeds"]] == [
+            one["tasks"][name]["test"]["test"] for one in scores["seeds"]
+        ]
+    error = run_alone("evaluate", "-m", two_tasks, "--test", two_tasks.parent / file, code=2).stderr
+    assert "name one with --task" in error
+
+
+def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    from torchmetrics.functional.text import squad
+
+    model, test = tiny_model("BertForQuestionAnswering", initializer_range=0.5), qa_file(tmp_path / "q.json", 12, 3)
+    (found,) = objects(run_alone("evaluate", "-m", model, "--test", test, "--predictions", "p.jsonl", "--json"))
+    *_, last = objects(run_alone("qa", "--model", model, "--data", test, "--json"))
+    (scored,) = found["seeds"]
+    assert (scored["seed"], set(scored["test"]["views"])) == (None, {"base"})
+    assert {name: scored["test"][name] for name in ("em", "f1", "substr")} == pytest.approx(
+        {name: last["scores"][name] for name in ("em", "f1", "substr")}
+    )
+    assert found["intervals"]["base"] == pytest.approx(last["scores"]["intervals"]["f1"])
+    answers = [{"prediction_text": row["answer"], "id": row["id"]} for row in lines(Path("p.jsonl"))]
+    golds = [{"answers": {"text": ["tachycardia"], "answer_start": [0]}, "id": str(i)} for i in range(12)]
+    assert 100 * scored["test"]["f1"] == pytest.approx(squad(answers, golds)["f1"].item(), abs=1e-4)
+    assert "95 % interval" in run_alone("evaluate", "-m", model, "--test", test).stdout
+    assert (
+        "--seed 0, but finetune did not write"
+        in run_alone("evaluate", "-m", model, "--test", test, "--seed", 0, code=2).stderr
+    )
+    other = tiny_model("BertForTokenClassification", name="other")
+    assert (
+        "is no fine-tuned model: it has no task.json"
+        in run_alone("evaluate", "-m", other, "--test", test, code=1).stderr
+    )
+
+
+def test_what_is_refused(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    folder, test = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path, labelled(tmp_path, "ner")
+    (tmp_path / "empty.tsv").write_text("")
+    again: list[Any] = ["evaluate", "-m", folder, "--test", test]
+    for options, code, message in (
+        (["--test", test], 2, "is given twice: give each file once"),
+        (["--test", tmp_path / "empty.tsv"], 1, "empty.tsv has no examples"),
+        (["--test", tmp_path / "none.tsv"], 1, "none.tsv does not exist"),
+        (["--logits", "l.safetensors"], 2, "--logits keeps those of one file and one seed, there are 1 and 2"),
+        (["--predictions", "no/p.jsonl"], 1, "there is no folder no"),
+        (["--label-field", "y"], 2, "are for classification, the model is for ner"),
+        (["--seed", 7], 1, "has no seed 7: it has 0, 1"),
+        (["--memory", "base"], 2, "no model here needs a general model"),
+        (["--task", "x"], 2, "has one task"),
+    ):
+        assert message in run_alone(*again, *options, code=code).stderr, options

@@ -1,0 +1,208 @@
+"""The pretrain stage as a library is called, and what works on its results."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
+from greenadapt.tasks.features import Encoder
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from tests.support.small_tasks import TinyModel, adapted, facts_file, lines, ner_request, read_json, session, texts_file
+from tests.support.small_texts import text_file
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CONFIG = PretrainConfig(max_length=32, head_steps=3)
+TRAIN = TrainConfig(epochs=2, learning_rate=2e-3, batch_size=8)
+
+
+def request(tmp_path: Path, model: Path, **changes: Any) -> PretrainRequest:
+    """On ``text.txt``, which is written where it is not there."""
+    file = tmp_path / "text.txt"
+    if not file.exists():
+        text_file(file)
+    given: dict[str, Any] = dict(model=str(model), texts=(str(file),), config=CONFIG, training=TRAIN)
+    return PretrainRequest(**{**given, **changes})
+
+
+def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    facts = facts_file(model)
+    result = pretrain(session(tmp_path, "dapt"), request(tmp_path, model))
+    folder = result.folder
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    plain, info = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert type(plain).__name__ == "BertForMaskedLM"
+    encoder, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    dual = DualTokenizer.load(folder).encode("tachycardia of the heart")
+    with torch.no_grad():
+        states = encoder(input_ids=torch.tensor([dual.expanded.ids.tolist()])).last_hidden_state
+        assert torch.equal(states, plain.bert(input_ids=torch.tensor([dual.expanded.ids.tolist()])).last_hidden_state)
+    kept = read_json(folder / "greenadapt.json")
+    assert {name: kept[name] for name in facts} == facts
+    assert len(kept["pretrained"]) == 1
+    # Pre-trained again, on the task's own texts, and fine-tuned: the names of base and corpus are still known.
+    texts = texts_file(tmp_path / "task.jsonl")
+    again = pretrain(session(tmp_path, "tapt"), request(tmp_path, folder, texts=(str(texts),), fields=("text",)))
+    assert read_losses(again)["new_head_steps"] is None
+    assert len(read_json(again.folder / "greenadapt.json")["pretrained"]) == 2
+    tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, again.folder))
+    assert tuned.manifest.facts["model"]["name"] == "tiny-medicine"
+    assert "base_model" not in (again.folder / "README.md").read_text("utf-8")  # a folder, which is no hub id
+
+
+def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model("RobertaForMaskedLM")
+    asked = request(tmp_path, model)
+    config = read_json(model / "config.json")
+    (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Evil"}}))
+    made = session(tmp_path)
+    result = pretrain(made, asked)
+    losses = read_losses(result)["losses"]
+    assert set(losses["heldout"]["after"]) == {"base"}
+    notes = made.progress.notes  # type: ignore[attr-defined]
+    assert "left out auto_map of" in notes[0]
+    assert "has no added words" in notes[1]
+    assert "auto_map" not in read_json(result.folder / "config.json")
+    assert not (result.folder / "base_tokenizer").exists()
+    assert read_json(result.folder / "greenadapt.json")["model"]["source"] == str(model)
+    assert not Encoder.of(Checkpoint.open(result.folder)).has_words
+    transformers.AutoTokenizer.from_pretrained(result.folder)
+
+
+def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    asked = request(tmp_path, model, general_text=str(text_file(tmp_path / "general.txt", 10, 5)))
+    first = pretrain(session(tmp_path), asked)
+    assert first.fresh
+    assert set(first.manifest.inputs) == {"model", "text 1", "general text"}
+    assert set(first.manifest.facts["losses"]) == {"heldout", "general"}
+    assert not pretrain(session(tmp_path), asked).fresh
+    assert not pretrain(session(tmp_path), replace(asked, run=RunConfig(checkpoint_steps=3))).fresh
+    (other,) = asked.texts
+    other = str(Path(other).rename(tmp_path / "moved.txt"))
+    assert not pretrain(session(tmp_path), replace(asked, texts=(other,))).fresh
+    text_file(tmp_path / "other.txt", 10, 7)
+    with pytest.raises(ConflictError, match=rf"\(text 1: {asked.texts[0]} → {tmp_path / 'other.txt'}\): keep both"):
+        pretrain(session(tmp_path), replace(asked, texts=(str(tmp_path / "other.txt"),)))
+    Path(other).rename(asked.texts[0])
+    text_file(tmp_path / "general.txt", 10, 6)
+    with pytest.raises(ConflictError, match="is finished, and general text changed since: train it again with --force"):
+        pretrain(session(tmp_path), asked)
+    assert pretrain(session(tmp_path, force=True), asked).fresh
+
+
+def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    facts_file(model)
+    result = pretrain(session(tmp_path), request(tmp_path, model, memory="base", memory_config=MemoryConfig("gated")))
+    assert load_file(result.folder / "memory.safetensors")
+    assert result.manifest.inputs["memory"]["source"] == str(model.parent / "base")
+    card = (result.folder / "README.md").read_text("utf-8")
+    assert "--memory base --strategy gated" in card
+    assert "states of the general model" in card
+    described = read_json(result.folder / "greenadapt.json")["pretrained"][0]["memory"]
+    assert described["strategy"] == "gated"
+    plain = transformers.AutoModel.from_pretrained(result.folder)
+    assert plain(input_ids=torch.tensor([[2, 50, 3]])).last_hidden_state.isfinite().all()
+    assert plain.config._attn_implementation != "greenadapt_memory"
+    tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, result.folder))
+    assert not (tuned.folder / "memory.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"texts": ()}, "nothing to train on"),
+        ({"memory_config": MemoryConfig("single")}, "settings of a memory, but no memory"),
+        ({"run": RunConfig(cache_memory=True)}, "--cache-memory, but no memory"),
+        ({"memory": "x", "run": RunConfig(cache_memory=True)}, "other pieces are masked in every epoch"),
+        ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
+        ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows trains nothing of a memory"),
+        (
+            {"config": replace(CONFIG, only_new_rows=True), "training": replace(TRAIN, mix="base")},
+            "--mix base reads no added word",
+        ),
+    ],
+)
+def test_requests_that_make_no_sense(tmp_path: Path, changes: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        request(tmp_path, tmp_path, **changes)
+
+
+def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) -> None:
+    base = tiny_model()
+    tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, base))
+    with pytest.raises(UsageError, match="is fine-tuned for a task"):
+        pretrain(session(tmp_path), request(tmp_path, tuned.folder))
+    (base / "multitask.json").write_text("{}")
+    with pytest.raises(UsageError, match="is fine-tuned for a task"):
+        pretrain(session(tmp_path), request(tmp_path, base))
+    (base / "multitask.json").unlink()
+    with pytest.raises(UsageError, match=r"--max-length is 500, but .* reads at most 160 pieces"):
+        pretrain(session(tmp_path), request(tmp_path, base, config=replace(CONFIG, max_length=500)))
+    with pytest.raises(MissingError, match="no corpus and no file"):
+        pretrain(session(tmp_path), request(tmp_path, base, texts=("none.txt",)))
+    one = tmp_path / "one.txt"
+    one.write_text("the heart rate\n")
+    for share in (0.001, 0.999):
+        with pytest.raises(InputError, match=r"leaves no text to (train|measure) on.*--heldout 0"):
+            pretrain(
+                session(tmp_path), request(tmp_path, base, texts=(str(one),), config=replace(CONFIG, heldout=share))
+            )
+    none = tmp_path / "none.txt"
+    none.write_text("\u200b\n", "utf-8")  # a character that has no piece
+    unheld = replace(CONFIG, heldout=0.0)
+    for option, changes in (("general-text", {"general_text": str(none)}), ("text", {"texts": (str(none),)})):
+        with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
+            pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_text_can_be_trained_on(tiny_model: TinyModel, tmp_path: Path) -> None:
+    config = replace(CONFIG, heldout=0.0)
+    result = pretrain(session(tmp_path), request(tmp_path, adapted(tiny_model), config=config))
+    assert read_losses(result)["losses"] == {}
+    assert result.manifest.counts["documents"] == 60
+    assert "heldout" not in lines(result.folder / "history.jsonl")[0]
+
+
+def test_the_sides_of_the_split_do_not_depend_on_the_model(tiny_model: TinyModel, tmp_path: Path) -> None:
+    counts = [
+        pretrain(session(tmp_path, name), request(tmp_path, model)).manifest.counts["documents"]
+        for name, model in (("a", tiny_model()), ("b", tiny_model("RobertaForMaskedLM")))
+    ]
+    assert counts[0] == counts[1]
+    assert 0.5 < counts[0] / 60 < 0.9
+
+
+def test_the_usual_length_is_what_the_model_reads_at_most(tiny_model: TinyModel, tmp_path: Path) -> None:
+    config = replace(CONFIG, max_length=None)
+    short = tiny_model(name="short", max_position_embeddings=40)
+    for model, length in ((tiny_model(), 128), (short, 40)):
+        result = pretrain(session(tmp_path, f"run{length}"), request(tmp_path, model, config=config))
+        assert read_losses(result)["max_length"] == length
+
+
+def test_sentence_transformers_files_are_kept(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model()
+    (model / "modules.json").write_text(json.dumps([{"path": "1_Pooling"}]))
+    (model / "1_Pooling").mkdir()
+    (model / "1_Pooling" / "config.json").write_text("{}")
+    pooler = load_file(model / "model.safetensors")["pooler.dense.weight"]
+    result = pretrain(session(tmp_path), request(tmp_path, model))
+    assert (result.folder / "1_Pooling" / "config.json").is_file()
+    weights = load_file(result.folder / "model.safetensors")
+    np.testing.assert_array_equal(weights["bert.pooler.dense.weight"], pooler)

@@ -1,0 +1,360 @@
+"""Stages by name, by path and in one; what is up to date, refused, kept beside, and damaged."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.stages import adapt as adapt_stage
+from greenadapt.stages import align as align_stage
+from greenadapt.stages import corpus as corpus_stage
+from greenadapt.stages import expand, export, neighbours, w2v
+from greenadapt.stages.adapt import Plan
+from greenadapt.stages.corpus import TextOptions
+from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.results import Result
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.conftest import WORDS, Notes
+
+PLAN = Plan(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(), TextOptions())
+NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A text of 300 lines over the model's own words and ``NEW``."""
+    draw = random.Random(1)
+    vocabulary = [*dict.fromkeys(WORDS), *NEW]
+    lines = [" ".join(draw.choices(vocabulary, k=12)) for _ in range(300)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(Workspace(tmp_path / "ws"), Notes())
+
+
+def adapt(session: Session, corpus: Path, model: Path, plan: Plan = PLAN) -> list[Result]:
+    return adapt_stage.adapt(session, str(corpus), str(model), plan)
+
+
+def test_stages_by_name_equal_adapt(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = tiny_model()
+    whole = adapt(session, corpus, model)
+    assert [result.manifest.stage for result in whole] == ["corpus", "w2v", "align", "expand"]
+    steps = Session(Workspace(tmp_path / "ws2"), Notes())
+    w2v.w2v(steps, str(corpus), str(model), PLAN.w2v, PLAN.text)
+    align_stage.align(steps, str(corpus), None, PLAN.align)  # one model exists, so it need not be named
+    last = expand.expand(steps, str(corpus), None, PLAN.expand)
+    assert last.manifest.files == whole[-1].manifest.files
+    assert last.manifest.key == whole[-1].manifest.key
+
+
+def test_a_new_row_is_the_mapped_vector_and_old_rows_stay(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = tiny_model()
+    _, vectors, aligned, expanded = adapt(session, corpus, model)
+    old = ArrayFile(model / "model.safetensors")["embeddings.word_embeddings.weight"]
+    new = ArrayFile(expanded.folder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    np.testing.assert_array_equal(new[: len(old)], old)
+    W = ArrayFile(aligned.folder / "alignment.safetensors")["map"]
+    trained = WordVectors.load(vectors.folder)
+    dual = DualTokenizer.load(expanded.folder)
+    for word in NEW:
+        (row,) = dual.encode(word).expanded.ids
+        assert row >= len(old)
+        np.testing.assert_allclose(new[row], W @ trained.matrix[trained.index[word]], atol=1e-5)
+    # Exactly the words that are on both sides have no second row.
+    assert len(new) == len(old) + len(NEW)
+    assert expanded.manifest.counts["overlap"] == len(set(WORDS))
+
+
+def test_the_result_is_a_plain_transformers_folder(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model = tiny_model()
+    folder = adapt(session, corpus, model)[-1].path
+    tokenizer, base_tokenizer = (AutoTokenizer.from_pretrained(path) for path in (folder, model))
+    adapted, base = (AutoModel.from_pretrained(path).eval() for path in (folder, model))
+    assert tokenizer.tokenize("tachycardia") == ["tachycardia"]
+    text = "the patient was isolated, not the virus"
+    with torch.no_grad():
+        ours, theirs = (
+            m(**t(text, return_tensors="pt")).last_hidden_state
+            for m, t in ((adapted, tokenizer), (base, base_tokenizer))
+        )
+    assert ours.shape == theirs.shape
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+def test_the_result_names_no_code_and_a_note_says_so(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = tiny_model()
+    for name in ("config.json", "tokenizer_config.json"):
+        settings = json.loads((model / name).read_text())
+        (model / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
+    folder = adapt(session, corpus, model)[-1].path
+    for name in ("config.json", "tokenizer_config.json", "base_tokenizer/tokenizer_config.json"):
+        assert "auto_map" not in (folder / name).read_text()
+    assert isinstance(session.progress, Notes)
+    (note,) = [note for note in session.progress.notes if "auto_map" in note]
+    assert "config.json and tokenizer_config.json: it names code" in note
+
+
+def test_a_second_run_does_nothing(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    model = tiny_model()
+    first = adapt(session, corpus, model)
+    second = adapt(session, corpus, model)
+    assert [result.fresh for result in first] == [True] * 4
+    assert [result.fresh for result in second] == [False] * 4
+    assert [result.folder for result in second] == [result.folder for result in first]
+
+
+def test_changed_text_is_noticed_and_only_then_work_is_done(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = tiny_model()
+    adapt(session, corpus, model)
+    with open(corpus, "a") as file:
+        file.write("tachycardia coronavirus patient heart rate virus cell\n" * 20)
+    again = adapt(session, corpus, model)
+    assert [result.fresh for result in again] == [True] * 4
+    assert isinstance(session.progress, Notes)
+    assert any(note.startswith("corpus: text changed") for note in session.progress.notes)
+
+
+def test_another_configuration_is_refused_kept_beside_or_replaced(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = tiny_model()
+    plain = adapt(session, corpus, model)
+    other = replace(PLAN, align=AlignConfig(method="ridge"))
+    with pytest.raises(ConflictError, match=r"method: lstsq → ridge.*--variant NAME"):
+        adapt(session, corpus, model, other)
+    assert [result.fresh for result in adapt(session, corpus, model)] == [False] * 4
+    beside = align_stage.align(replace(session, variant="ridge"), str(corpus), None, other.align)
+    assert beside.path.name == "align@ridge"
+    assert align_stage.align(session, str(corpus), None, PLAN.align).folder == plain[2].folder
+    expanded = expand.expand(replace(session, variant="ridge"), str(corpus), None, PLAN.expand)
+    assert expanded.manifest.inputs["alignment"]["path"] == str(beside.path)
+    replaced = align_stage.align(replace(session, force=True), str(corpus), None, other.align)
+    assert replaced.manifest.config["method"] == "ridge"
+
+
+def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = tiny_model()
+    whole = adapt(replace(session, out=tmp_path / "adapted"), corpus, model)
+    assert whole[-1].path == tmp_path / "adapted"
+    assert not (tmp_path / "adapted").is_symlink()
+    export.export_vectors(session, tmp_path / "my.vec.gz", str(corpus), None)
+    empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
+    aligned = align_stage.align(empty, None, str(model), PLAN.align, tmp_path / "my.vec.gz")
+    (tmp_path / "my.vec.gz").unlink()  # the map keeps its vectors
+    expanded = expand.expand(replace(empty, out=tmp_path / "adapted2"), None, None, PLAN.expand, aligned.path)
+    assert not (tmp_path / "elsewhere").exists()
+    assert expanded.manifest.counts["words"] == whole[-1].manifest.counts["words"]
+    one, other = (ArrayFile(path / "model.safetensors") for path in (tmp_path / "adapted", tmp_path / "adapted2"))
+    name = "embeddings.word_embeddings.weight"
+    # Text formats have no counts, so the order of the new rows may differ; as sets they are the same.
+    np.testing.assert_allclose(np.sort(one[name], axis=0), np.sort(other[name], axis=0), atol=1e-6)
+
+
+def test_damage_upstream_is_found(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    _, vectors, _, _ = adapt(session, corpus, tiny_model())
+    file = vectors.folder / "vectors.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
+        align_stage.align(replace(session, force=True), str(corpus), None, PLAN.align)
+    with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
+        expand.expand(replace(session, force=True), str(corpus), None, PLAN.expand)
+    assert adapt(session, corpus, tmp_path / "bertmodel")[1].fresh  # noticed, and made again
+
+
+def test_a_changed_model_is_noticed(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    model = tiny_model()
+    adapt(session, corpus, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "note": 1}))
+    with pytest.raises(InputError, match="changed since"):
+        expand.expand(session, str(corpus), None, PLAN.expand)
+    with pytest.raises(InputError, match="changed since"):
+        neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
+
+
+@pytest.mark.parametrize("rows", ["norm", "pieces", "blend"])
+def test_rows_can_be_made_otherwise_without_refitting(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path], rows: str
+) -> None:
+    model = tiny_model()
+    _, _, aligned, plain = adapt(session, corpus, model)
+    config = ExpandConfig(rows=rows)  # type: ignore[arg-type]
+    other = expand.expand(replace(session, variant=rows), str(corpus), None, config)
+    assert other.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest
+    name = "embeddings.word_embeddings.weight"
+    new, mapped = (ArrayFile(r.folder / "model.safetensors")[name][-len(NEW) :] for r in (other, plain))
+    assert new.shape == mapped.shape
+    assert not np.allclose(new, mapped)
+
+
+def test_restricting_gives_the_same_logits_on_those_files(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    task = tmp_path / "task.txt"
+    task.write_text("the tachycardia of a patient\ncoronavirus isolated\n")
+    model = tiny_model()
+    full = adapt(session, corpus, model)[-1]
+    config = ExpandConfig(restrict_to=(str(task),))
+    small = expand.expand(replace(session, variant="task"), str(corpus), None, config)
+    assert (full.manifest.counts["words"], small.manifest.counts["words"]) == (4, 2)
+    outputs = []
+    for folder in (full.path, small.path):
+        tokenizer, adapted = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+        with torch.no_grad():
+            batch = tokenizer(task.read_text().splitlines(), return_tensors="pt", padding=True)
+            outputs.append(adapted(**batch).last_hidden_state)
+    torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
+
+
+def test_held_out_documents_are_not_trained_on(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    lines = set(corpus.read_text().splitlines())
+    prepared = corpus_stage.prepare(session, str(corpus), str(tiny_model()), TextOptions(heldout=0.2))
+    assert prepared is not None
+    held = (prepared.folder / "heldout.txt").read_text().splitlines()
+    assert set(held) < lines
+    assert 30 <= len(held) <= 90
+    assert prepared.manifest.counts["documents"] == len(lines) - len(held)
+
+
+def test_options_that_were_not_given_stay_as_they_were(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = str(tiny_model())
+    corpus_stage.prepare(session, str(corpus), model, TextOptions(heldout=0.2))
+    w2v.w2v(session, str(corpus), None, PLAN.w2v, TextOptions())
+    with pytest.raises(ConflictError, match=r"heldout: 0\.2 → 0\.1"):
+        w2v.w2v(session, str(corpus), None, PLAN.w2v, TextOptions(heldout=0.1))
+
+
+def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    model = str(tiny_model())
+    with pytest.raises(
+        InputError, match=r"text\.txt, line 1: a document of over 20 bytes .*raise --max-document-bytes"
+    ):
+        corpus_stage.prepare(session, str(corpus), model, TextOptions(max_document_bytes=20))
+    made = corpus_stage.prepare(session, str(corpus), model, TextOptions(max_document_bytes=10**6))
+    assert made is not None
+    first = {
+        "keep_duplicates",
+        "strict",
+        "heldout",
+        "seed",
+        "format",
+        "fields",
+        "packages",
+    }  # all that 0.1.0 began with
+    assert set(made.manifest.config) == first
+    assert made.manifest.facts["said"]["--max-document-bytes"] == ["1000000"]
+    for text in (TextOptions(), TextOptions(max_word_chars=9), TextOptions(max_document_bytes=20)):
+        again = corpus_stage.prepare(session, str(corpus), model, text)
+        assert again is not None
+        assert not again.fresh
+    with pytest.raises(ConflictError, match="lenient: None → True"):
+        corpus_stage.prepare(session, str(corpus), model, TextOptions(strict=False))
+
+
+def test_missing_earlier_stages_name_their_command(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = str(tiny_model())
+    with pytest.raises(UsageError, match="no corpus"):
+        align_stage.align(session, None, model, PLAN.align)
+    corpus_stage.prepare(session, str(corpus), model, TextOptions())
+    with pytest.raises(MissingError, match="run greenadapt w2v first"):
+        align_stage.align(session, str(corpus), None, PLAN.align)
+
+
+def test_a_map_whose_vectors_went_is_refused(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    _, vectors, _, _ = adapt(session, corpus, tiny_model())
+    w2v.w2v(replace(session, force=True), str(corpus), None, replace(PLAN.w2v, epochs=1), PLAN.text)
+    with pytest.raises(MissingError, match=r"changed since .* run greenadapt align again"):
+        neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
+    shutil.rmtree(vectors.path.resolve())
+    with pytest.raises(MissingError, match="no greenadapt result"):
+        neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
+
+
+def test_neighbours_normalise_the_asked_words_and_name_near_ones(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    adapt(session, corpus, tiny_model())
+    rows = neighbours.neighbours(session, str(corpus), None, ["Tachycardia"], 3)
+    assert {row.word for row in rows} == {"tachycardia"}
+    assert all(len(row.neighbours) == 3 for row in rows)
+    with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
+        neighbours.neighbours(session, str(corpus), None, ["tachycardya"], 3)
+
+
+def test_byte_level_models_go_through_the_same_stages(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    expanded = adapt(session, corpus, tiny_model("RobertaModel"))[-1]
+    tokenizer = AutoTokenizer.from_pretrained(expanded.path)
+    assert AutoModel.from_pretrained(expanded.path).config.vocab_size == len(tokenizer)
+    dual = DualTokenizer.load(expanded.folder)
+    text = "the tachycardia of eigenvalues"
+    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert dual.encode(text).expanded.ids.tolist() == plain
+
+
+def test_variants_share_the_corpus_unless_they_read_it_otherwise(
+    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = str(tiny_model())
+    plain = w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)
+    small = replace(session, variant="small")
+    vectors = w2v.w2v(small, str(corpus), model, replace(PLAN.w2v, dim=8), PLAN.text)
+    assert vectors.manifest.inputs["corpus"] == plain.manifest.inputs["corpus"]
+    held = replace(session, variant="held")
+    other = w2v.w2v(held, str(corpus), model, PLAN.w2v, TextOptions(heldout=0.2))
+    assert other.manifest.inputs["corpus"]["path"].endswith("corpus@held")
+    assert not w2v.w2v(held, str(corpus), model, PLAN.w2v, PLAN.text).fresh
+
+
+def test_force_reads_the_text_otherwise(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    model = str(tiny_model())
+    w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)
+    held = TextOptions(heldout=0.2)
+    with pytest.raises(ConflictError, match=r"heldout: 0\.0 → 0\.2"):
+        w2v.w2v(session, str(corpus), model, PLAN.w2v, held)
+    assert w2v.w2v(replace(session, force=True), str(corpus), model, PLAN.w2v, held).fresh
+    assert not w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text).fresh

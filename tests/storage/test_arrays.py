@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import ArrayFile, Streamed, row_blocks, write_arrays
+
+EXAMPLES = {
+    "weights": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "half": np.linspace(0, 1, 6).astype(ml_dtypes.bfloat16).reshape(2, 3),
+    "scalar": np.array(7, np.int64),
+    "empty": np.zeros((0, 5), np.int32),
+    "flags": np.array([True, False]),
+}
+
+
+def test_the_safetensors_library_reads_what_is_written(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    write_arrays(tmp_path / "a.safetensors", EXAMPLES, {"format": "pt"})
+    tensors = load_file(tmp_path / "a.safetensors")
+    assert set(tensors) == set(EXAMPLES)
+    for name, array in EXAMPLES.items():
+        assert tuple(tensors[name].shape) == array.shape
+        assert tensors[name].double().tolist() == array.astype(np.float64).tolist()
+
+
+def test_what_the_safetensors_library_writes_is_read(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {name: EXAMPLES[name] for name in ("weights", "flags")}
+    save_file(arrays, tmp_path / "b.safetensors", {"note": "hello"})
+    file = ArrayFile(tmp_path / "b.safetensors")
+    assert file.metadata == {"note": "hello"}
+    for name, array in arrays.items():
+        assert file.dtype(name) == array.dtype
+        assert file.shape(name) == array.shape
+        np.testing.assert_array_equal(file[name], array)
+
+
+def test_a_streamed_array_equals_the_whole_one(tmp_path: Path) -> None:
+    weights = EXAMPLES["weights"]
+    write_arrays(tmp_path / "whole", {"weights": weights})
+    write_arrays(tmp_path / "pieces", {"weights": Streamed(weights.shape, weights.dtype, row_blocks(weights, 16))})
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
+
+
+def test_too_few_streamed_rows_are_a_bug(tmp_path: Path) -> None:
+    weights = EXAMPLES["weights"]
+    with pytest.raises(ValueError, match="weights: 16 bytes given, 48 announced"):
+        write_arrays(tmp_path / "x", {"weights": Streamed(weights.shape, weights.dtype, [weights[:1]])})
+
+
+@pytest.mark.parametrize("kept", [0, 4, 20, -1])
+def test_a_file_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "a.safetensors"
+    write_arrays(path, EXAMPLES)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError, match="safetensors"):
+        ArrayFile(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x10" + b"\0" * 7 + b"not json at all!" + b"\0" * 100)
+    with pytest.raises(InputError, match="header that cannot be read"):
+        ArrayFile(tmp_path / "x")

@@ -1,0 +1,65 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from greenadapt.errors import ConflictError
+from greenadapt.storage.locks import lock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from greenadapt.storage.locks import lock
+with lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_told_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "model" / ".lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with (
+        pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing {tmp_path / 'model'}: "),
+        lock(path),
+    ):
+        pass
+    with pytest.raises(ConflictError, match=f"is writing {tmp_path / 'result'}: "), lock(path, tmp_path / "result"):
+        pass
+    holder.kill()
+    holder.communicate()
+    with lock(path):  # a dead process leaves no lock behind
+        pass
+    assert not path.exists()
+
+
+def test_the_same_process_may_take_it_inside(tmp_path: Path) -> None:
+    with lock(tmp_path / "l"), lock(tmp_path / "l"):
+        assert str(os.getpid()) in (tmp_path / "l").read_text()
+    assert not (tmp_path / "l").exists()
+
+
+def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    code = (
+        "import os, sys, time; from pathlib import Path; from greenadapt.storage.locks import lock\n"
+        "with lock(Path(sys.argv[1])):\n"
+        "    child = os.fork()\n"
+        "    if child == 0: time.sleep(60); os._exit(0)\n"
+        "    print(child, flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    try:
+        with lock(path):
+            pass
+    finally:
+        os.kill(child, 9)

@@ -1,0 +1,197 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.storage.files import hash_json
+from greenadapt.storage.results import Job, Outcome, Place, Result, open_result, read_manifest, run_job, verified
+
+
+class Counter:
+    """A builder that writes one file and counts its runs."""
+
+    def __init__(self, text: str = "hello") -> None:
+        self.runs = 0
+        self.text = text
+
+    def __call__(self, work: Path) -> Outcome:
+        self.runs += 1
+        (work / "sub").mkdir(exist_ok=True)
+        (work / "sub" / "file.txt").write_text(self.text)
+        return Outcome({"words": 3})
+
+
+def run(place: Place, build: Counter, *, config: dict = {"dim": 8}, source: str = "a", force: bool = False) -> Result:  # noqa: B006
+    job = Job("w2v", config, {"corpus": {"sha256": hash_json(source), "path": "x"}}, build)
+    return run_job(place, job, force=force, progress=Silent())
+
+
+@pytest.fixture(params=["linked", "folder"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(tmp_path / "ws" / "w2v", linked=request.param == "linked")
+
+
+def test_a_result_says_what_it_is(place: Place) -> None:
+    result = run(place, Counter())
+    assert result.fresh
+    assert (place.path / "sub" / "file.txt").read_text() == "hello"
+    assert place.path.is_symlink() == place.linked
+    manifest = verified(open_result(place.path, "w2v")).manifest
+    assert manifest == result.manifest
+    assert manifest.counts == {"words": 3}
+    assert manifest.files["sub/file.txt"]["bytes"] == 5
+    assert manifest.cost["seconds"] >= 0
+
+
+def test_the_same_again_does_nothing(place: Place) -> None:
+    build = Counter()
+    first, second = run(place, build), run(place, build)
+    assert (first.fresh, second.fresh, build.runs) == (True, False, 1)
+    assert run(place, build, force=True).fresh
+
+
+def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(place: Place) -> None:
+    build = Counter("first")
+    reading = run(place, build).folder
+    for source, text in (("b", "second"), ("c", "third")):
+        build.text = text
+        assert run(place, build, source=source).fresh
+        assert (place.path / "sub" / "file.txt").read_text() == text
+        if place.linked and text == "second":  # a reader that began before the swap goes on
+            assert (reading / "sub" / "file.txt").read_text() == "first"
+    left = sorted(path.read_text() for path in place.path.parent.rglob("file.txt") if not path.is_symlink())
+    assert [text for text in left if text == "first"] == []
+
+
+def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
+    def build(work: Path) -> Outcome:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+        if not (place.work.with_name(place.work.name + ".seen")).exists():
+            place.work.with_name(place.work.name + ".seen").touch()
+            time.sleep(2.5)  # the cost is kept every other second
+            raise KeyboardInterrupt
+        return Outcome({})
+
+    job = Job("w2v", {}, {}, build, resumes=True)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(place, job, force=False, progress=Silent())
+    cost = run_job(place, job, force=False, progress=Silent()).manifest.cost
+    assert cost["attempts"] == 2
+    assert cost["cpu_seconds"] >= 0.5  # the system counts in hundredths
+    assert cost["seconds"] >= 2.3
+
+
+def test_another_configuration_is_refused_with_the_difference(place: Place) -> None:
+    run(place, Counter())
+    with pytest.raises(ConflictError, match=r"another configuration \(dim: 8 → 9\).*--force"):
+        run(place, Counter(), config={"dim": 9})
+    assert (place.path / "sub" / "file.txt").read_text() == "hello"
+    assert run(place, Counter("new"), config={"dim": 9}, force=True).fresh
+    assert (place.path / "sub" / "file.txt").read_text() == "new"
+
+
+def test_a_failed_run_leaves_the_old_result_and_no_rubbish(place: Place) -> None:
+    def fail(work: Path) -> Outcome:
+        (work / "half").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    run(place, Counter())
+    with pytest.raises(OSError, match="No space left"):
+        run_job(place, Job("w2v", {"dim": 9}, {}, fail), force=True, progress=Silent())
+    assert open_result(place.path, "w2v").manifest.config == {"dim": 8}
+    assert list(place.path.parent.rglob("half")) == []
+
+
+def test_what_a_killed_run_left_is_kept_for_the_same_job_only(place: Place) -> None:
+    seen: list[list[str]] = []
+
+    def build(work: Path) -> Outcome:
+        seen.append(sorted(path.name for path in work.iterdir()))
+        (work / "checkpoint").write_text("1")
+        if len(seen) in (1, 2):
+            raise KeyboardInterrupt
+        return Outcome({})
+
+    for dim in (1, 1, 2, 2):
+        try:
+            run_job(place, Job("w2v", {"dim": dim}, {}, build, resumes=True), force=True, progress=Silent())
+        except KeyboardInterrupt:
+            continue
+    assert seen == [[], ["checkpoint"], [], []]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_damage_is_found_and_named(place: Place, damage: str) -> None:
+    run(place, Counter())
+    file = place.path / "sub" / "file.txt"
+    {"flip": lambda: file.write_text("hellx"), "cut": lambda: file.write_text("h"), "gone": file.unlink}[damage]()
+    with pytest.raises(InputError, match=r"file\.txt"):
+        verified(open_result(place.path, "w2v"))
+
+
+def test_other_stages_and_formats_are_refused_by_name(place: Place) -> None:
+    run(place, Counter())
+    with pytest.raises(InputError, match="result of w2v, need one of align"):
+        open_result(place.path, "align")
+    manifest = json.loads((place.path / "manifest.json").read_text())
+    (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(InputError, match="format version 99, this greenadapt reads 1"):
+        read_manifest(place.path)
+    (place.path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match=r"manifest\.json is not JSON"):
+        read_manifest(place.path)
+    with pytest.raises(MissingError, match="no greenadapt result"):
+        read_manifest(place.path / "nowhere")
+
+
+def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
+    foreign = tmp_path / "mine"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    for force in (False, True):
+        with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
+            run(Place(foreign, linked=False), Counter(), force=force)
+    assert (foreign / "thesis.txt").read_text() == "years of work"
+    (foreign / "manifest.json").write_text('{"name": "a web application has one, too"}')
+    with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
+        run(Place(foreign, linked=False), Counter(), force=True)
+    assert (foreign / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    assert run(Place(tmp_path / "empty", linked=False), Counter()).fresh
+
+
+def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path) -> None:
+    place = Place(tmp_path / "adapted", linked=False)
+    run(place, Counter())
+    (place.path / "notes.txt").write_text("mine")
+    assert not run(place, Counter()).fresh
+    with pytest.raises(ConflictError, match=r"holds 1 file that greenadapt did not write, such as notes\.txt"):
+        run(place, Counter(), force=True)
+    assert (place.path / "notes.txt").read_text() == "mine"
+
+
+def test_force_mends_a_broken_manifest(place: Place) -> None:
+    run(place, Counter())
+    (place.path / "manifest.json").write_text("{")
+    assert place.current() is None
+    if place.linked:
+        assert run(place, Counter(), force=True).fresh
+        assert open_result(place.path, "w2v").manifest.counts == {"words": 3}
+    else:  # nothing says that the folder is ours
+        with pytest.raises(ConflictError, match="holds no greenadapt result"):
+            run(place, Counter(), force=True)
+
+
+def test_publishing_one_stage_leaves_the_readers_of_another(tmp_path: Path) -> None:
+    w2v, other = Place(tmp_path / "w2v"), Place(tmp_path / "w2v@other")
+    reading = run(w2v, Counter("first")).folder
+    run(w2v, Counter("second"), source="b")
+    run(other, Counter("third"))
+    assert (reading / "sub" / "file.txt").read_text() == "first"
+    run(w2v, Counter("fourth"), source="c")
+    assert not reading.exists()

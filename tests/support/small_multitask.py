@@ -1,0 +1,125 @@
+"""Several small tasks, fitted and with files, for models that share an encoder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
+from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.request import MultitaskRequest
+from greenadapt.storage.files import hash_file
+from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.tasks_file import TaskEntry
+from tests.support.small_tasks import lines, ner_file, qa_file, texts_file
+
+PALS = AdapterConfig(size=8, heads=2)
+CONFIGS = {
+    "ner": TaskConfig(task="ner", max_length=64),
+    "ill.1": TaskConfig(task="classification", max_length=64),
+    "number": TaskConfig(task="classification", label_kind="numbers", max_length=64),
+    "qa": TaskConfig(task="qa", max_length=64),
+}
+"""By name, of which one has a dot."""
+WRITERS: dict[str, Any] = {
+    "ner": (ner_file, "tsv", {}),
+    "ill.1": (texts_file, "jsonl", {}),
+    "number": (texts_file, "jsonl", {"numbers": True}),
+    "qa": (qa_file, "json", {}),
+}
+TEXTS = ["the virus was isolated from a patient", "heart rate with tachycardia", "a cell"]
+
+
+def task_file(folder: Path, name: str, part: str) -> Path:
+    """The file of a task for ``train``, ``dev`` or ``test``, written where it is not there."""
+    write, suffix, options = WRITERS[name]
+    path = folder / f"{name}-{part}.{suffix}"
+    if not path.is_file():
+        n = {"train": 24, "dev": 8, "test": 10}[part]
+        write(path, n, ["train", "dev", "test"].index(part), **options)
+    return path
+
+
+def entry(folder: Path, name: str, called: str | None = None, **changes: Any) -> TaskEntry:
+    """A task with training and test files."""
+    made: dict[str, Any] = {
+        "name": called or name,
+        "config": CONFIGS[name],
+        "train": (str(task_file(folder, name, "train")),),
+        "dev": {},
+        "test": {"test": str(task_file(folder, name, "test"))},
+        "metric": None,
+    }
+    return TaskEntry(**{**made, **changes})
+
+
+def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1"), **changes: Any) -> MultitaskRequest:
+    """These tasks, for two short epochs."""
+    made: dict[str, Any] = {
+        "model": str(model),
+        "tasks": tuple(entry(folder, name) for name in names),
+        "adapter": PALS,
+        "sampling": SamplingConfig(sampling="round-robin", steps_per_epoch=4),
+        "training": TrainConfig(epochs=2, learning_rate=7e-3, batch_size=8),
+        "run": RunConfig(checkpoint_steps=2),
+    }
+    return MultitaskRequest(**{**made, **changes})
+
+
+def fitted(folder: Path, name: str) -> Task[Any]:
+    """A task that knows the labels of its training file."""
+    task = make_task(CONFIGS[name])
+    return task.fit(task.read(str(task_file(folder, name, "train")), Silent()), Silent())
+
+
+def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, seed: int = 0) -> Any:
+    """A model of ``tasks`` after some training, as far as its weights tell: each has moved a little."""
+    model = open_multitask(source, {name: head_spec(task, PALS) for name, task in tasks.items()}, rows, seed)
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn(weight.shape, generator=draw)
+    return model
+
+
+def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
+    """Write what says of a folder which tasks it has."""
+    for name, task in tasks.items():
+        own = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
+        (folder / "tasks" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **own, **settings}))
+    (folder / "multitask.json").write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(tasks)}))
+    (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": seed} for seed in seeds]}))
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """All files, those that tell the time, too."""
+    return {str(path.relative_to(folder)): hash_file(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> list[Any]:
+    """What a task's model says about ``TEXTS``."""
+    model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions(**options))
+    kind, record = model.task.name, {"question": "what heart"}
+    examples = [model.task.example({**record, "context": text} if kind == "qa" else text, "here") for text in TEXTS]
+    return [logits.tolist() for logits in model.logits(examples)]
+
+
+def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str, Any]]:
+    """What a task's model says about its test file."""
+    model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions())
+    source = task_file(folder.parent, name, "test")
+    examples = model.task.read(str(source), Silent())
+    return [model.task.decode(*each) for each in zip(examples, model.logits(examples), strict=True)]
+
+
+def same(folder: Path, name: str, seed: int | None, written: Path) -> bool:
+    """Whether a task's model predicts what was written when it was trained."""
+    found = json.loads(json.dumps(predicted(folder, name, seed)))
+    return bool(found == [{key: row[key] for key in one} for row, one in zip(lines(written), found, strict=True)])

@@ -1,0 +1,66 @@
+"""Small encoders that tasks share, every weight of which differs from zero, and plain models with the same weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from greenadapt.config import AdapterConfig
+from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
+from tests.support.small_encoders import N_IDS, PAD
+
+ARCHITECTURES = ("Bert", "Roberta", "XLMRoberta")
+N_OUTPUTS = {"SequenceClassification": 3, "TokenClassification": 4, "QuestionAnswering": 2}
+
+
+def shared_encoder(architecture: str = "Bert", **config: Any) -> Any:
+    """An encoder with a pooler, of two layers 16 wide, in evaluation mode."""
+    import transformers
+
+    model_class: Any = getattr(transformers, f"{architecture}Model")
+    sizes = {
+        "vocab_size": N_IDS,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 24,
+        "max_position_embeddings": 40,
+        "pad_token_id": PAD[architecture],
+    }
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(**{**sizes, **config}))
+    return moved(model).eval()
+
+
+def moved(module: Any, seed: int = 3) -> Any:
+    """``module``, each of whose weights has moved a little."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draw).to(parameter), alpha=0.2)
+    return module
+
+
+def multitask(
+    adapters: Mapping[str, AdapterConfig], head: str = "SequenceClassification", encoder: Any = None, seed: int = 1
+) -> MultitaskModel:
+    """A fresh model with a task for each adapter."""
+    encoder = shared_encoder() if encoder is None else encoder
+    specs = {task: TaskHeadSpec(head, N_OUTPUTS[head], adapter) for task, adapter in adapters.items()}
+    return MultitaskModel.of(encoder, specs, seed)
+
+
+def plain_model(model: MultitaskModel, task: str, architecture: str = "Bert") -> Any:
+    """transformers' model for the head of ``task``, with the encoder's and the head's weights."""
+    import transformers
+
+    part = model.part(task)
+    model_class = getattr(transformers, f"{architecture}For{part.spec.head}")
+    config = type(model.config)(**{**model.config.to_dict(), "num_labels": part.spec.n_outputs})
+    plain = model_class(config)
+    lost = plain.base_model.load_state_dict(model.encoder.state_dict(), strict=False)
+    assert not lost.missing_keys
+    plain.get_submodule("qa_outputs" if "Question" in part.spec.head else "classifier").load_state_dict(
+        part.head.state_dict()
+    )
+    return plain.train(model.training)

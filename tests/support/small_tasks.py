@@ -1,0 +1,179 @@
+"""Small labelled files and expanded models on which fine-tuning takes a moment and learns something."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.writer import write_expanded
+from greenadapt.config import ExpandConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.progress import Bar
+from greenadapt.stages.expand import Expansion
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.conftest import WORDS, Notes
+
+TinyModel = Callable[..., Path]
+Json = dict[str, Any]
+NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
+VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
+DISEASES = {"tachycardia", "coronavirus", "virus"}
+FAMILIES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
+TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
+
+
+class Signalling(Notes):
+    """Sends a signal to this process when a step is reported."""
+
+    def __init__(self, number: int, at: int) -> None:
+        super().__init__()
+        self.number, self.at = number, at
+
+    @contextmanager
+    def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
+        done = 0
+        with super().bar(label, total, unit) as bar:
+
+            class Counting:
+                def advance(_, n: int = 1, **shown: Any) -> None:  # noqa: N805
+                    nonlocal done
+                    done += n
+                    if done == self.at and unit == "steps":
+                        signal.raise_signal(self.number)
+                    bar.advance(n, **shown)
+
+            yield Counting()  # type: ignore[misc]
+
+
+def expand(source: Path, target: Path) -> Path:
+    """The model of ``source`` with a row of its own for each of ``NEW``."""
+    dim = Checkpoint.open(source).dim
+    matrix = np.random.default_rng(0).normal(size=(len(NEW), dim)).astype(np.float32)
+    vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
+    alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
+    Expansion(source, vectors, alignment, ExpandConfig()).write(target)
+    return target
+
+
+def adapted(tiny_model: TinyModel, **config: Any) -> Path:
+    """An expanded tiny model, beside the one it was made from."""
+    base = tiny_model(name="base", initializer_range=0.1, **config)
+    return expand(base, base.parent / "adapted")
+
+
+def facts_file(model: Path) -> Json:
+    """What ``expand`` would have left of how ``model`` was made from the one beside it."""
+    facts: Json = {"corpus": "medicine", "model": {"name": "tiny", "source": str(model.parent / "base")}}
+    (model / "greenadapt.json").write_text(json.dumps(facts))
+    return facts
+
+
+def trained(folder: Path, seed: int = 1) -> Path:
+    """The model of a folder after some training, as far as its weights tell: each has moved a little."""
+    draw = torch.Generator().manual_seed(seed)
+    weights = load_file(folder / "model.safetensors")
+    moved = {name: w + 0.1 * torch.randn(w.shape, generator=draw).to(w.dtype) for name, w in weights.items()}
+    save_file(moved, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def expanded(tiny_model: TinyModel, tmp_path: Path, architecture: str, n: int = 300, **config: Any) -> Checkpoint:
+    """A tiny model of any architecture with ``n`` random rows below its own, and no words for them."""
+    source = Checkpoint.open(tiny_model(f"{architecture}Model", **config))
+    rows = np.random.default_rng(0).normal(scale=0.1, size=(n, source.dim)).astype(np.float32)
+    write_expanded(source, rows, tmp_path / "expanded")
+    return Checkpoint.open(tmp_path / "expanded")
+
+
+def sentences(n: int, seed: int) -> list[list[str]]:
+    draw = np.random.default_rng(seed)
+    return [draw.choice(VOCABULARY, draw.integers(3, 12)).tolist() for _ in range(n)]
+
+
+def tags_of(words: list[str]) -> list[str]:
+    """Diseases are entities, with the word "heart" or "patient" behind them; cells and proteins are genes."""
+    tags: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if word in DISEASES:
+            tags.append("B-Disease")
+        elif word in ("heart", "patient") and before in DISEASES:
+            tags.append("I-Disease")
+        else:
+            tags.append("B-Gene" if word in ("cell", "protein") else "O")
+    return tags
+
+
+def ner_file(path: Path, n: int = 40, seed: int = 0) -> Path:
+    rows = [list(zip(words, tags_of(words), strict=True)) for words in sentences(n, seed)]
+    path.write_text("\n".join("".join(f"{word}\t{tag}\n" for word, tag in row) for row in rows), "utf-8")
+    return path
+
+
+def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False, pair: bool = False) -> Path:
+    """JSON lines; the class is "ill" where there is a disease, the number how many words have an a."""
+    rows: list[Json] = []
+    for words in sentences(n, seed):
+        label: Any = "ill" if DISEASES & {*words} else "well"
+        if numbers:
+            label = sum("a" in word for word in words) / 2
+        rows.append({"text": " ".join(words), "label": label})
+        if pair:
+            rows[-1]["second"] = " ".join(words[:2])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False) -> Path:
+    """SQuAD's JSON: what disease is there? With ``impossible``, every third question has no answer."""
+    paragraphs = []
+    for i, words in enumerate(sentences(n, seed)):
+        words.insert(i % 3, "tachycardia")
+        context = " ".join(words)
+        answers = [{"text": "tachycardia", "answer_start": context.index("tachycardia")}]
+        qa: Json = {"id": i, "question": "what heart", "answers": answers}
+        if impossible:
+            none = i % 3 == 0
+            qa |= {"is_impossible": none, "answers": [] if none else answers}
+        paragraphs.append({"context": context, "qas": [qa]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
+    return path
+
+
+def session(tmp_path: Path, out: str = "run", **options: Any) -> Session:
+    return Session(Workspace(tmp_path / "ws"), Notes(), out=tmp_path / out, **options)
+
+
+def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
+    """NER on ``train.tsv``, ``dev.tsv`` and ``test.tsv``, which are written where they are not there."""
+    files = {name: tmp_path / f"{name}.tsv" for name in ("train", "dev", "test")}
+    for seed, file in enumerate(files.values()):
+        if not file.exists():
+            ner_file(file, 40 if seed == 0 else 15, seed)
+    made: Json = {
+        "model": str(model),
+        "train": (str(files["train"]),),
+        "test": str(files["test"]),
+        "task": TaskConfig(max_length=64),
+        "training": TRAIN,
+        "run": RunConfig(checkpoint_steps=2),
+    }
+    return FinetuneRequest(**{**made, **changes})
+
+
+def lines(path: Path) -> list[Json]:
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))

@@ -1,0 +1,51 @@
+"""Running text for tiny masked language models."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.corpus.opening import Document
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.tensors import MemoryInput
+from greenadapt.tasks.features import Encoder
+from greenadapt.training.pretrain.masked_table import MaskedTable
+from greenadapt.training.pretrain.masking import Masking
+from greenadapt.training.pretrain.packed_text import PackedText, pack
+from tests.support.small_tasks import sentences
+
+MEASURED: dict[str, Any] = {
+    "inputs": 2000,
+    "targets": {"base": 12345, "expanded": 40},
+    "before": {"base": 6.5, "expanded": 7.25},
+    "after": {"base": 2.25, "expanded": 7.5},
+}
+"""What ``scores.json`` has of the losses on one text."""
+
+
+def documents(n: int = 30, seed: int = 0) -> list[Document]:
+    return [Document((" ".join(words),), f"{i}") for i, words in enumerate(sentences(n, seed))]
+
+
+def text_file(path: Path, n: int = 60, seed: int = 0) -> Path:
+    path.write_text("".join(f"{document.lines[0]}\n" for document in documents(n, seed)), "utf-8")
+    return path
+
+
+def packed(model: Path, folder: Path, texts: Iterable[Document], max_length: int = 32) -> tuple[PackedText, Encoder]:
+    checkpoint = Checkpoint.open(model)
+    encoder = Encoder.of(checkpoint, max_length)
+    pack(texts, encoder, [folder])
+    text = PackedText.open(folder)
+    assert text is not None
+    return text, encoder
+
+
+def masked_table(
+    model: Path, folder: Path, memory: MemoryInput | None = None, *, is_fixed: bool = False, share: float = 0.3
+) -> MaskedTable:
+    """All rows are held, and the masks are those of seed 7."""
+    text, encoder = packed(model, folder, documents())
+    masking = Masking.of(encoder.tokenizer, share, whole_words=False)
+    rows = Rows.all(Checkpoint.open(model).n_rows)
+    return MaskedTable(text, rows, masking, encoder.special.pad, 7, memory, is_fixed)

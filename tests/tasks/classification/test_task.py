@@ -1,0 +1,407 @@
+"""The classification task, from files to scores, with a real small model and against scikit-learn and scipy."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import TableFormat, TaskConfig
+from greenadapt.errors import InputError
+from greenadapt.progress import Silent
+from greenadapt.tasks.base import Task
+from greenadapt.tasks.classification.task import ClassificationTask
+from greenadapt.tasks.classification.texts import Text
+from greenadapt.tasks.features import Encoder
+from tests.conftest import Notes
+
+Json = dict[str, Any]
+
+
+def lines(path: Path, rows: list[Json]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def task_of(**options: Any) -> ClassificationTask:
+    return ClassificationTask.of(TaskConfig(task="classification", **options))
+
+
+def texts(*labels: str | float) -> list[Text]:
+    return [Text("the heart", label=label, where=f"x:{i}") for i, label in enumerate(labels, start=1)]
+
+
+def fitted(*labels: str | float, **options: Any) -> ClassificationTask:
+    return task_of(**options).fit(texts(*labels), Silent())
+
+
+@pytest.fixture
+def encoder(tiny_model: Callable[..., Path]) -> Encoder:
+    return Encoder.of(Checkpoint.open(tiny_model()), 16)
+
+
+def test_it_is_a_task() -> None:
+    task: Task[Text] = task_of()
+    assert (task.name, task.head, task.main) == ("classification", "SequenceClassification", "macro_f1")
+
+
+def test_reading_single_texts(tmp_path: Path) -> None:
+    rows: list[Json] = [
+        {"text": "a", "label": "x", "more": []},
+        {"text": "", "label": True},
+        {"text": " ", "label": 3},
+        {"text": "b", "label": 0.5},
+    ]
+    heard = Notes()
+    path = lines(tmp_path / "a.jsonl", rows)
+    read = task_of().read(path, heard)
+    assert read == [Text("a", None, "x"), Text("", None, "true"), Text(" ", None, 3), Text("b", None, 0.5)]
+    assert [text.where for text in read] == [f"{path}:{i}" for i in range(1, 5)]
+    assert heard.warnings == [f"{path}: 2 of 4 texts are empty"]
+
+
+def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,premise,hypothesis,gold\n1,"a, b",c,yes\n2,d,,no\n')
+    task = task_of(text_fields=("premise", "hypothesis"), label_field="gold")
+    assert task.read(str(path), Silent()) == [Text("a, b", "c", "yes"), Text("d", "", "no")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": "x"}, "a.jsonl:2 has no field text, it has: label: choose one with --text-field"),
+        ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with --label"),
+        ({"text": ["a"], "label": "x"}, "a.jsonl:2: field text is a list, not text"),
+        ({"text": None, "label": "x"}, "a.jsonl:2: field text is null, not text"),
+        ({"text": "a", "label": None}, "a.jsonl:2: label field label is null: give each text one label"),
+        ({"text": "a", "label": ""}, "a.jsonl:2: label field label is empty"),
+        ({"text": "a", "label": ["x", "y"]}, "a.jsonl:2: label field label is a list"),
+        ({"text": "a", "label": float("nan")}, "a.jsonl:2: label field label is NaN"),
+    ],
+)
+def test_wrong_rows_are_named_by_line(tmp_path: Path, row: Json, message: str) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": "x"}, row])
+    with pytest.raises(InputError) as caught:
+        task_of().read(path, Silent())
+    assert message in str(caught.value)
+
+
+def test_classes_are_the_labels_texts_in_natural_order() -> None:
+    assert fitted("b", "a10", "a9", "b").labels == ("a9", "a10", "b")
+    assert fitted(10, 9, "2", 9).labels == ("2", "9", "10")
+    assert fitted("true", 1.5, "false").labels == ("1.5", "false", "true")
+    heard = Notes()
+    task_of().fit(texts("b", "a", "b"), heard)
+    assert heard.notes == ["2 classes: a (1), b (2)"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "main"),
+    [
+        ([1, 2, 3], "auto", "macro_f1"),
+        (["1", "2"], "auto", "macro_f1"),
+        ([1, 2.5], "auto", "pearson"),
+        (["1", "2.0"], "auto", "pearson"),
+        ([1.0, 2.0], "auto", "pearson"),
+        ([1.5, "x"], "auto", "macro_f1"),
+        ([1.5, "nan"], "auto", "macro_f1"),
+        ([1.5, 2.5], "classes", "macro_f1"),
+        ([1, "2"], "numbers", "pearson"),
+    ],
+)
+def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> None:
+    assert fitted(*labels, label_kind=kind).main == main
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "message"),
+    [
+        ([], "auto", "there are no training examples"),
+        (["x", "x"], "auto", "all 2 training examples have the same label, x: give examples of at least two"),
+        ([2.5, 2.5, "2.50"], "auto", "all 3 training examples have the same label, 2.5"),
+        (["1", "x"], "numbers", "x:2: label x is no number"),
+        (["1", "inf"], "numbers", "x:2: label inf is no number"),
+    ],
+)
+def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fitted(*labels, label_kind=kind)
+    assert message in str(caught.value)
+
+
+def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": label} for label in ("x", "new", "y", "new", "newer")])
+    heard = Notes()
+    assert len(fitted("x", "y").read(path, heard)) == 5
+    assert heard.warnings == [
+        f"{path}: 3 of 5 texts have labels that no training example has, and count as wrong: new (2), newer (1)"
+    ]
+    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is no number"):
+        fitted(1.5, 2).read(path, Silent())
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        fitted("b", "a", "c"),
+        fitted(1, 2.5, label_field="score"),
+        fitted("1", "0", text_fields=("first", "second"), label_kind="classes"),
+        fitted(1, 2, label_range=(0.0, 5.0), table=TableFormat(("a", "b"), quotes=False, skip_broken=True)),
+    ],
+)
+def test_settings_make_the_same_task_again(task: ClassificationTask) -> None:
+    settings = json.loads(json.dumps(task.settings()))
+    assert settings["task"] == "classification"
+    assert ClassificationTask.of_settings(settings) == task
+
+
+def test_settings_of_earlier_versions() -> None:
+    """``task.json`` had neither ranges nor tables."""
+    settings = {
+        "task": "classification",
+        "text_fields": ["text"],
+        "label_field": "label",
+        "label_kind": "classes",
+        "labels": ["a", "b"],
+    }
+    assert ClassificationTask.of_settings(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
+    assert {name: fitted("a", "b").settings()[name] for name in settings} == settings
+
+
+def test_the_heads_configuration_is_transformers_own(tiny_model: Callable[..., Path]) -> None:
+    from transformers import BertForSequenceClassification
+
+    folder = tiny_model()
+    classes = fitted("no", "yes", "maybe")
+    config = BertForSequenceClassification.from_pretrained(folder, **classes.head_config()).config
+    assert config.id2label == {0: "maybe", 1: "no", 2: "yes"}
+    assert config.label2id == {"maybe": 0, "no": 1, "yes": 2}
+    assert (config.num_labels, config.problem_type) == (3, "single_label_classification")
+    model = BertForSequenceClassification.from_pretrained(folder, **fitted(0.5, 1).head_config())
+    assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
+    assert model.classifier.weight.shape == (1, 32)
+
+
+def test_training_has_targets_and_says_what_is_cut(encoder: Encoder) -> None:
+    heard = Notes()
+    examples = [Text("heart " * 20, label="b"), Text("heart", label="a"), Text("", label="b")]
+    views = task_of().fit(examples, Silent()).training(examples, encoder, 1, heard)
+    targets = [view.base[0].target for view in views]
+    assert [target.tolist() for target in targets if target is not None] == [1, 0, 1]
+    assert {(target.dtype, target.shape) for target in targets if target is not None} == {(np.dtype(np.int64), ())}
+    assert [len(view.base[0]) for view in views] == [16, 3, 2]
+    assert all(view.expanded is view.base for view in views)
+    assert heard.warnings == ["1 of 3 training texts are cut to 16 pieces"]
+
+    (view, _) = fitted(0.1, 2).training(texts(0.1, "7"), encoder, 1, heard)
+    target = view.base[0].target
+    assert target is not None
+    assert (target.dtype, float(target)) == (np.dtype(np.float32), np.float32(0.1))
+    with pytest.raises(InputError, match="x:1: label c is not one of a, b"):
+        fitted("a", "b").training(texts("c"), encoder, 1, heard)
+
+
+def test_inference_reads_what_training_does(encoder: Encoder) -> None:
+    examples = [Text(f"heart {i}", label="ab"[i % 2]) for i in range(600)]
+    task = task_of().fit(examples, Silent())
+    trained = task.training(examples, encoder, 1, Silent())
+    for view, expected in zip(task.inference(examples, encoder), trained, strict=True):
+        assert view.base[0].target is None
+        np.testing.assert_array_equal(view.base[0].ids, expected.base[0].ids)
+
+
+def test_examples_without_labels() -> None:
+    assert task_of().example("some text", "in:1") == Text("some text")
+    assert task_of().example({"text": "a", "other": 1}, "in:1") == Text("a")
+    pair = task_of(text_fields=("q", "a"))
+    assert pair.example({"q": "a", "a": "b"}, "in:1") == Text("a", "b")
+    with pytest.raises(InputError, match=r'in:1 is a line of text, .* reads pairs: give JSON lines such as {"q"'):
+        pair.example("some text", "in:1")
+    with pytest.raises(InputError, match="in:7 has no field a, it has: q"):
+        pair.example({"q": "a"}, "in:7")
+
+
+def test_decoding_is_softmax_of_the_models_logits(tiny_model: Callable[..., Path], encoder: Encoder) -> None:
+    import torch
+    from transformers import BertForSequenceClassification
+
+    task = fitted("no", "yes", "maybe")
+    folder = tiny_model()
+    torch.manual_seed(1)
+    model = BertForSequenceClassification.from_pretrained(folder, **task.head_config()).eval()
+    example = Text("the patient with tachycardia")
+    (view,) = task.inference([example], encoder)
+    with torch.no_grad():
+        logits = 20 * model(torch.tensor(view.base[0].ids[None], dtype=torch.long)).logits
+    prediction = task.decode(example, logits.numpy())
+    expected = logits[0].double().softmax(0).tolist()
+    assert prediction["probabilities"] == pytest.approx(dict(zip(("maybe", "no", "yes"), expected, strict=True)))
+    assert prediction["label"] == model.config.id2label[int(logits.argmax())]
+    assert prediction["score"] == pytest.approx(max(expected))
+    json.dumps(prediction)
+    huge = task.decode(example, np.array([[-1e4, 1e4, 0]], np.float32))
+    assert (huge["label"], huge["score"]) == ("no", 1)
+    assert fitted(0.5, 1).decode(example, np.array([[2.5]], np.float32)) == {"value": 2.5}
+
+
+def test_scores_of_classes_with_labels_that_training_did_not_have() -> None:
+    task = fitted("a", "b", "c")
+    gold = [*"aabbccc", "new", "newer", "new"]
+    predicted = [*"abbbcca", "a", "c", "b"]
+    examples, predictions = texts(*gold), [{"label": label} for label in predicted]
+    scores = task.score(examples, predictions)
+    assert scores["unseen_labels"] == 3
+    assert scores["accuracy"] == scores["micro_f1"] == 0.5
+    assert scores["macro_f1"] == pytest.approx(metrics.f1_score(gold, predicted, average="macro"))
+    assert scores["mcc"] == pytest.approx(metrics.matthews_corrcoef(gold, predicted))
+    assert scores["by_class"]["new"]["f1"] == 0
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores[task.main])
+    json.dumps(scores)
+
+
+def test_labels_of_any_type_are_compared_as_texts() -> None:
+    task = fitted(0, 1, "true")
+    scores = task.score(texts("0", 1, "true"), [{"label": label} for label in ("0", "1", "true")])
+    assert scores["accuracy"] == 1
+    with pytest.raises(InputError, match="a text has no label"):
+        task.score([Text("a")], [{"label": "0"}])
+
+
+def test_scores_of_numbers() -> None:
+    task = fitted(1.5, "2", 4)
+    examples = texts(1.5, "2", 4, 0)
+    predictions = [{"value": value} for value in (1.0, 2.5, 3.0, 1.5)]
+    scores = task.score(examples, predictions)
+    values = ([1.5, 2, 4, 0], [1.0, 2.5, 3.0, 1.5])
+    assert scores == pytest.approx(
+        {
+            "pearson": stats.pearsonr(*values).statistic,
+            "spearman": stats.spearmanr(*values).statistic,
+            "mse": metrics.mean_squared_error(*values),
+        }
+    )
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores[task.main])
+    constant = [{"value": 2.0}] * 4
+    assert task.score(examples, constant)["pearson"] is None
+    assert float(task.main_score(task.statistics(examples, constant).sum(axis=0))) == 0
+
+
+def test_labels_that_differ_between_files(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": label} for label in ("0", "1", "yes")]
+    task, heard = fitted(0, 1), Notes()
+    path = lines(tmp_path / "dev.jsonl", rows)
+    assert len(task.read(path, heard)) == 3
+    assert heard.warnings == [
+        f"{path}: 1 of 3 texts have labels that no training example has, and count as wrong: yes (1)"
+    ]
+    path = lines(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in ("no", "yes", "no")])
+    with pytest.raises(InputError) as caught:
+        task.read(path, Silent())
+    message = f"{path}: no text has a label that was learnt, 0, 1; they have no (2), yes (1): write labels alike in all"
+    assert message in str(caught.value)
+    # A label of the training examples that is not here is no matter.
+    path = lines(tmp_path / "few.jsonl", rows[:1])
+    heard = Notes()
+    task.read(path, heard)
+    assert heard.lines == []
+
+
+def test_numbers_of_a_range_are_learnt_from_0_to_1(encoder: Encoder) -> None:
+    """STS-B: the targets are scores divided by 5."""
+    task = fitted("0.000", "5.000", "3.800", label_range=(0, 5))
+    views = task.training(texts("0.000", "5.000", "3.800", 2), encoder, 1, Silent())
+    targets = [view.base[0].target for view in views]
+    assert [float(target) for target in targets if target is not None] == pytest.approx([0, 1, 0.76, 0.4])
+    assert {target.dtype for target in targets if target is not None} == {np.dtype(np.float32)}
+    assert fitted(1, 2, label_range=(1, 5)).main == "pearson"  # whole numbers, too
+    (view,) = fitted(1, 2, label_range=(1, 5)).training(texts(4), encoder, 1, Silent())
+    assert view.base[0].target == np.float32(0.75)
+
+
+def test_what_is_predicted_is_cut_to_the_range() -> None:
+    task = fitted(0.0, 5.0, label_range=(0, 5))
+    outputs = [-0.3, 0.0, 0.5, 0.76, 1.0, 1.7]
+    values = [task.decode(Text("a"), np.array([[output]], np.float32))["value"] for output in outputs]
+    assert values == pytest.approx([0, 0, 2.5, 3.8, 5, 5])
+    assert fitted(-2.0, 2.0, label_range=(-2, 2)).decode(Text("a"), np.array([[0.25]], np.float32)) == {"value": -1.0}
+
+    gold = [0.5, 1.0, 3.0, 5.0, 4.0, 2.0]
+    examples, predictions = texts(*gold), [{"value": value} for value in values]
+    clipped = 5 * np.clip(outputs, 0, 1)
+    scores = task.score(examples, predictions)
+    assert scores["pearson"] == pytest.approx(stats.pearsonr(gold, clipped).statistic)
+    assert scores["pearson"] != pytest.approx(stats.pearsonr(gold, outputs).statistic)
+    assert scores["mse"] == pytest.approx(metrics.mean_squared_error(gold, clipped))
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores["pearson"])
+
+
+def test_labels_beyond_the_range(tmp_path: Path) -> None:
+    task = task_of(label_range=(0, 5))
+    for label in (5.2, "-0.01", 1e30):
+        path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": label}])
+        with pytest.raises(InputError) as caught:
+            task.read(path, Silent())
+        assert str(caught.value).startswith(f"{path}:2: label {label} is beyond the range, 0 to 5: correct it")
+    path = lines(tmp_path / "b.jsonl", [{"text": "a", "label": "x"}])
+    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is no number"):
+        task.read(path, Silent())
+    with pytest.raises(InputError, match="x:2: label 6 is beyond the range, 0 to 5"):
+        task.fit(texts(1, 6), Silent())
+    task.read(lines(tmp_path / "c.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": "5.000"}]), Silent())
+
+
+def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('x\t1\t"a" b\ny\t0\n')
+    table = TableFormat(("source", "label", "text"), quotes=False, skip_broken=True)
+    heard = Notes()
+    assert task_of(table=table).read(str(path), heard) == [Text('"a" b', None, "1")]
+    assert heard.warnings == [f"{path}: left out 1 row that does not have 3 columns, the first on line 2"]
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Callable[..., Path], kind: str) -> None:
+    """Matthews' and Pearson's are of the whole set, however many examples the model reads at once."""
+    from greenadapt.models.embedding_rows import Rows
+    from greenadapt.models.forward import Inference, outputs
+    from greenadapt.models.weights import open_model
+    from greenadapt.training.evaluation import Evaluator
+
+    draw = np.random.default_rng(0)
+    words = ["heart", "virus", "cell", "patient", "protein", "sample", "isolated"]
+    gold = draw.integers(0, 2, 60).tolist() if kind == "classes" else draw.uniform(0, 5, 60).tolist()
+    examples = [Text(" ".join(draw.choice(words, draw.integers(1, 12))), label=label) for label in gold]
+    task = task_of(label_kind=kind, label_range=None if kind == "classes" else (0, 5)).fit(examples, Silent())
+    checkpoint = Checkpoint.open(tiny_model(initializer_range=1.0))
+    rows = Rows.all(checkpoint.n_rows)
+    model = open_model(checkpoint, task.head, task.head_config(), rows, seed=1)
+    evaluator = Evaluator(task, Encoder.of(checkpoint, 16), examples, "base")
+
+    def evaluated(max_tokens: int) -> tuple[Json, list[Any]]:
+        run = Inference(max_tokens, checkpoint.config["pad_token_id"], pool="base")
+        with Silent().bar("dev", None, "examples") as bar:
+            found = evaluator.evaluate(lambda views: outputs(model, rows, views, run), bar)
+        return found.scores, [one["label" if kind == "classes" else "value"] for one in found.predictions]
+
+    scores, predicted = evaluated(4096)
+    if kind == "classes":
+        name, whole = "mcc", metrics.matthews_corrcoef([str(label) for label in gold], predicted)
+        parts = [
+            metrics.matthews_corrcoef(list(map(str, gold[i : i + 8])), predicted[i : i + 8]) for i in range(0, 60, 8)
+        ]
+    else:
+        name, whole = "pearson", stats.pearsonr(gold, predicted).statistic
+        parts = [stats.pearsonr(gold[i : i + 8], predicted[i : i + 8]).statistic for i in range(0, 60, 8)]
+    assert scores[name] == pytest.approx(whole, abs=1e-12)
+    assert abs(np.mean(parts) - whole) > 0.01  # what the mean over batches of 8 would have been
+    for max_tokens in (16, 40, 128):
+        assert evaluated(max_tokens)[0][name] == pytest.approx(whole, abs=1e-6)

@@ -1,0 +1,307 @@
+"""Rows of labelled examples from files of several kinds, compressed or not, and from the hub."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.config import TableFormat
+from greenadapt.corpus.opening import is_hub_id
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.tasks.records import field, records
+
+ROWS = [{"text": "a \u2028 “b”,\tc", "label": "x"}, {"text": 'two\nlines "q"', "label": "y"}]
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def write(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def read(path: str, **table: Any) -> list[tuple[str, dict[str, Any]]]:
+    return list(records(path, Silent(), TableFormat(**table) if table else None))
+
+
+def table(rows: list[dict[str, str]], dialect: str) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), dialect=dialect)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", "\n".join(map(json.dumps, ROWS))),
+        ("a.json", "\ufeff\n" + "\n \n".join(map(json.dumps, ROWS)) + "\n"),
+        ("a.txt", "\r\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)),
+        ("a.json", json.dumps(ROWS, indent=2)),
+        ("a.csv", table(ROWS, "excel")),
+        ("a.tsv", table(ROWS, "excel-tab")),
+        ("A.TSV", "\ufeff" + table(ROWS, "excel-tab")),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_the_same_rows_from_every_kind_of_file(tmp_path: Path, name: str, content: str, suffix: str) -> None:
+    compress: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    data = compress.get(suffix, bytes)(content.encode())
+    path = write(tmp_path / (name + suffix), data)
+    assert [row for _, row in read(path)] == ROWS
+
+
+def test_where_each_row_stands(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 1}\n\n{"a": 2}\n')
+    assert [where for where, _ in read(path)] == [f"{path}:1", f"{path}:3"]
+    path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n\n2,z\n')
+    assert [where for where, _ in read(path)] == [f"{path}:2", f"{path}:5"]
+    path = write(tmp_path / "a.json", '[{"a": 1}, {"a": 2}]')
+    assert [where for where, _ in read(path)] == [f"{path}, entry 1", f"{path}, entry 2"]
+
+
+@given(st.lists(st.fixed_dictionaries({"a": st.text("x,\t\"'\n\r ", max_size=6), "b": st.text("y\"'", min_size=1)})))
+def test_whatever_csv_writes_comes_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]) -> None:
+    folder = tmp_path_factory.mktemp("tables")
+    for name, dialect in (("a.csv", "excel"), ("a.tsv", "excel-tab")):
+        content = table([{"a": "first", "b": "one"}, *rows], dialect)
+        path = write(folder / name, content)
+        assert [row for _, row in read(path)][1:] == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"a": 1}\n{"a" 2}\n', r"a\.jsonl, line 2, column 6 is not JSON \(Expecting ':' delimiter\)"),
+        ("a.jsonl", '{"a": 1}\n[2]\n', r"a\.jsonl:2 is a list, not an object"),
+        ("a.jsonl", '{"a": ' + "[" * 200_000, r"a\.jsonl, line 1 is not JSON that can be read"),
+        ("a.json", '[{"a": 1},\n{"a": 2}\n{"a": 3}]', r"a\.json, line 3, column 1 is not JSON"),
+        ("a.json", "\n\n[1]", r"a\.json, entry 1 is a number, not an object"),
+        ("a.txt", "\n  some text\n", r"a\.txt, line 2, column 3 is 's', which begins no JSON object: give JSON lines"),
+        ("a.csv", "a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 columns, the header 2: quote fields"),
+        ("a.tsv", "a\tb\n1\n", r"a\.tsv:2 has 1 column, the header 2"),
+        ("a.csv", 'a,b\n1,"2\n3,4\n', r"a\.csv, line 3 is not CSV \(unexpected end of data\)"),
+        ("a.tsv", 'a\tb\n"x" y\t2\n', r"a\.tsv, line 2 is not TSV"),
+        ("a.csv", "a,b,a\n1,2,3\n", r"a\.csv has several columns named a"),
+        ("a.csv", "a,b\n", r"a\.csv has no rows"),
+        ("a.jsonl", "\n", r"a\.jsonl has no rows"),
+        ("a.jsonl", "{\0}", r"a\.jsonl is not text"),
+        ("a.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 999, mtime=0)[:-9], r"a\.jsonl\.gz is truncated or damaged"),
+    ],
+)
+def test_what_is_broken_is_named(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(InputError, match=message):
+        read(path)
+
+
+def test_a_table_without_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", '\ufeffgj04\t1\t\tOne more.\r\n\r\nbc01\t0\t*\t"Two, ""more""."')
+    columns = ("source", "label", "note", "sentence")
+    assert read(path, columns=columns) == [
+        (f"{path}:1", {"source": "gj04", "label": "1", "note": "", "sentence": "One more."}),
+        (f"{path}:3", {"source": "bc01", "label": "0", "note": "*", "sentence": 'Two, "more".'}),
+    ]
+    with pytest.raises(InputError, match=r"a\.tsv:1 has 4 columns, need 3: quote fields that hold"):
+        read(path, columns=columns[:3])
+    with pytest.raises(InputError, match=r"a\.tsv has several columns named a"):
+        read(path, columns=("a", "b", "a", "c"))
+
+
+def test_quotation_marks_that_are_text(tmp_path: Path) -> None:
+    lines = ["one\ttwo", '"\t"a" b', '""\t c"d ', "\u2028\ta\x85b"]
+    path = write(tmp_path / "a.tsv", "\n".join(lines) + "\n")
+    with pytest.raises(
+        InputError, match=r"a\.tsv, line 2 is not TSV .*: double .*, set quotes = false in a tasks file"
+    ):
+        read(path)
+    assert [tuple(row.values()) for _, row in read(path, quotes=False)] == [
+        tuple(line.split("\t")) for line in lines[1:]
+    ]
+    path = write(tmp_path / "a.csv.gz", gzip.compress(b'one,two\r\n"a,b"\r\n'))
+    assert [row for _, row in read(path, quotes=False)] == [{"one": '"a', "two": 'b"'}]
+
+
+@given(st.lists(st.tuples(*[st.text(st.characters(exclude_characters="\t\n\r", codec="utf-8"))] * 2), min_size=1))
+def test_unquoted_tables_are_pythons_own_without_quoting(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("tables") / "a.tsv"
+    content = "".join(f"{a}\t{b}\n" for a, b in [("one", "two"), *rows])
+    path.write_bytes(content.encode())
+    if "\0" in content:
+        return  # not text
+    with open(path, encoding="utf-8", newline="\n") as file:
+        expected = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert [row for _, row in read(str(path), quotes=False)] == expected
+
+
+def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
+    rows = ["id\tq\tlabel", "1\ta\t0", "2\tb, that", "goes on\t1", "3\tc\t1\tmore", "4\td\t1"]
+    path = write(tmp_path / "a.tsv", "\n".join(rows))
+    with pytest.raises(
+        InputError, match=r"a\.tsv:3 has 2 columns, the header 3: correct it, set skip-broken = true, or"
+    ):
+        read(path, quotes=False)
+    heard = Heard()
+    read_rows = list(records(path, heard, TableFormat(quotes=False, skip_broken=True)))
+    assert [(where, row["id"]) for where, row in read_rows] == [(f"{path}:2", "1"), (f"{path}:6", "4")]
+    assert heard.warnings == [f"{path}: left out 3 rows that do not have 3 columns, the first on line 3"]
+    heard = Heard()
+    assert [row["id"] for _, row in records(path, heard, TableFormat(skip_broken=True))] == ["1", "4"]
+    assert len(heard.warnings) == 1
+    path = write(tmp_path / "b.tsv", "a\tb\n1\n")
+    with pytest.raises(InputError, match=r"b\.tsv has no rows"):
+        read(path, skip_broken=True)
+    stray = write(tmp_path / "c.tsv", 'a\tb\n"x" y\t2\n')
+    with pytest.raises(InputError, match="is not TSV"):  # nobody knows where the next row begins
+        read(stray, skip_broken=True)
+
+
+def test_json_is_no_table(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 1}\n{"a": 2, "b": 3}\n')
+    assert [row for _, row in read(path, columns=("x", "y"), quotes=False)] == [{"a": 1}, {"a": 2, "b": 3}]
+
+
+def test_broken_characters_are_replaced_and_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"a": "x\xff", "b": ["\\uD800", "\\ud83d\\ude00"]}\n')
+    heard = Heard()
+    assert [row for _, row in records(path, heard)] == [{"a": "x\ufffd", "b": ["\ufffd", "\U0001f600"]}]
+    assert heard.warnings == [f"{path}: 2 byte sequences or characters are not UTF-8, replaced by U+FFFD"]
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.csv.gz", "a b", "a/b/c/d", "../x", "train"])
+def test_a_missing_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MissingError, match="does not exist: check the path"):
+        read(str(tmp_path / name))
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read(str(tmp_path))
+
+
+def test_an_id_without_the_hubs_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        MissingError,
+        match=r'nosuch/thing does not exist, .*: check the path, or pip install "greenadapt\[hub\]"',
+    ):
+        read("nosuch/thing")
+
+
+def test_fields() -> None:
+    assert field({"a": None}, "a", "x:1") is None
+    with pytest.raises(InputError, match=r"^x:1 has no field b, it has: a, c: choose one$"):
+        field({"a": 1, "c": 2}, "b", "x:1", "choose one")
+    with pytest.raises(InputError, match=r"f19 and 5 more$"):
+        field({f"f{i}": 1 for i in range(25)}, "b", "x:1")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("owner/name", True),
+        ("owner/name.v2:train", True),
+        ("nyu-mll/glue/sst2:train[:10]", True),
+        ("name", False),
+        ("folder/train.jsonl", False),
+        ("folder/train.JSONL.GZ", False),
+        ("folder/train.conll", False),
+        ("/folder/train", False),
+        ("https://host/train", False),
+        ("there/file", False),
+    ],
+)
+def test_ids_of_the_hub(source: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").touch()
+    assert is_hub_id(source) == expected
+
+
+class ClassLabel:
+    """What records() needs of the hub library's class."""
+
+    def int2str(self, value: int) -> str:
+        return ["no", "yes"][value]
+
+
+class Table(list[dict[str, Any]]):
+    features: ClassVar = {
+        "label": ClassLabel(),
+        "tags": SimpleNamespace(feature=ClassLabel()),
+        "text": SimpleNamespace(),
+    }
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None, str | None]]:
+    """A stand-in for the hub's library, which tests cannot reach; the calls it got."""
+    calls = []
+
+    def load_dataset(path: str, name: str | None, *, split: str | None) -> Any:
+        calls.append((path, name, split))
+        if path == "gl/nothing":
+            raise FileNotFoundError("no gl/nothing on the hub")
+        rows = Table([{"label": 1, "tags": [0, 1], "text": "t"}, {"label": -1, "tags": [], "text": ""}])
+        if split == "none":
+            raise ValueError('Unknown split "none".\nmore')
+        return rows if split else {"train": rows, "test": rows} if path == "gl/ue" else {"all": rows}
+
+    module = ModuleType("datasets")
+    module.__dict__.update(load_dataset=load_dataset, __version__="4.2.0")
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return calls
+
+
+def test_rows_of_the_hub(hub: list[tuple[str, str | None, str | None]]) -> None:
+    rows = [
+        ("owner/name/conf:train[:10]", ("owner/name", "conf", "train[:10]")),
+        ("owner/name", ("owner/name", None, None)),
+        ("gl/ue:test", ("gl/ue", None, "test")),
+        ("gl/ue/sst2:test", ("gl/ue", "sst2", "test")),
+    ]
+    for source, call in rows:
+        assert read(source) == [
+            (f"{source}, row 0", {"label": "yes", "tags": ["no", "yes"], "text": "t"}),
+            (f"{source}, row 1", {"label": None, "tags": [], "text": ""}),
+        ]
+        assert hub[-1] == call
+
+
+def test_what_the_hub_does_not_give(
+    hub: list[tuple[str, str | None, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="gl/ue has the splits train, test: name one of them, such as gl/ue:train"):
+        read("gl/ue")
+    with pytest.raises(MissingError, match=r'no data set that the hub gives \(Unknown split "none"\.\)'):
+        read("gl/ue:none")
+    with pytest.raises(MissingError, match="no gl/nothing on the hub"):
+        read("gl/nothing:test")
+    n_calls = len(hub)
+    with pytest.raises(MissingError, match="json does not exist: check the path"):
+        read("json")  # the library takes it for a format
+    monkeypatch.setattr(sys.modules["datasets"], "__version__", "3.6.0")
+    with pytest.raises(MissingError, match=r"datasets 3\.6\.0 can run a data set's own code"):
+        read("gl/ue:test")
+    assert len(hub) == n_calls

@@ -1,0 +1,50 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from greenadapt.workers import usable_cores, worker_pool
+
+STARTER = """
+import os, time
+from greenadapt.workers import worker_pool
+if __name__ == "__main__":
+    with worker_pool(2) as pool:
+        print(*{pool.submit(os.getpid).result() for _ in range(4)}, flush=True)
+        time.sleep(60)
+"""
+
+
+def test_workers_start_with_what_they_are_told() -> None:
+    with worker_pool(2, os.chdir, "/") as pool:
+        assert pool.submit(os.getcwd).result() == "/"
+    assert usable_cores() >= 1
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "starter.py"
+    script.write_text(STARTER)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    workers = [Path("/proc", pid) for pid in parent.stdout.readline().split()]
+    assert workers
+    assert all(worker.exists() for worker in workers)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 10
+    while any(map(_runs, workers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(_runs, workers))
+
+
+def _runs(process: Path) -> bool:
+    """Whether it exists and is no zombie that waits for whoever inherited it."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.storage.sequence_table import HashArray, Sequences, SequenceTable, hash_sequences
+from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.bytelevel import from_byte_characters, to_byte_characters
+from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
+
+LISTS = st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=30)
+
+
+def crowded(sequences: Sequences) -> HashArray:
+    """A hash with three values: nearly every look-up meets a collision."""
+    return hash_sequences(sequences) % np.uint64(3)
+
+
+@pytest.mark.parametrize("hash_of", [hash_sequences, crowded])
+@given(stored=LISTS, wanted=LISTS)
+def test_table_finds_what_a_dictionary_finds(hash_of, stored, wanted):
+    stored = [list(one) for one in dict.fromkeys(map(tuple, stored))]
+    positions = {tuple(one): i for i, one in enumerate(stored)}
+    table = SequenceTable.build(Sequences.of(stored), hash_of)
+    asked = wanted + stored
+    assert table.find(Sequences.of(asked)).tolist() == [positions.get(tuple(one), -1) for one in asked]
+
+
+def test_hash_depends_on_order_and_length():
+    lists = [[1, 2], [2, 1], [1, 2, 0], [0, 1, 2], [], [0], [0, 0]]
+    assert len(set(hash_sequences(Sequences.of(lists)).tolist())) == len(lists)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_byte_characters_are_the_librarys(text):
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    library = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    assert to_byte_characters(text) == "".join(piece for piece, _ in library)
+    assert from_byte_characters(to_byte_characters(text)) == text
+
+
+def test_whole_words_of_wordpiece_are_pieces_without_marks_or_specials():
+    vocabulary = BaseVocabulary(wordpiece_tokenizer())
+    assert vocabulary.whole_words["heart"] == vocabulary.pieces(["heart"])[0][0]
+    assert {"##chy", "chy", "[CLS]"}.isdisjoint(vocabulary.whole_words)
+    assert vocabulary.special_ids == {0, 1, 2, 3, 4}
+    assert vocabulary.size == wordpiece_tokenizer().get_vocab_size()
+
+
+def test_whole_words_of_bytelevel_have_the_marked_row():
+    tokenizer = bytelevel_tokenizer()
+    vocabulary = BaseVocabulary(tokenizer)
+    assert vocabulary.whole_words["heart"] == tokenizer.token_to_id("Ġheart")
+    assert "" not in vocabulary.whole_words
+
+
+def test_wordpiece_pieces_of_a_word_over_100_characters_are_unk():
+    vocabulary = BaseVocabulary(wordpiece_tokenizer())
+    assert vocabulary.pieces(["x" * 100, "x" * 101]) == [[*vocabulary.pieces(["x" * 100])[0]], [vocabulary.unk_id]]
+
+
+def test_addable_words_of_an_uncased_model():
+    words = ["tachycardia", "EGFR", "beta-blocker", "[SEP]", "heart", "ébola", "°c", "x" * 101, "日", "a b"]
+    expected = [True, False, False, False, False, False, True, True, True, False]
+    assert addable(new_forms(words, wordpiece_tokenizer())).tolist() == expected
+
+
+def test_addable_words_of_a_cased_model():
+    words = ["Tachycardia", "ébola", "Patient", "[MASK]"]
+    assert addable(new_forms(words, wordpiece_tokenizer(lowercase=False))).tolist() == [True, True, False, False]
+
+
+def test_addable_words_of_bytelevel():
+    # "'s" is two base pieces but only ever stands without a space before it.
+    words = ["tachycardia", "heart", "beta-blocker", "<mask>", "'s", "日本", " ", "\t "]
+    assert addable(new_forms(words, bytelevel_tokenizer())).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_nothing_is_addable_among_no_words():
+    assert addable(new_forms([], wordpiece_tokenizer())).tolist() == []
+
+
+def test_words_that_cannot_be_exported_come_first():
+    entries = new_entries(["°c", "tachycardia", "日", "naïve", "isolates"], wordpiece_tokenizer(lowercase=False))
+    assert entries.surfaces() == ["°c", "日", "tachycardia", "naïve", "isolates"]
+    assert entries.exported.tolist() == [False, False, True, True, True]
+
+
+def test_bytelevel_words_have_two_rows_where_both_forms_are_new():
+    tokenizer = bytelevel_tokenizer()
+    entries = new_entries(["tachycardia", "'s"], tokenizer)
+    assert entries.strings(BaseVocabulary(tokenizer)) == ["Ġtachycardia", "tachycardia", "'s"]
+    assert entries.word.tolist() == [0, 0, 1]
+    assert new_entries(["z"], tokenizer).strings(BaseVocabulary(tokenizer)) == ["Ġz"]  # "z" itself is a base piece
+
+
+def test_greedy_is_refused_for_bytelevel():
+    with pytest.raises(InputError, match=r"^--oov greedy is for WordPiece tokenizers, this one is byte-level BPE: use"):
+        new_entries(["tachycardia"], bytelevel_tokenizer(), "greedy")
+
+
+def test_a_word_that_is_not_addable_is_named():
+    with pytest.raises(ValueError, match="'heart' is in the base vocabulary"):
+        new_entries(["tachycardia", "heart"], wordpiece_tokenizer())
+
+
+@pytest.mark.parametrize("make", [wordpiece_tokenizer, bytelevel_tokenizer])
+def test_written_table_finds_every_entry(make, tmp_path: Path):
+    tokenizer = make()
+    vocabulary = BaseVocabulary(tokenizer)
+    words = ["tachycardia", "isolates", "kinases", "日", "x" * 120, "y" * 120]
+    entries = new_entries(words, tokenizer)
+    AddedWords.build(entries, vocabulary, 1000, "base").write(tmp_path / "words.safetensors")
+    table = AddedWords.open(tmp_path / "words.safetensors")
+    assert len(table) == len(entries)
+    assert [table.surface(i) for i in range(len(table))] == entries.surfaces()
+    for i, (surface, marked) in enumerate(zip(entries.surfaces(), entries.marked.tolist(), strict=True)):
+        pieces = vocabulary.pieces([surface], marked=marked)
+        if pieces == [[vocabulary.unk_id]]:
+            assert table.find_surfaces([surface, surface + "x"]).tolist() == [1000 + i, -1]
+        else:
+            assert table.find(Sequences.of([*pieces, [5, 5, 5]])).tolist() == [1000 + i, -1]
+
+
+def test_another_file_is_refused(tmp_path: Path):
+    write_arrays(tmp_path / "other.safetensors", {"x": np.zeros(3, np.float32)})
+    with pytest.raises(InputError, match="is not a table of added words"):
+        AddedWords.open(tmp_path / "other.safetensors")

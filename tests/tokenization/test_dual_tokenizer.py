@@ -1,0 +1,279 @@
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Encoding, Tokenizer
+
+from greenadapt.errors import MissingError
+from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.bytelevel import from_byte_characters
+from greenadapt.tokenization.dual_tokenizer import DualEncoding, DualTokenizer, Pieces
+from greenadapt.tokenization.splitter import load_tokenizer
+from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+
+# What tokenizers disagree about: control characters, marks, zero width, ideographs, emoji, odd spaces, \w and not \w.
+NASTY = [
+    *"\x00\x07\x85\xa0\xad\u0301\u0327\u0345\u200b\u200d\u2028\u3000\ufeff\ufffd\ue000",
+    *"_°´±²½Ⅷ'’-.,[]#\t\n \r",
+    *"日本ก็한각가ªİıßẞſﬁŉΩΣσςÉéＡａ１٣९",
+    *("e\u0301", "\u1100\u1161", "\u302e", "\U00016ff0", "\U0001d165\U0001d16d", "≠", "\u037e", "##", " ", "  "),
+    *("\U0001f600", "\U0001f469\u200d\U0001f52c", "\U00020000"),
+    *("tachycardia", "Tachycardias", "heart", "HEART", "isolates", "s", "in", "ta", "x1", "don't", "12345"),
+    *("[SEP]", "[sep]", "[UNK]", "<s>", "</s>", "<mask>", "##ia", "x" * 101, "q" * 130),
+]
+TEXTS = st.lists(st.sampled_from(NASTY) | st.characters(exclude_categories=["Cs"]), max_size=14).map("".join)
+PATIENT = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True)
+class Model:
+    """A base tokenizer's folder, and the slow rule that DualTokenizer must follow."""
+
+    folder: Path
+    tokenizer: Tokenizer
+
+    def pre_tokens(self, text: str) -> list[str]:
+        """What the base tokenizer cuts into pieces one by one; a literal special token is one of its own."""
+        special = [re.escape(token.content) for token in self.tokenizer.get_added_tokens_decoder().values()]
+        normalize = self.tokenizer.normalizer.normalize_str if self.tokenizer.normalizer else str
+        found = []
+        for part in re.split(f"({'|'.join(special)})", text):
+            if self._is_special(part):
+                found.append(part)
+            elif part:
+                found += [token for token, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(normalize(part))]
+        return found
+
+    def _is_special(self, text: str) -> bool:
+        return any(token.content == text for token in self.tokenizer.get_added_tokens_decoder().values())
+
+    def words(self, *texts: str) -> list[str]:
+        """The words of ``texts`` that can be added."""
+        tokens = dict.fromkeys(token for text in texts for token in self.pre_tokens(text))
+        if BaseVocabulary(self.tokenizer).kind == "bytelevel":
+            tokens = dict.fromkeys(from_byte_characters(token.removeprefix("Ġ")) for token in tokens)
+        words = [word for word in tokens if word]
+        return [word for word, new in zip(words, addable(new_forms(words, self.tokenizer)), strict=True) if new]
+
+    def rule(self, text: str, new_ids: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
+        """The pieces of each word of ``text``, in the base view and in the expanded one."""
+        base, expanded = [], []
+        for token in self.pre_tokens(text):
+            if self._is_special(token):
+                pieces = [self.tokenizer.token_to_id(token)]
+            else:
+                pieces = [piece.id for piece in self.tokenizer.model.tokenize(token)]
+            base.append(pieces)
+            expanded.append([new_ids[token]] if token in new_ids else pieces)
+        return base, expanded
+
+    def dual(self, words: list[str]) -> tuple[DualTokenizer, dict[str, int]]:
+        vocabulary, entries = BaseVocabulary(self.tokenizer), new_entries(words, self.tokenizer)
+        added = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
+        new_ids = {string: vocabulary.size + i for i, string in enumerate(entries.strings(vocabulary))}
+        return DualTokenizer(self.folder, added), new_ids
+
+
+@pytest.fixture(scope="module", params=["minilm", "uncased", "cased", "bytelevel"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    if request.param == "minilm":
+        folder = request.getfixturevalue("minilm")
+    else:
+        folder = tmp_path_factory.mktemp(request.param)
+        if request.param == "bytelevel":
+            save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer")
+        else:
+            save_tokenizer(wordpiece_tokenizer(request.param == "uncased"), folder, "BertTokenizer")
+    return Model(folder, load_tokenizer(folder))
+
+
+@pytest.fixture(scope="module")
+def dual(model: Model) -> DualTokenizer:
+    """With every nasty word that can be added."""
+    return model.dual(model.words(*NASTY))[0]
+
+
+def grouped(pieces: Pieces) -> list[list[int]]:
+    pairs = zip(pieces.words.tolist(), pieces.ids.tolist(), strict=True)
+    return [[piece for _, piece in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def extents(pieces: Pieces) -> list[tuple[int, int]]:
+    """First and last character of each word."""
+    found: dict[int, tuple[int, int]] = {}
+    for word, (begin, end) in zip(pieces.words.tolist(), pieces.spans.tolist(), strict=True):
+        found[word] = (found[word][0] if word in found else begin, end)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("text", ["\u0301\u302e", "\u0301\U0001d165\U0001d16d"])
+def test_a_word_of_marks_that_the_normalizer_puts_into_another_order(minilm: Path, text: str) -> None:
+    """Found by the test below: the span that the tokenizer tells is that of a mark that it drops."""
+    model = Model(minilm, load_tokenizer(minilm))
+    assert model.words(text) == [text[1:]]
+    dual, new_ids = model.dual([text[1:]])
+    assert grouped(dual.encode(text).expanded) == [[new_ids[text[1:]]]] == model.rule(text, new_ids)[1]
+
+
+@PATIENT
+@given(text=TEXTS, data=st.data())
+def test_dual_tokenizer_is_the_word_rule(model: Model, text: str, data: st.DataObject):
+    candidates = model.words(text, "tachycardia qqqq")
+    dual, new_ids = model.dual([word for word in candidates if data.draw(st.booleans())])
+    encoding = dual.encode(text)
+    base, expanded = model.rule(text, new_ids)
+    assert (grouped(encoding.base), grouped(encoding.expanded)) == (base, expanded)
+    assert encoding.n_words == len(base)
+    for view in (encoding.base, encoding.expanded):
+        assert view.words.tolist() == [i for i, pieces in enumerate(grouped(view)) for _ in pieces]
+        begins, ends = view.spans.T
+        assert (begins <= ends).all()
+        assert (np.diff(begins) >= 0).all()
+        assert ((begins >= 0) & (ends <= len(text))).all()
+    assert extents(encoding.base) == extents(encoding.expanded)
+
+
+@PATIENT
+@given(words=st.lists(TEXTS, max_size=6))
+def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: list[str]):
+    encoding = dual.encode(words)
+    joined = dual.encode(" ".join(words))
+    for view, plain in ((encoding.base, joined.base), (encoding.expanded, joined.expanded)):
+        assert view.given is not None
+        assert sorted(set(view.given.tolist())) == list(range(len(words)))
+        assert (np.diff(view.given) >= 0).all()
+        extra = Counter(view.ids.tolist()) - Counter(plain.ids.tolist())
+        assert set(extra) <= {dual.special.unk}
+        rest = iter(view.ids.tolist())
+        assert all(piece in rest for piece in plain.ids.tolist())  # in order, nothing lost
+    assert encoding.base.words[-1:].tolist() == encoding.expanded.words[-1:].tolist()
+    assert extents(encoding.base) == extents(encoding.expanded)
+
+
+@settings(deadline=None, max_examples=30)
+@given(texts=st.lists(TEXTS | st.lists(TEXTS, max_size=4), max_size=6))
+def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | list[str]]):
+    for together, alone in zip(dual.encode_batch(texts), map(dual.encode, texts), strict=True):
+        equal(together, alone)
+
+
+def equal(first: DualEncoding, second: DualEncoding) -> None:
+    for a, b in ((first.base, second.base), (first.expanded, second.expanded)):
+        for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.given, b.given)):
+            np.testing.assert_array_equal(one, other)
+
+
+LONG = st.lists(
+    TEXTS | st.sampled_from(["heart", "a", "7 x", "in s  s", "tachycardia", "Σς ﬁ", "сердце", "नमस्ते a"]), max_size=12
+).map(" ".join)
+
+
+@settings(PATIENT, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(LONG | LONG.map(str.split), max_size=4), at_once=st.integers(1, 30))
+def test_a_text_in_parts_has_the_same_pieces(
+    dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch, texts: list[str | list[str]], at_once: int
+):
+    whole = dual.encode_batch(texts)
+    with monkeypatch.context() as patch:
+        patch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
+        for one, other in zip(dual.encode_batch(texts), whole, strict=True):
+            equal(one, other)
+
+
+def seen_by(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that the base tokenizer is given from now on."""
+    seen: list[str] = []
+
+    class Seen:
+        def encode_batch(self, texts: list[str], **options: bool) -> list[Encoding]:
+            seen.extend(texts)
+            return base.encode_batch(texts, **options)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(base, name)
+
+    base = dual.base
+    monkeypatch.setattr(dual, "base", Seen())
+    return seen
+
+
+def test_a_long_text_goes_through_in_parts(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch):
+    text = "heart tachycardia, in " * 20_000
+    seen = seen_by(dual, monkeypatch)
+    dual.encode(text)
+    assert "".join(seen) == text
+    assert len(seen) == 4
+    assert max(map(len, seen)) < (1 << 17) + 30
+
+
+@pytest.mark.parametrize("options", [{}, {"lstrip": True}, {"rstrip": True}])
+def test_an_added_token_is_not_cut(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
+):
+    tokenizer = Tokenizer.from_str(model.tokenizer.to_str())
+    content = "zz" if options else "zz yy"
+    tokenizer.add_tokens([AddedToken(content, normalized=False, **options)])
+    save_tokenizer(tokenizer, tmp_path / "tokens", "BertTokenizer")
+    dual = DualTokenizer(tmp_path / "tokens", AddedWords.none(tokenizer.get_vocab_size()))
+    text = f"a heart {content} heart {content} heart x" * 3
+    whole = dual.encode(text)
+    assert tokenizer.token_to_id(content) in whole.base.ids
+    for at_once in range(1, 30):
+        with monkeypatch.context() as patch:
+            patch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
+            equal(dual.encode(text), whole)
+
+
+def test_spans_leave_out_the_space(dual: DualTokenizer):
+    text = "the  tachycardia of heart"
+    for view in (dual.encode(text).base, dual.encode(text).expanded):
+        words = [text[a:b] for a, b in extents(view)]
+        assert [word for word in words if word.strip()] == ["the", "tachycardia", "of", "heart"]
+
+
+def test_given_words_map_by_characters(dual: DualTokenizer):
+    words = ["beta-blocker", "tachycardia,", "heart"]
+    encoding = dual.encode(words)
+    text = " ".join(words)
+    for view in (encoding.base, encoding.expanded):
+        for i, word in enumerate(words):
+            spans = view.spans[view.given == i]
+            assert text[spans[0, 0] : spans[-1, 1]] == word
+    assert len(encoding.expanded.ids) < len(encoding.base.ids)
+
+
+def test_given_words_without_characters_are_unk(model: Model, dual: DualTokenizer):
+    encoding = dual.encode(["tachycardia", "\u200b", "", "heart"])
+    for view in (encoding.base, encoding.expanded):
+        firsts = [int(np.flatnonzero(view.given == i)[0]) for i in range(4)]
+        assert firsts == sorted(firsts)
+    if BaseVocabulary(model.tokenizer).kind == "wordpiece":
+        assert encoding.base.ids[encoding.base.given == 1].tolist() == [dual.special.unk]
+        assert encoding.expanded.ids[-3:-1].tolist() == [dual.special.unk] * 2
+    assert dual.encode([""]).base.ids.tolist() == [dual.special.unk]
+
+
+def test_empty_texts(dual: DualTokenizer):
+    assert [encoding.n_words for encoding in dual.encode_batch(["", [], "heart"])] == [0, 0, 1]
+    assert dual.encode_batch([]) == []
+
+
+def test_a_long_text_is_not_cut(dual: DualTokenizer):
+    assert dual.encode("tachycardia " * 1000).n_words >= 1000
+
+
+def test_special_ids_are_the_models(model: Model, dual: DualTokenizer):
+    names = ("<s>", "</s>") if BaseVocabulary(model.tokenizer).kind == "bytelevel" else ("[CLS]", "[SEP]")
+    assert (dual.special.cls, dual.special.sep) == tuple(model.tokenizer.token_to_id(name) for name in names)
+
+
+def test_another_folder_is_refused(tmp_path: Path):
+    with pytest.raises(MissingError, match=r"is no expanded model: it has no words.safetensors: make one with expand"):
+        DualTokenizer.load(tmp_path)

@@ -1,0 +1,311 @@
+"""XLM-RoBERTa, whose Unigram tokenizer marks words by a space of its own: read as transformers does, trained, asked;
+and refused where words would be added.
+"""
+
+import json
+import re
+import shutil
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import QaConfig, TaskConfig
+from greenadapt.errors import InputError
+from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.one_task import finetune, read_scores
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.tasks.features import Encoder
+from greenadapt.tokenization.added_words import AddedWords, new_entries
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
+from tests.conftest import Run, last_line, save_tokenizer, unigram_tokenizer, wordpiece_tokenizer
+from tests.support.plain_qa import PlainQa, assert_same_answers
+from tests.support.small_tasks import TRAIN, Json, TinyModel, expand, lines, ner_request, qa_file, session, texts_file
+
+SPECIALS = {
+    **dict.fromkeys(["bos_token", "cls_token"], "<s>"),
+    **dict.fromkeys(["eos_token", "sep_token"], "</s>"),
+    **{"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"},
+}
+WHITE = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+PARTS = [
+    *(
+        "heart",
+        "rates",
+        "tachycardia",
+        "Virus-1",
+        "x",
+        "日本",
+        "e\u0301te\u0301",
+        "ﬁ",
+        "\U0001f600",
+        "[SEP]",
+        "##ia",
+        ".",
+    ),
+    *(" ", "  ", "\n", "\t\r\n", "\xa0", "\u3000", "\u2028", "\u200b", "\x1c", "▁", "a▁b"),
+]
+TEXTS = st.lists(st.sampled_from(PARTS) | st.characters(exclude_categories=["Cs"]), max_size=14).map("".join)
+LONG = TaskConfig(max_length=158)  # most words are many pieces
+SENTENCE = (
+    "The patient with tachycardia-1 (heart rate 212) was in\xa0the sample;\n\n the coronavirus' virus\u3000— isolated"
+)
+
+
+def sentencepiece_tokenizer() -> Tokenizer:
+    """The same pieces behind SentencePiece's own rules, as many model folders have them: a mark for a run of white
+    space, what has no width left out, and words only split at marks.
+    """
+    tokenizer = unigram_tokenizer()
+    steps = [("\u200b", ""), (Regex(r"\s"), " "), (Regex(" {2,}"), " ")]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *(normalizers.Replace(*step) for step in steps)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokenizer
+
+
+@pytest.fixture(scope="module", params=[unigram_tokenizer, sentencepiece_tokenizer])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp(request.param.__name__)
+    # The class XLMRobertaTokenizer has rules of its own, those of unigram_tokenizer.
+    name = "XLMRobertaTokenizer" if request.param is unigram_tokenizer else "PreTrainedTokenizerFast"
+    save_tokenizer(request.param(), path, name, **SPECIALS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Any:
+    """What anyone gets from transformers."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert type(tokenizer).__name__ in ("XLMRobertaTokenizer", "TokenizersBackend", "PreTrainedTokenizerFast")
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def dual(folder: Path) -> DualTokenizer:
+    return DualTokenizer.of_model(folder, 121)
+
+
+def extents(pieces: Pieces) -> list[tuple[int, int]]:
+    """First and last character of each word."""
+    found: dict[int, tuple[int, int]] = {}
+    for word, (begin, end) in zip(pieces.words.tolist(), pieces.spans.tolist(), strict=True):
+        found[word] = (found[word][0] if word in found else begin, end)
+    return list(found.values())
+
+
+@settings(deadline=None, max_examples=100)
+@given(text=TEXTS)
+def test_pieces_are_those_of_transformers(dual: DualTokenizer, plain: Any, text: str) -> None:
+    encoding, expected = dual.encode(text), plain(text, add_special_tokens=False, return_offsets_mapping=True)
+    assert encoding.base.ids.tolist() == encoding.expanded.ids.tolist() == expected["input_ids"]
+    assert encoding.n_words == len(set(expected.word_ids()))
+    begins, ends = encoding.base.spans.T
+    assert (begins <= ends).all()
+    assert (np.diff(begins) >= 0).all()
+    assert (ends == np.maximum([end for _, end in expected["offset_mapping"]], begins)).all()
+    for begin, end in extents(encoding.base):
+        assert end - begin < 2 or not re.match(WHITE, text[begin]) or re.fullmatch(f"{WHITE}+", text[begin:end])
+
+
+@settings(deadline=None, max_examples=100)
+@given(text=TEXTS.filter(lambda text: "\u200b" not in text))
+def test_words_are_what_white_space_parts(dual: DualTokenizer, text: str) -> None:
+    words = [match.span() for match in re.finditer(f"(?!{WHITE}).(?:(?!{WHITE})[^▁])*", text, re.DOTALL)]
+    found = extents(dual.encode(text).base)
+    if isinstance(dual.base.pre_tokenizer, pre_tokenizers.Metaspace):
+        others = re.sub(WHITE, "", text)
+        assume(" " not in unicodedata.normalize("NFKC", others))  # NFKC makes two words of some characters
+        # The library gives what NFKC makes of several characters the place of the first.
+        kept = [begin for begin, end in found if not re.fullmatch(f"{WHITE}*", text[begin:end])]
+        assert kept == [begin for begin, _ in words]
+        return
+    assert found == words
+
+
+def test_spans_leave_out_any_white_space(dual: DualTokenizer) -> None:
+    found = [SENTENCE[begin:end] for begin, end in extents(dual.encode(SENTENCE).base)]
+    assert found == SENTENCE.split()
+    for begin, end in dual.encode(SENTENCE).base.spans.tolist():
+        assert not re.search(WHITE, SENTENCE[begin:end])
+
+
+@pytest.mark.parametrize(("first", "second"), [("heart rate", "of the  patient"), (SENTENCE, "日本 <mask> x")])
+def test_inputs_are_those_of_transformers(tiny_model: TinyModel, first: str, second: str) -> None:
+    checkpoint = Checkpoint.open(tiny_model("XLMRobertaModel"))
+    encoder, ours = Encoder.of(checkpoint), DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
+    assert (encoder.max_length, encoder.n_special_pair, encoder.special.pad) == (158, 4, 1)
+    pieces = [ours.encode(text).base.ids for text in (first, second)]
+    file = checkpoint.folder / "tokenizer.json"
+    for theirs in (
+        transformers.AutoTokenizer.from_pretrained(checkpoint.folder),
+        transformers.XLMRobertaTokenizer.from_pretrained(checkpoint.folder),
+        transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **SPECIALS),
+    ):
+        assert theirs(first)["input_ids"] == encoder.single(pieces[0])[0].tolist()
+        ids, types, begin = encoder.pair(*pieces)
+        assert theirs(first, second)["input_ids"] == ids.tolist()
+        assert not types.any()
+        assert ids[begin : begin + len(pieces[1])].tolist() == pieces[1].tolist()
+
+
+def test_given_words_have_their_pieces(dual: DualTokenizer, plain: Any) -> None:
+    words = ["beta-blocker", "tachycardia,", "日本", "x", "heart"]
+    encoding, expected = dual.encode(words).base, plain(words, is_split_into_words=True, add_special_tokens=False)
+    assert encoding.given is not None
+    assert encoding.ids.tolist() == expected["input_ids"]
+    assert encoding.given.tolist() == expected.word_ids()
+    text = " ".join(words)
+    for i, word in enumerate(words):
+        spans = encoding.spans[encoding.given == i]
+        assert text[spans[0, 0] : spans[-1, 1]] == word
+
+
+def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
+    words = ["tachycardia", "", "\u200b", "heart", "", "", "a"]
+    encoding = dual.encode(words).base
+    assert encoding.given is not None
+    assert sorted(set(encoding.given.tolist())) == list(range(len(words)))
+    has_width = isinstance(dual.base.pre_tokenizer, pre_tokenizers.Sequence)
+    for i in (1, 4, 5) if has_width else (1, 2, 4, 5):
+        assert encoding.ids[encoding.given == i].tolist() == [3]
+    for i in (0, 3, 6):
+        assert encoding.ids[encoding.given == i].tolist() == dual.encode(words[i]).base.ids.tolist()
+    assert dual.encode([""]).base.ids.tolist() == [3]
+
+
+@settings(deadline=None, max_examples=100)
+@given(words=st.lists(TEXTS, max_size=6))
+def test_every_given_word_has_pieces(dual: DualTokenizer, words: list[str]) -> None:
+    given_words = dual.encode(words).base.given
+    assert given_words is not None
+    assert sorted(set(given_words.tolist())) == list(range(len(words)))
+
+
+def test_a_text_in_parts_has_the_same_pieces(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "heart tachycardia, in  a \u200b x 日本 " * 5
+    whole = dual.encode(text).base
+    for at_once in range(1, 40):
+        monkeypatch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
+        found = dual.encode(text).base
+        for name in ("ids", "words", "spans"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+
+
+def test_words_are_never_added(folder: Path, tiny_model: TinyModel, tmp_path: Path) -> None:
+    tokenizer = wordpiece_tokenizer()
+    vocabulary, entries = BaseVocabulary(tokenizer), new_entries(["tachycardia"], tokenizer)
+    added = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
+    with pytest.raises(InputError, match=r"Unigram \(SentencePiece\) tokenizers .* are not supported"):
+        DualTokenizer(folder, added)
+    with pytest.raises(InputError, match=r"Unigram \(SentencePiece\) tokenizers .* are not supported"):
+        expand(tiny_model("XLMRobertaModel"), tmp_path / "expanded")
+
+
+def test_commands_that_need_words_say_so(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model, corpus, vectors = tiny_model("XLMRobertaModel"), tmp_path / "text.txt", tmp_path / "vectors.txt"
+    corpus.write_text("the heart of a patient\n" * 20)
+    vectors.write_text("1 2\nheart 0.5 0.25\n")
+    for command in (
+        ("corpus", "prepare", corpus, "-m", model),
+        ("w2v", "-c", corpus, "-m", model),
+        ("adapt", "-c", corpus, "-m", model),
+        ("align", "--vectors", vectors, "-m", model),
+    ):
+        error = last_line(run_alone(*command, code=1))
+        assert "Unigram (SentencePiece) tokenizers with pre-tokenizer WhitespaceSplit + Metaspace are not" in error
+    assert "no " in last_line(run_alone("expand", "-c", corpus, "-m", model, code=1))
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
+
+
+def predicted(folder: Path, source: Path) -> list[Json]:
+    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
+    return [row.as_dict() for row in predict(request, Silent())]
+
+
+def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:
+    """Model and tokenizer by plain transformers."""
+    task_model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder).eval()
+    assert type(task_model).__name__ == f"XLMRobertaFor{head}"
+    return task_model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_entities(model: Path, tmp_path: Path) -> None:
+    result = finetune(session(tmp_path), ner_request(tmp_path, model, task=LONG, training=replace(TRAIN, epochs=6)))
+    (seed,) = read_scores(result)["seeds"]
+    assert set(seed["test"]["views"]) == {"base"}
+    assert seed["test"]["f1"] > 0
+    task_model, tokenizer = opened(result.path, "TokenClassification")
+    sentences = [part.split() for part in (tmp_path / "test.tsv").read_text().split("\n\n")]
+    words = [[line for line in part if not re.match(r"[OBI](-|$)", line)] for part in sentences]
+    source = tmp_path / "text.txt"
+    source.write_text("".join(" ".join(each) + "\n" for each in words))
+    kept = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
+    for each, row, stored in zip(words, predicted(result.path, source), kept, strict=True):
+        inputs = tokenizer(each, is_split_into_words=True, return_tensors="pt")
+        first = [inputs.word_ids().index(word) for word in range(len(each))]
+        with torch.no_grad():
+            best = task_model(**inputs).logits[0, first].argmax(-1).tolist()
+        assert [tag[2:] for tag in row["tags"]] == [task_model.config.id2label[label][2:] for label in best]
+        assert row["tags"] == stored["tags"]
+        assert all(" ".join(each)[one["start"] : one["end"]] == one["text"] for one in row["entities"])
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("pair", [False, True])
+def test_classes(model: Path, tmp_path: Path, pair: bool) -> None:
+    train, test = (texts_file(tmp_path / f"{seed}.jsonl", 40, seed, pair=pair) for seed in (0, 1))
+    fields = ("text", "second") if pair else ("text",)
+    task = replace(LONG, task="classification", text_fields=fields)
+    result = finetune(session(tmp_path), FinetuneRequest(str(model), (str(train),), None, str(test), task, TRAIN))
+    task_model, tokenizer = opened(result.path, "SequenceClassification")
+    for row, found in zip(lines(test), predicted(result.path, test), strict=True):
+        with torch.no_grad():
+            logits = task_model(**tokenizer(*(row[name] for name in fields), return_tensors="pt")).logits[0]
+        expected = torch.softmax(logits.double(), -1).tolist()
+        assert list(found["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_answers(model: Path, tmp_path: Path) -> None:
+    train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed) for seed in (0, 1))
+    task = replace(LONG, task="qa")
+    training = replace(TRAIN, max_steps=4)
+    result = finetune(session(tmp_path), FinetuneRequest(str(model), (str(train),), None, str(test), task, training))
+    assert read_scores(result)["seeds"][0]["test"]["f1"] >= 0
+    contexts = [SENTENCE, f"{SENTENCE} In 2, not. {SENTENCE}", "a\xa0heart\u2003rate--[1],(...) 日本x virus", "cell"]
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text("".join(json.dumps({"question": "what heart?", "context": each}) + "\n" for each in contexts))
+    request = QaRequest(
+        str(result.path),
+        InquirySources(str(asked)),
+        QaConfig(top=20),
+        ReadingOptions(max_length=32, precision="float32"),
+    )
+    # The slow reading looks there for the tokenizer of the base view, which only a model with added words has.
+    slow = shutil.copytree(result.path, tmp_path / "slow")
+    save_tokenizer(unigram_tokenizer(), slow / "base_tokenizer", "XLMRobertaTokenizer", **SPECIALS)
+    theirs = PlainQa(slow, 32, "punct")
+    for row, context in zip(Answering(request, Silent()).rows(), contexts, strict=True):
+        expected = theirs.answers("what heart?", context)
+        assert_same_answers(row["answers"], expected[: len(row["answers"])], context)
+        assert len(row["answers"]) == len(expected)

@@ -1,0 +1,157 @@
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.memory.input import MemoryReader
+from greenadapt.tasks.features import Encoder
+from greenadapt.training.pretrain.masked_table import MaskedTable
+from tests.support.small_tasks import TinyModel, adapted
+from tests.support.small_texts import masked_table, packed
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model)
+
+
+def every(table: MaskedTable, view: int) -> np.ndarray:
+    return table.inputs_of(np.arange(table.n_items), np.full(table.n_items, view == 1))
+
+
+def original(table: MaskedTable, number: int) -> np.ndarray:
+    item, view = divmod(number, table.n_views)
+    packed_view = table.text.views[view]
+    return np.asarray(packed_view.ids[slice(*packed_view.offsets[item : item + 2].tolist())])
+
+
+def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:
+    table = masked_table(model, tmp_path / "text")
+    numbers = every(table, 0)
+    assert (np.diff(table.lengths(numbers)) >= 0).all()
+    batch = table.batch(numbers, 0)
+    assert batch.mask.sum(1).tolist() == table.lengths(numbers).tolist()
+    flat = batch.ids.flatten()
+    positions = batch.extra["positions"]
+    assert len(positions) == len(batch.targets) == table.n_terms(numbers, 0)
+    whole = torch.zeros_like(batch.ids)
+    for row, number in enumerate(numbers.tolist()):
+        ids = original(table, number)
+        whole[row, : len(ids)] = torch.tensor(ids.tolist())
+    assert whole.flatten()[positions].tolist() == batch.targets.tolist()
+    others = np.setdiff1d(np.arange(len(flat)), positions.numpy())
+    padded = torch.where(batch.mask.bool(), whole, table.pad_id).flatten()
+    assert flat[others].tolist() == padded[others].tolist()
+    assert (flat[positions] == table.masking.mask_id).sum() > 0.7 * len(positions)
+    assert not batch.types.any()
+    assert set(batch.inputs(has_segments=True)) == {"input_ids", "attention_mask", "token_type_ids", "positions"}
+
+
+def test_masks_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
+    table = masked_table(model, tmp_path / "text")
+    numbers = every(table, 1)
+    together = table.batch(numbers, 2)
+    counted = 0
+    for row, number in enumerate(numbers.tolist()):
+        alone = table.batch(np.array([number]), 2)
+        n = alone.ids.shape[1]
+        assert alone.ids[0].tolist() == together.ids[row, :n].tolist()
+        assert table.n_terms(np.array([number]), 2) == len(alone.targets)
+        counted += len(alone.targets)
+    assert counted == table.n_terms(numbers, 2)
+    assert table.batch(numbers, 3).ids.tolist() != together.ids.tolist()
+    fixed = masked_table(model, tmp_path / "text", is_fixed=True)
+    assert fixed.batch(numbers, 3).ids.tolist() == fixed.batch(numbers, 0).ids.tolist()
+    assert fixed.batch(numbers, 0).ids.tolist() not in (together.ids.tolist(), table.batch(numbers, 0).ids.tolist())
+
+
+def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> None:
+    table = masked_table(model, tmp_path / "text")
+    n_old = Encoder.of(Checkpoint.open(model)).tokenizer.added.first_id
+    base, expanded = every(table, 0), every(table, 1)
+    for epoch in range(3):
+        batch = table.batch(expanded, epoch)
+        assert (batch.ids >= n_old).sum() == sum((original(table, number) >= n_old).sum() for number in expanded)
+        assert (batch.targets < n_old).all()
+        assert (table.batch(base, epoch).ids < n_old).all()
+
+
+def test_rows_of_the_model(model: Path, tmp_path: Path) -> None:
+    whole = masked_table(model, tmp_path / "text")
+    n_rows = Checkpoint.open(model).n_rows
+    held = np.setdiff1d(np.arange(n_rows), [n_rows - 2])  # as if one added word did not occur
+    numbers = every(whole, 1)
+    ids = whole.batch(numbers, 0).ids
+    assert (ids == n_rows - 1).any()
+    table = MaskedTable(whole.text, Rows(held), whole.masking, whole.pad_id, whole.seed)
+    numbers = np.array([number for number in numbers if n_rows - 2 not in original(whole, number)])
+    ours, theirs = table.batch(numbers, 0), whole.batch(numbers, 0)
+    assert held[ours.ids.numpy()].tolist() == theirs.ids.tolist()
+    assert ours.targets.tolist() == theirs.targets.tolist()
+
+
+def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_path: Path) -> None:
+    """No view of memory has an original that was masked."""
+    checkpoint = Checkpoint.open(model.parent / "base")
+    reader = MemoryReader.of(Encoder.of(Checkpoint.open(model)), checkpoint)
+    table = masked_table(model, tmp_path / "text", reader)
+    n_old = checkpoint.n_rows
+    encoder = Encoder.of(checkpoint)
+    for view in (0, 1):
+        numbers = every(table, view)
+        batch = table.batch(numbers, 1)
+        ids, memory = batch.ids, batch.extra["memory_ids"]
+        mask = batch.extra.get("memory_mask", torch.ones_like(memory)).bool()
+        n_masked = (ids == table.masking.mask_id).sum(1)
+        assert n_masked.sum() > 30
+        assert (memory == table.masking.mask_id).sum(1).tolist() == n_masked.tolist()
+        for row in range(len(numbers)):
+            read = ids[row, : int(batch.mask[row].sum())].tolist()
+            given = memory[row][mask[row]].tolist()
+            if view == 0:
+                assert given == read
+            # An added word, which is never masked, stands there in its pieces, and nothing else is different.
+            words = encoder.tokenizer.base
+            added = Encoder.of(Checkpoint.open(model)).tokenizer.added
+            expected = []
+            for piece in read:
+                surface = added.surface(piece - n_old) if piece >= n_old else ""
+                expected += words.encode(surface, add_special_tokens=False).ids if surface else [piece]
+            assert given == expected
+
+
+def test_a_sample_is_fixed_and_the_same_in_both_views(model: Path, tmp_path: Path) -> None:
+    table = masked_table(model, tmp_path / "text", is_fixed=True)
+    base, expanded = table.sample(10, 0), table.sample(10, 1)
+    assert len(base) == len(set(base.tolist())) == 10
+    assert sorted(base // 2) == sorted(expanded // 2)
+    assert (base % 2 == 0).all()
+    assert (expanded % 2 == 1).all()
+    assert table.sample(10, 0).tolist() == base.tolist()
+    assert sorted(table.sample(10**6, 0) // 2) == list(range(table.n_items))
+    assert sorted(base // 2) != list(range(10))
+
+
+def test_without_added_words_there_is_one_view(tiny_model: TinyModel, tmp_path: Path) -> None:
+    table = masked_table(tiny_model(), tmp_path / "text")
+    assert table.n_views == 1
+    items = np.arange(table.n_items)
+    assert table.inputs_of(items, items % 2 == 1).tolist() == table.inputs_of(items, items < 0).tolist()
+
+
+def test_the_digest_tells_texts_and_masking_apart(model: Path, tmp_path: Path) -> None:
+    def digest(table: MaskedTable) -> str:
+        made = sha256()
+        table.digest(made.update)
+        return made.hexdigest()
+
+    one = digest(masked_table(model, tmp_path / "one"))
+    assert one == digest(masked_table(model, tmp_path / "two"))
+    assert one != digest(masked_table(model, tmp_path / "two", share=0.2))
+    table = masked_table(model, tmp_path / "two")
+    other, _ = packed(model, tmp_path / "three", [])
+    assert one != digest(MaskedTable(other, table.rows, table.masking, table.pad_id, table.seed))

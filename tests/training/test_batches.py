@@ -1,0 +1,114 @@
+from itertools import chain, combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.config import Mix
+from greenadapt.errors import InputError
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.tasks.features import Feature, Views
+from greenadapt.training.batches import Cut, FeatureTable, Order, share
+
+
+def _feature(ids: list[int], target: object) -> Feature:
+    n = len(ids)
+    return Feature(np.array(ids, np.int32), np.arange(n, dtype=np.int32) % 2, np.zeros(n, np.int32), np.array(target))
+
+
+def _ner(*ids: int) -> Feature:
+    return _feature(list(ids), [-100, *range(len(ids) - 1)])
+
+
+def _table() -> FeatureTable:
+    base, shared = [_ner(1, 20, 30, 40)], [_ner(1, 20)]
+    items = [Views(base, [_ner(1, 50, 40)], 1), Views(shared, shared, 1)]
+    return FeatureTable.of(items, Rows(np.array([0, 1, 20, 30, 40, 50])), "TokenClassification", 0)
+
+
+def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
+    table = _table()
+    for expanded, longer in ((False, [1, 2, 3, 4]), (True, [1, 5, 4])):
+        numbers = table.inputs_of(np.array([0, 1]), np.array([expanded, expanded]))
+        assert table.lengths(numbers).tolist() == [2, len(longer)]
+        batch = table.batch(numbers)
+        n = len(longer)
+        assert batch.ids.tolist() == [[1, 2] + [0] * (n - 2), longer]
+        assert batch.mask.tolist() == [[1, 1] + [0] * (n - 2), [1] * n]
+        assert batch.types.tolist() == [[0, 1] + [0] * (n - 2), [i % 2 for i in range(n)]]
+        assert batch.extra == {}
+        assert batch.targets.tolist() == [[-100, 0] + [-100] * (n - 2), [-100, *range(n - 1)]]
+        assert table.n_terms(numbers) == 1 + n - 1
+
+
+def test_one_example_can_have_several_inputs() -> None:
+    windows = [_feature([1, 2, 3], [1, 2]), _feature([1, 4], [0, 0]), _feature([1, 5, 6, 7], [3, 3])]
+    none = Views([], [], 0)
+    items = [Views(windows[:2], windows[2:], 3), none, Views(windows[2:], windows[:2], 3)]
+    table = FeatureTable.of(items, Rows.all(9), "QuestionAnswering", 0)
+    numbers = table.inputs_of(np.array([2, 1, 0]), np.array([True, False, False]))
+    assert table.lengths(numbers).tolist() == [2, 2, 3, 3]
+    assert table.n_terms(numbers) == 4
+    assert table.batch(numbers).targets.tolist() == [[0, 0], [0, 0], [1, 2], [1, 2]]
+    assert table.inputs_of(np.array([0]), np.array([True])).tolist() == [2]
+
+
+def test_nothing_to_train_on_is_said() -> None:
+    with pytest.raises(InputError, match="nothing to train on"):
+        FeatureTable.of([], Rows.all(9), "QuestionAnswering", 0)
+
+
+@pytest.mark.parametrize("mix", ["sample", "fixed", "batch", "both", "base", "expanded"])
+def test_an_epoch_has_every_example(mix: Mix) -> None:
+    order = Order.of(50, mix, 8, seed=3, epoch=1)
+    times = 2 if mix == "both" else 1
+    assert sorted(order.items.tolist()) == sorted([*range(50)] * times)
+    if mix == "both":
+        assert len(set(zip(order.items.tolist(), order.expanded.tolist(), strict=True))) == 100
+    if mix == "batch":
+        assert all(len(set(order.expanded[i : i + 8].tolist())) == 1 for i in range(0, 50, 8))
+    assert Order.of(50, mix, 8, seed=3, epoch=1).items.tolist() == order.items.tolist()
+    assert Order.of(50, mix, 8, seed=3, epoch=2).items.tolist() != order.items.tolist()
+    assert Order.of(50, mix, 8, seed=4, epoch=1).items.tolist() != order.items.tolist()
+
+
+@pytest.mark.parametrize(("mix", "same"), [("sample", False), ("fixed", True)])
+def test_a_fixed_mixture_stays_with_its_example(mix: Mix, same: bool) -> None:
+    def view(epoch: int) -> list[bool]:
+        order = Order.of(100, mix, 8, seed=0, epoch=epoch)
+        return order.expanded[np.argsort(order.items)].tolist()
+
+    assert (view(0) == view(1)) is same
+
+
+def _cost(lengths: list[int], bounds: list[int], overhead: int) -> int:
+    return sum((b - a) * lengths[b - 1] + overhead for a, b in pairwise(bounds))
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=8).map(sorted),
+    st.integers(1, 100),
+    st.integers(0, 60),
+)
+def test_the_cut_is_the_cheapest_that_fits(lengths: list[int], max_tokens: int, overhead: int) -> None:
+    n = len(lengths)
+    parts = Cut(max_tokens, overhead).parts(np.array(lengths))
+    bounds = [part.start for part in reversed(parts)] + [n]
+    assert [part.stop for part in parts] == bounds[:0:-1]
+    assert bounds[0] == 0
+
+    def fits(bounds: list[int]) -> bool:
+        pairs = pairwise(bounds)
+        return all(b - a == 1 or (b - a) * lengths[b - 1] <= max_tokens for a, b in pairs)
+
+    every = ([0, *inner, n] for k in range(n) for inner in combinations(range(1, n), k))
+    assert fits(bounds)
+    assert _cost(lengths, bounds, overhead) == min(_cost(lengths, each, overhead) for each in every if fits(each))
+
+
+@given(st.integers(0, 20), st.integers(1, 5))
+def test_shares_are_everything_once(n: int, processes: int) -> None:
+    shares = [share(np.arange(n), rank, processes).tolist() for rank in range(processes)]
+    assert sorted(chain.from_iterable(shares)) == list(range(n))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -1,0 +1,82 @@
+"""What is scored of a model's outputs: each view alone and the mean, with the chosen one's predictions kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import Pool
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.progress import Silent
+from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.ner.sentences import Sentence
+from greenadapt.tasks.ner.task import NerTask
+from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
+from tests.support.small_tasks import TinyModel, adapted
+
+TASK = NerTask(("O", "B-X", "I-X"))
+GOLD = [("B-X", "I-X", "O"), ("O",), ("B-X", "O")]
+SENTENCES = [Sentence(("virus", "heart", "of")[: len(tags)], tags) for tags in GOLD]
+# Rows of one-hot logits; the base view misses the last entity, the expanded one finds one that is none.
+BASE = [[1, 2, 0], [0], [0, 0]]
+EXPANDED = [[1, 2, 0], [1], [1, 0]]
+
+
+def logits(labels: list[int], weight: float) -> np.ndarray:
+    return (weight * np.eye(3)[labels]).astype(np.float32)
+
+
+def run(views: Iterator[Views]) -> Iterator[ViewOutputs]:
+    for view, base, expanded in zip(views, BASE, EXPANDED, strict=True):
+        assert view.n_units == len(base)
+        # Where they differ, the expanded view is the surer one.
+        yield ViewOutputs(logits(base, 1), logits(expanded, 3))
+
+
+def evaluate(folder: Path, pool: Pool = "mean", **options: Any) -> Evaluation:
+    encoder = Encoder.of(Checkpoint.open(folder), 64)
+    with Silent().bar("test", None, "examples") as bar:
+        return Evaluator(TASK, encoder, SENTENCES, pool).evaluate(run, bar, **options)
+
+
+@pytest.mark.parametrize("pool", ["mean", "base", "expanded"])
+def test_each_view_and_the_chosen_one(tiny_model: TinyModel, pool: Pool) -> None:
+    from seqeval.metrics import f1_score
+
+    found = evaluate(adapted(tiny_model), pool)
+    tags = {name: [[TASK.labels[i] for i in row] for row in rows] for name, rows in (("b", BASE), ("e", EXPANDED))}
+    gold = [list(row) for row in GOLD]
+    f1 = {"base": f1_score(gold, tags["b"]), "expanded": f1_score(gold, tags["e"])}
+    f1["mean"] = f1["expanded"]
+    assert {name: scores["f1"] for name, scores in found.views.items()} == pytest.approx(f1)
+    assert f1["base"] != f1["expanded"]
+    assert [row["tags"] for row in found.predictions] == tags["b" if pool == "base" else "e"]
+    assert found.scores == found.views[pool]
+    assert found.as_dict() == {**found.views[pool], "views": found.views}
+    assert found.logits == {}
+
+
+def test_a_model_without_added_words_has_one_view(tiny_model: TinyModel) -> None:
+    found = evaluate(tiny_model(), "expanded", keep_logits=True)
+    assert list(found.views) == ["base"]
+    assert found.scores == found.views["base"]
+    assert list(found.logits) == ["base"]
+
+
+def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
+    found = evaluate(adapted(tiny_model), keep_logits=True)
+    arrays = stacked(found.logits)
+    assert arrays["offsets"].tolist() == [0, 3, 4, 6]
+    assert arrays["base"].shape == arrays["expanded"].shape == (6, 3)
+    assert arrays["base"].dtype == np.float32
+    np.testing.assert_array_equal(arrays["base"], np.concatenate([logits(row, 1) for row in BASE]))
+    np.testing.assert_array_equal(arrays["expanded"][3:4], logits(EXPANDED[1], 3))
+
+
+def test_every_example_needs_its_output(tiny_model: TinyModel) -> None:
+    encoder = Encoder.of(Checkpoint.open(tiny_model()), 64)
+    with Silent().bar("test", None, "examples") as bar, pytest.raises(ValueError, match="zip"):
+        Evaluator(TASK, encoder, SENTENCES, "base").evaluate(lambda views: list(run(views))[:2].__iter__(), bar)

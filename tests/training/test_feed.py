@@ -1,0 +1,178 @@
+"""What steps are made of: passes of each task, fresh orders, the mixture, and steps an epoch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.tasks.features import Feature, Views
+from greenadapt.training.batches import FeatureTable, Order
+from greenadapt.training.feed import Draw, ManyTables, OneTable, Plan, TaskTable, task_seed
+from greenadapt.training.random_draws import choose
+
+TEXTS = "SequenceClassification"
+SIZES = {"a": 11, "b": 4, "c": 11}
+
+
+def _table(n_items: int, n_pieces: int = 5) -> FeatureTable:
+    def view(i: int) -> list[Feature]:
+        ids, zeros = np.full(n_pieces, 5 + i, np.int32), np.zeros(n_pieces, np.int32)
+        return [Feature(ids, zeros, np.zeros(1, np.int32), np.array(i % 2))]
+
+    return FeatureTable.of([Views(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
+
+
+def _plan(seed: int, **train: Any) -> Plan:
+    return Plan(TrainConfig(**{"epochs": 3, "batch_size": 4, **train}), RunConfig(), seed)
+
+
+def _many(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> ManyTables:
+    tables = [TaskTable(name, _table(n), n) for name, n in (sizes or SIZES).items()]
+    return ManyTables(tables, sampling or SamplingConfig(), _plan(seed, **train))
+
+
+def _draws(feed: Any, task: str | None = None) -> list[Draw]:
+    drawn = [feed.draw(done) for done in range(feed.n_steps)]
+    return [each for each in drawn if each.task == task] if task else drawn
+
+
+def test_one_table_is_gone_through_once_an_epoch() -> None:
+    feed = OneTable(_table(11), _plan(5))
+    assert (feed.steps_an_epoch, feed.n_steps, feed.leaves_weights_out) == (3, 9, False)
+    for epoch in range(3):
+        order = Order.of(11, "sample", 4, 5, epoch)
+        drawn = [feed.draw(3 * epoch + k) for k in range(3)]
+        assert [len(each.items) for each in drawn] == [4, 4, 3]
+        assert np.concatenate([each.items for each in drawn]).tolist() == order.items.tolist()
+        assert np.concatenate([each.expanded for each in drawn]).tolist() == order.expanded.tolist()
+        assert {(each.epoch, each.task) for each in drawn} == {(epoch, None)}
+
+
+@pytest.mark.parametrize("build", [_many, lambda **train: OneTable(_table(11), _plan(1, **train))])
+def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
+    feed, again = build(), build()
+    forward = [again.draw(done) for done in range(again.n_steps)]
+    for done in reversed(range(feed.n_steps)):
+        one, other = feed.draw(done), forward[done]
+        assert (one.task, one.epoch, one.items.tolist()) == (other.task, other.epoch, other.items.tolist())
+        assert one.expanded.tolist() == other.expanded.tolist()
+
+
+@pytest.mark.parametrize(("mix", "steps"), [("sample", 3 + 1 + 3), ("both", 6 + 2 + 6)])
+def test_an_epoch_has_as_many_steps_as_all_passes(mix: Mix, steps: int) -> None:
+    feed = _many(mix=mix)
+    assert (feed.steps_an_epoch, feed.n_steps) == (steps, 3 * steps)
+    assert _many(mix=mix, max_steps=5).n_steps == 5
+    chosen = _many(SamplingConfig(steps_per_epoch=100), mix=mix)
+    assert (chosen.steps_an_epoch, chosen.n_steps) == (100, 300)
+    assert chosen.leaves_weights_out
+    assert not _many(sizes={"a": 11}).leaves_weights_out
+
+
+def test_examples_decide_and_not_the_parts_that_they_have() -> None:
+    tables = [TaskTable("a", _table(4), 90), TaskTable("b", _table(40), 10)]
+    feed = ManyTables(tables, SamplingConfig("proportional", 1000), _plan(1, epochs=1))
+    assert np.bincount(feed.schedule) / 1000 == pytest.approx([0.9, 0.1], abs=0.04)
+
+
+@pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
+def test_every_pass_over_a_task_has_all_of_it_in_a_new_order(sampling: Any) -> None:
+    feed = _many(SamplingConfig(sampling, 40))
+    for task, n in SIZES.items():
+        n_batches = -(-n // 4)
+        drawn = _draws(feed, task)
+        passes = [drawn[i : i + n_batches] for i in range(0, len(drawn) // n_batches * n_batches, n_batches)]
+        assert len(passes) > 5
+        orders = []
+        for number, each in enumerate(passes):
+            assert {one.epoch for one in each} == {number}
+            order = np.concatenate([one.items for one in each])
+            assert sorted(order.tolist()) == list(range(n))
+            orders.append(tuple(order.tolist()))
+        assert orders[0] != orders[1]
+        assert len({*orders}) == len(orders) or (n == 4 and len({*orders}) > 12)  # which has 24 orders
+        assert len({one.expanded.tobytes() for each in passes for one in each}) > 1
+
+
+def test_tasks_of_one_size_have_orders_and_coins_of_their_own() -> None:
+    feed = _many(SamplingConfig("round-robin"))
+    for part in ("items", "expanded"):
+        a, c = ([getattr(each, part).tolist() for each in _draws(feed, task)] for task in ("a", "c"))
+        assert a[:3] != c[:3]
+
+
+def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
+    feed = _many(SamplingConfig("round-robin", 60), mix="fixed")
+    coins: dict[str, dict[int, bool]] = {}
+    for each in _draws(feed):
+        assert each.task is not None
+        for item, is_expanded in zip(each.items.tolist(), each.expanded.tolist(), strict=True):
+            assert coins.setdefault(each.task, {}).setdefault(item, is_expanded) == is_expanded
+    assert coins["a"] != coins["c"]
+    expected = choose("fixed", task_seed(1, "a"), 0, np.arange(11))
+    assert [coins["a"][i] for i in range(11)] == expected.tolist()
+
+
+def test_both_views_of_every_example_are_in_a_pass() -> None:
+    drawn = _draws(_many(SamplingConfig("round-robin"), mix="both"), "b")[:2]
+    read = {
+        (item, is_expanded)
+        for each in drawn
+        for item, is_expanded in zip(each.items.tolist(), each.expanded.tolist(), strict=True)
+    }
+    assert read == {(item, view) for item in range(4) for view in (False, True)}
+
+
+def test_a_tasks_passes_do_not_depend_on_the_other_tasks() -> None:
+    alone = _draws(_many(SamplingConfig("round-robin"), sizes={"b": 4}), "b")
+    among = _draws(_many(SamplingConfig("round-robin", 30)), "b")
+    for one, other in zip(alone, among, strict=False):
+        assert one.items.tolist() == other.items.tolist()
+        assert one.expanded.tolist() == other.expanded.tolist()
+
+
+def test_round_robin_takes_the_tasks_in_turn_under_every_seed() -> None:
+    for seed in (1, 2):
+        feed = _many(SamplingConfig("round-robin"), seed)
+        assert [each.task for each in _draws(feed)][:7] == ["a", "b", "c", "a", "b", "c", "a"]
+    orders = [_draws(_many(SamplingConfig("round-robin"), seed), "a")[0].items.tolist() for seed in (1, 2)]
+    assert orders[0] != orders[1]
+
+
+def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:
+    sizes = {"large": 390, "small": 10}
+    config = SamplingConfig("anneal", steps_per_epoch=500)
+    whole, cut = (_many(config, sizes=sizes, **train) for train in ({"epochs": 3}, {"epochs": 9, "max_steps": 1500}))
+    assert cut.schedule.tolist() == whole.schedule.tolist()
+    shares = cut.schedule.reshape(3, 500).mean(axis=1)
+    for share, power in zip(shares, (1, 0.6, 0.2), strict=True):
+        assert abs(share - 10**power / (10**power + 390**power)) < 0.07
+
+
+def test_seeds_of_tasks_differ() -> None:
+    seeds = [
+        task_seed(seed, name) for seed in (0, 1, 2**32 - 1) for name in ("a", "b", "ab", "ba", "a-b", "aa", "aaaaa")
+    ]
+    assert len({*seeds}) == len(seeds)
+    assert all(0 <= seed < 2**64 for seed in seeds)
+
+
+def test_all_that_is_trained_on_is_told() -> None:
+    def told(feed: Any) -> tuple[str, bytes]:
+        content = bytearray()
+        feed.digest(content.extend)
+        return repr(feed.facts), bytes(content)
+
+    same = [told(_many()), told(_many())]
+    assert same[0] == same[1]
+    others = [
+        _many(SamplingConfig("square-root")),
+        _many(SamplingConfig(steps_per_epoch=8)),
+        _many(sizes={"b": 4, "a": 11, "c": 11}),
+        _many(sizes={"a": 11, "b": 4, "d": 11}),
+        _many(sizes={"a": 11, "b": 4, "c": 12}),
+    ]
+    assert all(told(other) != same[0] for other in others)

@@ -1,0 +1,307 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.errors import ConflictError, InputError, ResourceError
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.machine import Machine
+from greenadapt.models.weights import TrainedRows, open_model, write_model
+from greenadapt.tasks.features import Views
+from greenadapt.training.batches import FeatureTable, Order
+from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.loop import Step, Training, learning_rate
+from tests.support.processes import together
+from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
+from tests.support.small_tasks import expanded
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+PLAN = Plan(TrainConfig(epochs=2, batch_size=4, learning_rate=1e-3), RunConfig(), seed=5)
+Build = Callable[..., Path]
+
+
+def _model(build: Build, head: str = NER, **config: Any) -> Any:
+    labels = {} if head == QA else {"num_labels": 3}
+    folder = build(f"BertFor{head}", name=f"{head}{len(config)}", **labels, **config)
+    return getattr(transformers, f"BertFor{head}").from_pretrained(folder)
+
+
+def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Views] | None = None) -> Training:
+    table = FeatureTable.of(items or items_of(head), Rows.all(400), head, 0)
+    return Training(model, OneTable(table, plan), Machine.start("float32"))
+
+
+def _with(train: dict[str, Any], **run: Any) -> Plan:
+    return replace(PLAN, train=replace(PLAN.train, **train), run=replace(PLAN.run, **run))
+
+
+def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
+    """The same training as one would write it by hand with transformers: one batch a step, its own loss."""
+    train, n = plan.train, len(items)
+    per_epoch = -(-n // train.batch_size)
+    n_steps = train.epochs * per_epoch
+    decayed = [w for name, w in model.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
+    others = [w for name, w in model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, lr=train.learning_rate)
+    warmup = train.warmup * n_steps
+    schedule = transformers.get_linear_schedule_with_warmup(adam, warmup, n_steps)  # type: ignore[arg-type]
+    losses = []
+    model.train()
+    for epoch in range(train.epochs):
+        order = Order.of(n, train.mix, train.batch_size, plan.seed, epoch)
+        for begin in range(0, n, train.batch_size):
+            among = slice(begin, begin + train.batch_size)
+            chosen = zip(order.items[among].tolist(), order.expanded[among].tolist(), strict=True)
+            features = [f for i, is_expanded in chosen for f in (items[i].expanded if is_expanded else items[i].base)]
+            loss = model(**by_hand(features)).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+            adam.step()
+            schedule.step()
+            adam.zero_grad()
+            losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(("head", "longest"), [(NER, 20), (TEXTS, 20), (QA, 4)])
+@pytest.mark.parametrize("max_tokens", [4096, 30])
+def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, longest: int, max_tokens: int) -> None:
+    # The inputs of QA are of one length here: transformers takes padding for possible answers.
+    items = items_of(head, longest=longest)
+    plan = _with({"weight_decay": 0.1, "clip": 0.5}, max_tokens=max_tokens)
+    ours, theirs = _model(tiny_model, head, **NO_DROPOUT), _model(tiny_model, head, **NO_DROPOUT)
+    training = _training(ours, plan, head, items)
+    steps = list(training.steps())
+    losses = _plain(theirs, items, plan)
+    assert [step.loss for step in steps] == pytest.approx(losses, abs=1e-5)
+    # A shift of all scores or of all keys changes no probability: the gradient is rounding, which Adam scales up.
+    learnt = {name: w for name, w in weights_of(theirs).items() if not name.endswith(("key.bias", "qa_outputs.bias"))}
+    assert_same(learnt, weights_of(ours), atol=1e-5)
+    rates = [learning_rate(k, 6, 0.1, 1e-3) for k in range(6)]
+    assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
+
+
+def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: Build, tmp_path: Path) -> None:
+    """With weight decay, dropout, clipping and several parts a step; most rows do not occur."""
+    checkpoint, items = expanded(tiny_model, tmp_path, "Bert"), items_of()
+    plan = _with({"weight_decay": 0.1, "clip": 0.5}, max_tokens=60)
+    written = []
+    for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
+        model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
+        feed = OneTable(FeatureTable.of(items, rows, NER, 0), plan)
+        training = Training(model, feed, Machine.start("float32"))
+        assert [step.number for step in training.steps()] == [1, 2, 3, 4, 5, 6]
+        write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
+        written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
+    whole, compact = written
+    assert whole.keys() == compact.keys()
+    assert_same(whole, compact, atol=1e-6)
+    before, after = checkpoint.embedding(), compact["bert.embeddings.word_embeddings.weight"].numpy()
+    change = np.abs(after - before).max(axis=1)
+    unused = np.setdiff1d(np.arange(len(before)), rows.ids)
+    assert len(unused) > 200
+    assert change[unused].min() > 1e-6  # decay reaches them too, by more than the tolerance above
+    assert change[rows.ids].max() > 1e-3
+
+
+def test_the_gradient_does_not_depend_on_the_cut(tiny_model: Build) -> None:
+    gradients = []
+    for max_tokens in (4096, 1, 40):
+        model = _model(tiny_model, **NO_DROPOUT)
+        training = _training(model, _with({"batch_size": 11, "clip": 1e9}, max_tokens=max_tokens))
+        next(training.steps())
+        gradients.append({name: weight.grad for name, weight in model.named_parameters()})
+    for other in gradients[1:]:
+        assert_same(gradients[0], other, atol=1e-6)
+
+
+def test_steps_tell_what_was_done(tiny_model: Build) -> None:
+    training = _training(_model(tiny_model), _with({"mix": "base"}))
+    assert (training.steps_an_epoch, training.n_steps, training.epoch) == (3, 6, 1)
+    steps = []
+    for step in training.steps():
+        steps.append(step)
+        assert training.number == step.number
+    assert [step.number for step in steps] == [1, 2, 3, 4, 5, 6]
+    assert [step.epoch for step in steps] == [1, 1, 1, 2, 2, 2]
+    assert [step.examples for step in steps] == [4, 4, 3, 4, 4, 3]
+    assert sum(step.pieces for step in steps) == 2 * sum(len(item.base[0]) for item in items_of())
+    assert training.epoch == 2
+    assert list(training.steps()) == []
+
+
+def test_both_views_make_an_epoch_twice_as_long_and_max_steps_ends_it(tiny_model: Build) -> None:
+    training = _training(_model(tiny_model), _with({"mix": "both", "max_steps": 4}))
+    assert (training.steps_an_epoch, training.n_steps) == (6, 4)
+    rates = [step.learning_rate for step in training.steps()]
+    assert rates == pytest.approx([learning_rate(k, 4, 0.1, 1e-3) for k in range(4)])
+
+
+def test_the_learning_rate_rises_and_falls_linearly() -> None:
+    peak, n = 2e-5, 60_000
+    assert learning_rate(6000, n, 0.1, peak) == pytest.approx(2e-5)
+    assert learning_rate(33_000, n, 0.1, peak) == pytest.approx(1e-5)
+    assert learning_rate(60_000, n, 0.1, peak) == 0
+    rates = np.array([learning_rate(k, n, 0.1, peak) for k in range(n + 1)])
+    assert np.abs(np.diff(rates)).max() <= peak / 6000 * 1.001
+    for warmup, expected in ((0.0, [1, 0.75, 0.5, 0.25, 0]), (1.0, [0, 0.25, 0.5, 0.75, 0])):
+        assert [learning_rate(k, 4, warmup, 1.0) for k in range(5)] == expected
+
+
+@pytest.mark.parametrize("k", range(6))
+def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
+    plan = _with({"weight_decay": 0.01}, max_tokens=30)
+    whole = _model(tiny_model)
+    expected = [*(training := _training(whole, plan)).steps()]
+    interrupted = _training(_model(tiny_model), plan)
+    steps = interrupted.steps()
+    first = [next(steps) for _ in range(k)]
+    interrupted.save(tmp_path / "state", {"k": k})
+    torch.rand(7)  # evaluation, say, between
+    resumed_model = _model(tiny_model)
+    with torch.no_grad():
+        resumed_model.classifier.weight.zero_()
+    resumed = _training(resumed_model, plan)
+    assert resumed.restore(tmp_path / "state")
+    assert first + list(resumed.steps()) == expected
+    assert_same(weights_of(whole), weights_of(resumed_model))
+    assert resumed.shrink == training.shrink < 1
+
+
+def test_dropout_is_on(tiny_model: Build) -> None:
+    """The test above says something only if this holds."""
+    with_dropout, without = _training(_model(tiny_model)), _training(_model(tiny_model, **NO_DROPOUT))
+    assert next(with_dropout.steps()).loss != next(without.steps()).loss
+
+
+def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path) -> None:
+    training = _training(_model(tiny_model))
+    assert not training.restore(tmp_path / "state")
+    training.save(tmp_path / "state")
+    others = [_with({"learning_rate": 2e-3}), replace(PLAN, seed=6)]
+    for other in [_training(_model(tiny_model), plan) for plan in others]:
+        with pytest.raises(ConflictError, match="other settings"):
+            other.restore(tmp_path / "state")
+    with pytest.raises(ConflictError):
+        _training(_model(tiny_model), items=items_of(n_items=12)).restore(tmp_path / "state")
+    assert _training(_model(tiny_model), _with({}, max_tokens=100)).restore(tmp_path / "state")
+
+
+def test_a_loss_that_is_no_number_stops_before_the_weights_are_touched(tiny_model: Build) -> None:
+    model = _model(tiny_model)
+    training = _training(model)
+    steps = training.steps()
+    for _ in range(4):
+        next(steps)
+    with torch.no_grad():
+        model.classifier.bias[0] = torch.nan
+    before = weights_of(model)
+    with pytest.raises(InputError, match=r"step 5 \(epoch 2\)"):
+        next(steps)
+    assert training.number == 4
+    torch.testing.assert_close(weights_of(model), before, equal_nan=True, atol=0, rtol=0)
+
+
+def test_too_little_gpu_memory_names_the_batch_and_the_option(
+    tiny_model: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _model(tiny_model)
+    training = _training(model, _with({"batch_size": 11, "mix": "base"}))
+    n = max(len(item.base[0]) for item in items_of())
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(model, "forward", full)
+    with pytest.raises(ResourceError, match=rf"11 inputs of {n} pieces .* --max-tokens below {11 * n}"):
+        next(training.steps())
+
+
+def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
+    def losses(machine: Machine) -> list[float]:
+        table = FeatureTable.of(items_of(), Rows.all(400), NER, 0)
+        feed = OneTable(table, PLAN)
+        training = Training(_model(tiny_model, **NO_DROPOUT), feed, machine)
+        return [step.loss for step in training.steps()]
+
+    exact, rounded = losses(Machine.start("float32")), losses(Machine.start("bfloat16"))
+    assert rounded == pytest.approx(exact, rel=0.02)
+    assert rounded != exact
+
+
+TWO_PROCESSES = """
+import sys
+import torch
+import transformers
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from safetensors.torch import save_file
+from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.loop import Training
+from greenadapt.models.machine import Machine
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.tasks.features import Feature, Views
+import numpy as np
+
+torch.set_num_threads(1)
+arrays = np.load(sys.argv[2])
+offsets = arrays["offsets"]
+
+def view(i):
+    ids, target = (arrays[name][offsets[i] : offsets[i + 1]] for name in ("ids", "targets"))
+    return [Feature(ids, np.zeros_like(ids), np.zeros_like(ids), target)]
+
+items = [Views(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
+model = transformers.BertForTokenClassification.from_pretrained(sys.argv[1])
+machine = Machine.start("float32")
+assert machine.processes == 2
+train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3)
+plan = Plan(train, RunConfig(max_tokens=30), 5)
+table = FeatureTable.of(items, Rows.all(400), "TokenClassification", 0)
+training = Training(model, OneTable(table, plan), machine)
+losses = [step.loss for step in training.steps()]
+assert machine.first(lambda: machine.rank) == 0
+assert machine.shared(machine.rank) == 0
+assert machine.largest(machine.rank) == 1
+training.save(Path("state"))
+assert Path("state").is_dir()
+if machine.is_first:
+    save_file({name: w.detach() for name, w in model.named_parameters()}, "weights.safetensors")
+    Path("losses").write_text(repr(losses))
+machine.end()
+machine.wait()
+"""
+
+
+def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
+    """Eleven examples, five a step: in the last step of an epoch, of one example, a process has none."""
+    items = items_of()
+    features = [feature for item in items for feature in (item.base[0], item.expanded[0])]
+    np.savez(
+        tmp_path / "items.npz",
+        ids=np.concatenate([f.ids for f in features]),
+        targets=np.concatenate([np.asarray(f.target) for f in features]),
+        offsets=np.cumsum([0, *map(len, features)]),
+    )
+    (tmp_path / "two.py").write_text(TWO_PROCESSES)
+    model = _model(tiny_model, **NO_DROPOUT)
+    folder = Path(model.name_or_path)
+    package = Path(__file__).parents[2]
+    done = together(["two.py", folder, "items.npz", package], tmp_path)
+    assert "Warning" not in done.stderr
+    training = _training(model, _with({"batch_size": 5}, max_tokens=30), items=items)
+    expected: list[Step] = list(training.steps())
+    losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
+    assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)
+    assert_same(weights_of(model), load_file(tmp_path / "weights.safetensors"), atol=1e-5)

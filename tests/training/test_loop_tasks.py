@@ -1,0 +1,304 @@
+"""Training on several tasks: what a step touches, what plain torch learns, and that a stopped run goes on."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TrainConfig
+from greenadapt.errors import ConflictError
+from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.machine import Machine
+from greenadapt.tasks.features import Feature
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import Draw, ManyTables, OneTable, Passes, Plan, TaskTable, task_seed
+from greenadapt.training.loop import Step, Training, learning_rate
+from tests.support.processes import together
+from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+HEADS = {"tags": NER, "texts": TEXTS, "answers": QA}
+SIZES = {"tags": 11, "texts": 11, "answers": 5}
+PALS = AdapterConfig("pals", size=8, heads=2)
+SEED = 5
+Build = Callable[..., Path]
+
+
+def _model(build: Build, adapter: AdapterConfig = PALS, heads: dict[str, str] = HEADS, **config: Any) -> MultitaskModel:
+    encoder = transformers.BertModel.from_pretrained(build(name=f"bert{len(config)}", **config))
+    specs = {name: TaskHeadSpec(head, 2 if head == QA else 3, adapter) for name, head in heads.items()}
+    return MultitaskModel.of(encoder, specs, SEED)
+
+
+def _items(longest: int = 20) -> dict[str, Any]:
+    return {name: items_of(head, SIZES[name], longest, seed) for seed, (name, head) in enumerate(HEADS.items())}
+
+
+def _feed(
+    train: TrainConfig, sampling: Sampling = "round-robin", items: Any = None, seed: int = SEED, **run: Any
+) -> ManyTables:
+    tables = [
+        TaskTable(name, FeatureTable.of(each, Rows.all(400), HEADS[name], 0), len(each))
+        for name, each in (items or _items()).items()
+    ]
+    return ManyTables(tables, SamplingConfig(sampling), Plan(train, RunConfig(**run), seed))
+
+
+def _training(model: Any, feed: ManyTables) -> Training:
+    return Training(model, feed, Machine.start("float32"))
+
+
+def _train(**changes: Any) -> TrainConfig:
+    return TrainConfig(**{"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "weight_decay": 0.1, **changes})
+
+
+@pytest.mark.parametrize("adapter", ["pals", "low-rank", "houlsby", "lhuc", "top-attention", "none"])
+def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, adapter: AdapterName) -> None:
+    """Every task was trained before, so that momentum and decay would show."""
+    model = _model(tiny_model, AdapterConfig(adapter))
+    training = _training(model, _feed(_train(warmup=0.0)))
+    before, seen = weights_of(model), Counter[str]()
+    for step in training.steps():
+        after = weights_of(model)
+        changed = {name for name in before if not torch.equal(before[name], after[name])}
+        own = f"parts.task_{step.task}."
+        assert [name for name in changed if name.startswith("parts.") and not name.startswith(own)] == []
+        parts = {name.split(".")[2] for name in changed if name.startswith(own)}
+        assert parts == ({"head"} if adapter == "none" else {"head", "adapter"})
+        # All of the encoder but its pooler, which only texts are read by.
+        kept = {name for name in before if name.startswith("encoder.")} - changed
+        assert kept == (set() if step.task == "texts" else {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"})
+        before = after
+        seen[str(step.task)] += 1
+    assert min(seen.values()) > 3
+
+
+def _plain(model: MultitaskModel, items: Any, feed: ManyTables) -> list[float]:
+    """The same training as one would write it by hand: one task a step, its own loss, AdamW."""
+    train, n_steps = feed.plan.train, feed.n_steps
+    decayed = [w for _, w in model.named_parameters() if w.ndim > 1]
+    others = [w for _, w in model.named_parameters() if w.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, lr=train.learning_rate, foreach=False, fused=False)
+    schedule = transformers.get_linear_schedule_with_warmup(adam, int(train.warmup * n_steps), n_steps)
+    losses = []
+    model.train()
+    for done in range(n_steps):
+        draw = feed.draw(done)
+        assert draw.task is not None
+        views = [items[draw.task][i] for i in draw.items.tolist()]
+        features: list[Feature] = []
+        for one, is_expanded in zip(views, draw.expanded.tolist(), strict=True):
+            features += one.expanded if is_expanded else one.base
+        given = by_hand(features)
+        output = model(given["input_ids"], given["attention_mask"], task=draw.task)
+        if "logits" in output:
+            loss = cross_entropy(output["logits"].flatten(0, -2), given["labels"].flatten())
+        else:
+            first, last = (given[f"{end}_positions"] for end in ("start", "end"))
+            loss = (cross_entropy(output["start_logits"], first) + cross_entropy(output["end_logits"], last)) / 2
+        adam.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+        adam.step()
+        schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
+@pytest.mark.parametrize("max_tokens", [4096, 30])
+def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling, max_tokens: int) -> None:
+    items = _items()
+    items["answers"] = items_of(QA, 5, 4)  # of one length, as plain torch takes padding for possible answers
+    feed = _feed(_train(clip=0.5, warmup=0.25, max_steps=12), sampling, items, max_tokens=max_tokens)
+    ours, theirs = _model(tiny_model, **NO_DROPOUT), _model(tiny_model, **NO_DROPOUT)
+    training = _training(ours, feed)
+    assert [step.loss for step in training.steps()] == pytest.approx(_plain(theirs, items, feed), abs=2e-6)
+    # A shift of all keys changes no probability: the gradient is rounding, which Adam scales up.
+    shifts = ("key.bias", "answers.head.bias")
+    learnt = {name: w for name, w in weights_of(theirs).items() if not name.endswith(shifts)}
+    assert_same(learnt, weights_of(ours), atol=1e-6 if max_tokens == 4096 else 1e-5)
+    rates = [learning_rate(k, 12, 0.25, 1e-3) for k in range(12)]
+    assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
+
+
+def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build) -> None:
+    """Dropout included; the examples come in the order that the task's own seed gives."""
+
+    class InTheTasksOrder(OneTable):
+        def draw(self, done: int) -> Draw:
+            return Passes(self.table, self.plan.train, task_seed(SEED, "texts")).draw(done)
+
+    items, train = items_of(TEXTS), _train()
+    folder = tiny_model("BertForSequenceClassification", num_labels=3)
+    plain = transformers.BertForSequenceClassification.from_pretrained(folder)
+    model = _model(tiny_model, AdapterConfig("none"), {"texts": TEXTS})
+    model.encoder.load_state_dict(plain.bert.state_dict())
+    model.part("texts").head.load_state_dict(plain.classifier.state_dict())
+    training = _training(model, _feed(train, items={"texts": items}))
+    table = FeatureTable.of(items, Rows.all(400), TEXTS, 0)
+    theirs = Training(plain, InTheTasksOrder(table, Plan(train, RunConfig(), SEED)), Machine.start("float32"))
+    assert [step.loss for step in training.steps()] == [step.loss for step in theirs.steps()]
+    assert_same(weights_of(plain.bert), weights_of(model.encoder))
+    assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 4, 9, 14])
+def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
+    feed, whole = _feed(_train(), "anneal", max_tokens=30), _model(tiny_model)
+    expected = [*(training := _training(whole, feed)).steps()]
+    interrupted = _training(_model(tiny_model), _feed(_train(), "anneal", max_tokens=30))
+    steps = interrupted.steps()
+    first = [next(steps) for _ in range(k)]
+    interrupted.save(tmp_path / "state")
+    other = _model(tiny_model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.zero_()
+    resumed = _training(other, _feed(_train(), "anneal", max_tokens=30))
+    assert resumed.restore(tmp_path / "state")
+    assert first + list(resumed.steps()) == expected
+    assert_same(weights_of(whole), weights_of(other))
+    assert resumed.shrink == training.shrink < 1
+    for name, one in (("whole", training), ("resumed", resumed)):
+        one.save(tmp_path / name)
+    states = [load_file(tmp_path / name / "state.safetensors") for name in ("whole", "resumed")]
+    assert states[0].keys() == states[1].keys()
+    assert_same(*states)
+
+
+def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_path: Path) -> None:
+    training = _training(_model(tiny_model), _feed(_train(max_steps=9), "anneal"))
+    made = Counter(step.task for step in training.steps())
+    assert len({*made.values()}) > 1
+    training.save(tmp_path)
+    state = load_file(tmp_path / "state.safetensors")
+    steps = {name.removeprefix("step/"): int(value) for name, value in state.items() if name.startswith("step/")}
+    for name, n in steps.items():
+        task = name.removeprefix("parts.task_").split(".")[0]
+        expected = made["texts"] if "pooler" in name else 9
+        assert n == (made[task] if task in HEADS else expected), name
+    assert "encoder.pooler.dense.weight" in steps
+
+
+def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Path) -> None:
+    training = _training(_model(tiny_model), _feed(_train()))
+    training.save(tmp_path / "state")
+    swapped = {name: _items()[name] for name in ("texts", "tags", "answers")}
+    for other in (_feed(_train(), "anneal"), _feed(_train(), items=swapped), _feed(_train(), seed=6)):
+        with pytest.raises(ConflictError, match="other settings"):
+            _training(_model(tiny_model), other).restore(tmp_path / "state")
+    assert _training(_model(tiny_model), _feed(_train())).restore(tmp_path / "state")
+
+
+def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
+    model = _model(tiny_model, AdapterConfig("pals", size=8, heads=2, freeze_encoder=True))
+    model.freeze()
+    before = weights_of(model)
+    training = _training(model, _feed(_train()))
+    assert len(list(training.steps())) == training.n_steps
+    after = weights_of(model)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {".".join(name.split(".")[:3]) for name in changed} == {
+        f"parts.task_{task}.{part}" for task in HEADS for part in ("adapter", "head")
+    }
+    assert training.shrink == 1.0
+
+
+def test_steps_tell_their_task(tiny_model: Build) -> None:
+    training = _training(_model(tiny_model), _feed(_train(mix="both")))
+    assert (training.steps_an_epoch, training.n_steps) == (6 + 6 + 3, 30)
+    steps: list[Step] = list(training.steps())
+    assert [step.task for step in steps[:4]] == ["tags", "texts", "answers", "tags"]
+    assert [step.epoch for step in steps] == [1] * 15 + [2] * 15
+    assert [step.examples for step in steps if step.task == "answers"] == ([4, 4, 2] * 4)[:10]
+
+
+TWO_PROCESSES = """
+import sys
+import torch
+import transformers
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from safetensors.torch import save_file
+from greenadapt.config import AdapterConfig
+from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
+from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.feed import ManyTables, Plan, TaskTable
+from greenadapt.training.loop import Training
+from greenadapt.models.machine import Machine
+from greenadapt.models.embedding_rows import Rows
+from greenadapt.tasks.features import Feature, Views
+import numpy as np
+
+torch.set_num_threads(1)
+arrays = np.load(sys.argv[2])
+heads = {"tags": "TokenClassification", "texts": "SequenceClassification"}
+
+def views_of(task, head):
+    ids, targets, offsets = (arrays[f"{task}_{name}"] for name in ("ids", "targets", "offsets"))
+    def view(i):
+        part = slice(offsets[i], offsets[i + 1])
+        target = targets[part] if head == "TokenClassification" else targets[i]
+        zeros = np.zeros(offsets[i + 1] - offsets[i], np.int32)
+        return [Feature(ids[part], zeros, zeros, np.asarray(target))]
+    return [Views(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
+
+adapter = AdapterConfig("pals", size=8, heads=2)
+specs = {name: TaskHeadSpec(head, 3, adapter) for name, head in heads.items()}
+model = MultitaskModel.of(transformers.BertModel.from_pretrained(sys.argv[1]), specs, 5)
+machine = Machine.start("float32")
+assert machine.processes == 2
+train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3, weight_decay=0.1)
+tables = []
+for name, head in heads.items():
+    items = views_of(name, head)
+    tables.append(TaskTable(name, FeatureTable.of(items, Rows.all(400), head, 0), len(items)))
+feed = ManyTables(tables, SamplingConfig("round-robin"), Plan(train, RunConfig(max_tokens=30), 5))
+training = Training(model, feed, machine)
+losses = []
+for step in training.steps():
+    losses.append(step.loss)
+    for name, part in model.named_parameters():
+        if name.startswith("parts.") and not name.startswith(f"parts.task_{step.task}."):
+            assert part.grad is None, name
+if machine.is_first:
+    save_file({name: w.detach() for name, w in model.named_parameters()}, "weights.safetensors")
+    Path("losses").write_text(repr(losses))
+machine.end()
+machine.wait()
+"""
+
+
+def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
+    """Eleven examples, five a step: in the last step of a pass, of one example, a process has none."""
+    items = {name: each for name, each in _items().items() if name != "answers"}
+    arrays = {}
+    for name, each in items.items():
+        features = [feature for item in each for feature in (item.base[0], item.expanded[0])]
+        targets = [np.asarray(feature.target) for feature in features]
+        arrays[f"{name}_ids"] = np.concatenate([feature.ids for feature in features])
+        arrays[f"{name}_targets"] = np.concatenate(targets) if name == "tags" else np.stack(targets)
+        arrays[f"{name}_offsets"] = np.cumsum([0, *map(len, features)])
+    np.savez(tmp_path / "items.npz", **arrays)
+    (tmp_path / "two.py").write_text(TWO_PROCESSES)
+    heads = {name: HEADS[name] for name in items}
+    model = _model(tiny_model, heads=heads, **NO_DROPOUT)
+    done = together(["two.py", tmp_path / f"bert{len(NO_DROPOUT)}", "items.npz", Path(__file__).parents[2]], tmp_path)
+    assert "Warning" not in done.stderr
+    training = _training(model, _feed(_train(batch_size=5), items=items, max_tokens=30))
+    expected = list(training.steps())
+    losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
+    assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)
+    assert_same(weights_of(model), load_file(tmp_path / "weights.safetensors"), atol=1e-5)

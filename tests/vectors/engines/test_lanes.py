@@ -1,0 +1,46 @@
+"""Vectors in compiled code, against numpy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from greenadapt.storage.arrays import Array
+from greenadapt.vectors.engines import lanes
+from greenadapt.vectors.engines.lanes import LANES, WIDE
+
+ROWS = np.random.default_rng(0).normal(size=(4, 2 * WIDE)).astype(np.float32)
+START = 5  # a piece need not begin at a multiple of anything
+
+
+def computed(load: Any, splat: Any) -> Array:
+    """A row for each operation, at ``START``; the first number of the last row is a sum."""
+    add, subtract, multiply, multiply_add = lanes.add, lanes.subtract, lanes.multiply, lanes.multiply_add
+    store, total, prefetch = lanes.store, lanes.total, lanes.prefetch
+
+    def fill(rows: Any, out: Any) -> None:
+        a, b, c = load(rows, 0, START), load(rows, 1, START + 1), load(rows, 2, 0)
+        prefetch(rows, 3, 0)
+        store(out, 0, START, add(a, b))
+        store(out, 1, START, subtract(a, b))
+        store(out, 2, START, multiply(a, b))
+        store(out, 3, START, multiply_add(a, b, c))
+        store(out, 4, START, splat(rows[3, 3]))
+        out[5, 0] = total(a)
+
+    out = np.zeros((6, 2 * WIDE), np.float32)
+    njit(fill)(ROWS, out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("width", "load", "splat"), [(LANES, lanes.load, lanes.splat), (WIDE, lanes.load_wide, lanes.splat_wide)]
+)
+def test_operations(width: int, load: Callable[..., Any], splat: Callable[..., Any]) -> None:
+    a, b, c = ROWS[0, START : START + width], ROWS[1, START + 1 : START + 1 + width], ROWS[2, :width]
+    wanted = np.zeros((6, 2 * WIDE))
+    wanted[:5, START : START + width] = [a + b, a - b, a * b, a * b + c, np.full(width, ROWS[3, 3])]
+    wanted[5, 0] = a.sum(dtype=np.float64)
+    np.testing.assert_allclose(computed(load, splat), wanted, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,99 @@
+"""Parts of a stream: each id in exactly one, lines whole where they can be."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.vectors.engines import Stream, parts
+from greenadapt.vectors.engines import gensim as engine
+from greenadapt.vectors.engines.parts import cuts, spans
+
+
+def make_stream(lines: list[list[int]], n_words: int) -> Stream:
+    ids = np.array([word for line in lines for word in line], np.int32)
+    counts = np.bincount(ids[ids < n_words], minlength=n_words).astype(np.int64)
+    return Stream(ids, np.cumsum([0, *map(len, lines)], dtype=np.int64), counts)
+
+
+@contextmanager
+def sizes(part: int, longest: int = 7, most: int = 10_000) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "_PART", part)
+        patch.setattr(parts, "_LONGEST", longest)
+        patch.setattr(parts, "_MAX_PARTS", most)
+        yield
+
+
+LINES = st.lists(st.lists(st.integers(0, 12), max_size=30), max_size=40)
+
+
+@given(lines=LINES, n_words=st.integers(1, 12), part=st.integers(1, 60), most=st.sampled_from([1, 3, 10_000]))
+def test_each_id_is_in_one_span(lines: list[list[int]], n_words: int, part: int, most: int) -> None:
+    stream = make_stream(lines, n_words)
+    with sizes(part, most=most):
+        found = list(spans(stream))
+    met = 0
+    place = 0
+    for span in found:
+        begin, end = int(span.borders[0]), int(span.borders[-1])
+        assert (stream.ids[place:begin] >= n_words).all()  # what no span has is not trained
+        inside = stream.ids[begin:end]
+        assert (span.before, span.words) == (met, np.count_nonzero(inside < n_words))
+        assert span.words > 0
+        met += span.words
+        place = end
+    assert (stream.ids[place:] >= n_words).all()
+    assert met == stream.total
+    assert len({span.number for span in found}) == len(found) <= max(most, 1) + 1
+
+
+@given(lines=LINES, part=st.integers(1, 60))
+def test_a_span_has_the_borders_of_its_lines(lines: list[list[int]], part: int) -> None:
+    """Only a line that is longer than it may be is cut, after as many words as it may have, or twice as many …"""
+    stream = make_stream(lines, 13)
+    ends = set(stream.lines.tolist())
+    with sizes(part):
+        found = list(spans(stream))
+    for span in found:
+        borders = span.borders.tolist()
+        assert borders == sorted(set(borders))
+        assert ends & set(range(borders[0], borders[-1] + 1)) <= set(borders)
+        for border in set(borders) - ends:
+            line = max(end for end in ends if end < border)
+            assert border in (borders[0], borders[-1])
+            assert (border - line) % 7 == 0
+
+
+@given(lines=LINES, part=st.integers(1, 60))
+def test_cuts_follow_each_other_and_are_about_as_long_as_wanted(lines: list[list[int]], part: int) -> None:
+    stream = make_stream(lines, 13)
+    with sizes(part):
+        found = list(cuts(stream))
+    assert [begin for begin, _ in found] == [0, *(end for _, end in found[:-1])]
+    assert found[-1][1] == len(stream.ids)
+    assert all(end - begin < 2 * part + 7 + 30 for begin, end in found)
+
+
+def test_an_empty_stream_has_no_spans() -> None:
+    assert list(spans(make_stream([], 1))) == []
+    assert list(spans(make_stream([[], []], 1))) == []
+    assert list(spans(make_stream([[5, 6], [7]], 5))) == []
+
+
+def test_a_text_of_many_parts() -> None:
+    stream = make_stream([list(range(20))] * 10_000, 16)
+    found = list(spans(stream))
+    assert [span.number for span in found] == [0, 1, 2, 3]
+    assert [span.borders[0] for span in found] == [0, 50_000, 100_000, 150_000]
+    assert sum(span.words for span in found) == stream.total == 160_000
+
+
+def test_a_line_is_cut_where_gensims_batches_end() -> None:
+    """The engine of gensim cuts a long line into batches from its beginning, so a part must begin at one of these."""
+    stream = make_stream([[1] * 120_000], 2)
+    assert len(list(cuts(stream))) > 1
+    assert all(begin % engine.BATCH == 0 for begin, _ in cuts(stream))

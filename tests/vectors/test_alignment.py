@@ -1,0 +1,242 @@
+"""The fitted map: against scipy and numpy, the spec's small cases, bad input, and files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import linalg
+from scipy.stats import ortho_group
+
+from greenadapt.config import AlignConfig
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.vectors.alignment import Alignment, check_casing, fit
+
+LSTSQ = AlignConfig()
+
+
+def random(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def test_there_is_no_intercept() -> None:
+    alignment = fit(np.array([[1.0], [2.0]]), np.array([[1.0], [1.0]]), LSTSQ)
+    np.testing.assert_allclose(alignment.matrix, [[0.6]], rtol=1e-7)
+    assert alignment.residual == pytest.approx(0.2)
+
+
+def test_a_diagonal_map_is_found_without_residual() -> None:
+    alignment = fit(np.array([[1.0, 0], [0, 1], [1, 1]]), np.array([[2.0, 0], [0, 3], [2, 3]]), LSTSQ)
+    np.testing.assert_allclose(alignment.matrix, np.diag([2, 3]), atol=1e-7)
+    assert alignment.residual is not None
+    assert alignment.residual < 1e-10
+    assert alignment.rank == 2
+
+
+def test_a_non_square_map_is_recovered() -> None:
+    X, W = random(9, 5), random(7, 5, seed=1).astype(np.float32).astype(np.float64)
+    alignment = fit(X, X @ W.T, LSTSQ)
+    assert alignment.matrix is not None
+    assert alignment.matrix.shape == (7, 5)
+    np.testing.assert_array_equal(alignment.matrix, W.astype(np.float32))  # exact: W is representable in float32
+
+
+def test_the_map_is_recovered_to_1e8_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, W = random(9, 5), random(7, 5, seed=1)
+    np.testing.assert_allclose(_double_matrix(monkeypatch, X, X @ W.T, LSTSQ), W, rtol=0, atol=1e-8)
+
+
+def _double_matrix(monkeypatch: pytest.MonkeyPatch, X: Any, Y: Any, config: AlignConfig) -> Any:
+    """W in float64, as it is before ``fit`` rounds it: caught where the residual is computed from it."""
+    import greenadapt.vectors.alignment as module
+
+    seen = []
+    monkeypatch.setattr(module, "_residual", lambda _X, _Y, transposed: seen.append(transposed.T) or 0.0)
+    fit(X, Y, config)
+    return seen[0]
+
+
+@pytest.mark.parametrize(("n", "d_source", "d_target"), [(500, 40, 40), (300, 20, 33), (60, 50, 7)])
+def test_least_squares_equals_scipy_and_numpy(
+    monkeypatch: pytest.MonkeyPatch, n: int, d_source: int, d_target: int
+) -> None:
+    X = (random(n, d_source) * np.geomspace(1, 1e-3, d_source)).astype(np.float32)
+    Y = random(n, d_target, seed=1).astype(np.float32)
+    ours = _double_matrix(monkeypatch, X, Y, LSTSQ).T
+    np.testing.assert_allclose(ours, linalg.lstsq(X.astype(float), Y.astype(float))[0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(ours, np.linalg.lstsq(X.astype(float), Y.astype(float))[0], rtol=1e-8, atol=1e-8)
+
+
+def test_a_rank_deficient_fit_is_the_minimum_norm_one_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = random(100, 4) @ random(4, 10, seed=1)
+    Y = random(100, 6, seed=2)
+    expected, _, rank, singular = np.linalg.lstsq(X, Y)
+    alignment = fit(X, Y, LSTSQ)
+    assert alignment.rank == rank == 4
+    assert alignment.condition == pytest.approx(singular[0] / singular[3])
+    assert alignment.warnings == ("the word vectors of the 100 overlapping words have rank 4, below their width 10",)
+    np.testing.assert_allclose(_double_matrix(monkeypatch, X, Y, LSTSQ).T, expected, atol=1e-8)
+
+
+def test_fewer_words_than_dimensions_warn_with_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = random(6, 10), random(6, 3, seed=1)
+    (warning,) = fit(X, Y, LSTSQ).warnings
+    assert "6 words are in both vocabularies, fewer than the 10 dimensions" in warning
+    assert "(rank 6)" in warning
+    np.testing.assert_allclose(_double_matrix(monkeypatch, X, Y, LSTSQ).T, np.linalg.lstsq(X, Y)[0], atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "start"), [(1, "1 word is"), (0, "0 words are")])
+def test_fewer_than_two_words_are_refused(n: int, start: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fit(random(n, 3), random(n, 3), LSTSQ)
+    expected = f"{start} in both vocabularies, need at least 2: lower --min-count or use a larger corpus"
+    assert str(caught.value) == expected
+
+
+def test_scaling_the_word_vectors_changes_no_row() -> None:
+    X, Y, new = random(200, 12), random(200, 8, seed=1), random(5, 12, seed=2)
+    np.testing.assert_allclose(
+        fit(X, Y, LSTSQ).apply(new), fit(37.5 * X, Y, LSTSQ).apply(37.5 * new), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_ridge_equals_the_augmented_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = random(80, 6), random(80, 4, seed=1)
+    penalty = 0.3 * np.mean(linalg.svdvals(X) ** 2)
+    augmented = np.vstack([X, np.sqrt(penalty) * np.eye(6)])
+    expected = np.linalg.lstsq(augmented, np.vstack([Y, np.zeros((6, 4))]))[0]
+    ours = _double_matrix(monkeypatch, X, Y, AlignConfig(method="ridge", ridge=0.3))
+    np.testing.assert_allclose(ours.T, expected, atol=1e-10)
+
+
+def test_procrustes_recovers_a_rotation_and_equals_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    rotation = ortho_group.rvs(6, random_state=3)
+    X = random(50, 6)
+    config = AlignConfig(method="procrustes")
+    np.testing.assert_allclose(_double_matrix(monkeypatch, X, X @ rotation.T, config), rotation, atol=1e-10)
+    Y = random(50, 6, seed=1)
+    expected, _ = linalg.orthogonal_procrustes(X, Y)
+    np.testing.assert_allclose(_double_matrix(monkeypatch, X, Y, config).T, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(("d_source", "d_target"), [(5, 8), (8, 5)])
+def test_procrustes_of_unequal_widths_is_semi_orthogonal_and_best(d_source: int, d_target: int) -> None:
+    X, Y = random(60, d_source), random(60, d_target, seed=1)
+    W = fit(X, Y, AlignConfig(method="procrustes")).matrix
+    assert W is not None
+    product = W.T @ W if d_target > d_source else W @ W.T
+    np.testing.assert_allclose(product, np.eye(5), atol=1e-6)
+    gain = np.trace(W.T @ (Y.T @ X))
+    assert gain == pytest.approx(linalg.svdvals(Y.T @ X).sum(), rel=1e-6)  # the maximum over semi-orthogonal maps
+
+
+def test_identity_keeps_the_vectors_and_needs_equal_widths() -> None:
+    X = random(20, 6).astype(np.float32)
+    np.testing.assert_array_equal(fit(X, random(20, 6), AlignConfig(method="identity")).apply(X), X)
+    with pytest.raises(InputError, match=r"6 wide and the model's rows 9, identity needs equal widths"):
+        fit(X, random(20, 9), AlignConfig(method="identity"))
+
+
+def test_random_rows_have_the_asked_distribution() -> None:
+    Y = random(300, 64) * np.linspace(0.5, 2, 64) + np.linspace(-1, 1, 64)
+    vectors = random(4000, 5, seed=2)
+    bert = fit(random(300, 5), Y, AlignConfig(method="random")).apply(vectors)
+    assert abs(bert.mean()) < 0.001
+    assert bert.std() == pytest.approx(0.02, rel=0.01)
+    matched = fit(random(300, 5), Y, AlignConfig(method="random", random_scale="matched")).apply(vectors)
+    np.testing.assert_allclose(matched.mean(axis=0), Y.mean(axis=0), atol=0.15)
+    np.testing.assert_allclose(matched.std(axis=0), Y.std(axis=0), rtol=0.06)
+
+
+def test_a_random_row_belongs_to_its_word_and_seed() -> None:
+    X, Y, vectors = random(10, 5), random(10, 8), random(50, 5, seed=2)
+    alignment = fit(X, Y, AlignConfig(method="random", seed=3))
+    rows = alignment.apply(vectors)
+    np.testing.assert_array_equal(alignment.apply(vectors[30:])[4], rows[34])
+    assert len(np.unique(rows[:, 0])) == 50
+    assert not np.array_equal(fit(X, Y, AlignConfig(method="random", seed=4)).apply(vectors), rows)
+
+
+@pytest.mark.parametrize("d_target", [7, 5])
+def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.MonkeyPatch, d_target: int) -> None:
+    import greenadapt.vectors.alignment as module
+    from greenadapt.storage.arrays import row_blocks
+
+    monkeypatch.setattr(module, "row_blocks", lambda vectors: row_blocks(vectors, 100))
+    alignment = fit(random(30, 5), random(30, d_target, seed=1), LSTSQ)
+    vectors = random(101, 5, seed=2).astype(np.float32)
+    assert alignment.matrix is not None
+    rows = alignment.apply(vectors)
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows, vectors.astype(float) @ alignment.matrix.T.astype(float), atol=1e-5)
+    assert alignment.apply(vectors[:0]).shape == (0, d_target)
+
+
+@pytest.mark.parametrize("dim", [384, 768])
+def test_a_row_is_the_same_however_many_are_mapped_with_it(dim: int) -> None:
+    sizes = {"source_dim": dim, "target_dim": dim, "n_overlap": dim, "seed": 1}
+    alignment = Alignment("lstsq", **sizes, matrix=random(dim, dim).astype(np.float32))
+    vectors = random(10_000, dim, seed=1).astype(np.float32)
+    rows = alignment.apply(vectors)[:70]
+    for size in (1, 7):
+        some = [alignment.apply(vectors[begin : begin + size]) for begin in range(0, 70, size)]
+        np.testing.assert_array_equal(np.concatenate(some), rows)
+
+
+def test_rows_of_a_bfloat16_checkpoint_are_fitted_as_their_values() -> None:
+    import ml_dtypes
+
+    X, Y = random(40, 5), random(40, 7, seed=1).astype(ml_dtypes.bfloat16)
+    from_half, from_double = fit(X, Y, LSTSQ), fit(X, Y.astype(np.float64), LSTSQ)
+    np.testing.assert_array_equal(from_half.matrix, from_double.matrix)
+    assert from_half.residual == from_double.residual
+
+
+def test_vectors_of_another_width_are_refused() -> None:
+    with pytest.raises(InputError, match=r"shape \(3, 6\), the map was fitted on width 5"):
+        fit(random(30, 5), random(30, 7), LSTSQ).apply(random(3, 6))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_counted_and_the_first_is_named(bad: float) -> None:
+    X = random(30, 5)
+    X[[4, 20], [1, 3]] = bad
+    words = [f"w{i}" for i in range(30)]
+    with pytest.raises(InputError, match=r"^2 of 30 word vectors hold NaN or infinity, the first is row 4 \('w4'\)"):
+        fit(X, random(30, 5), LSTSQ, words)
+    with pytest.raises(InputError, match=r"^2 of 30 wordpiece rows hold NaN or infinity, the first is row 4:"):
+        fit(random(30, 5), X, LSTSQ)
+
+
+@pytest.mark.parametrize("method", ["lstsq", "random"])
+def test_an_alignment_survives_its_file(tmp_path: Path, method: Any) -> None:
+    alignment = fit(random(6, 8), random(6, 7), AlignConfig(method=method))
+    alignment.save(tmp_path)
+    loaded = Alignment.load(tmp_path)
+    assert loaded.facts() == alignment.facts()
+    vectors = random(9, 8, seed=5)
+    np.testing.assert_array_equal(loaded.apply(vectors), alignment.apply(vectors))
+
+
+def test_another_file_is_no_alignment(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "alignment.safetensors", {"map": np.zeros((2, 2), np.float32)})
+    with pytest.raises(InputError, match="is not an alignment"):
+        Alignment.load(tmp_path)
+
+
+def test_lower_cased_vectors_are_refused_for_a_cased_model() -> None:
+    lower = [f"word{chr(97 + i % 26)}{i}" for i in range(200)]
+    with pytest.raises(InputError, match="none of the 200 words with letters has an upper-case one"):
+        check_casing([*lower, "12", "."], lowercases=False, vocabulary_has_upper=True)
+    assert check_casing([*lower, "Aspirin"], lowercases=False, vocabulary_has_upper=True) is None
+    assert check_casing(lower[:199], lowercases=False, vocabulary_has_upper=True) is None  # too few to tell
+    assert check_casing(lower, lowercases=False, vocabulary_has_upper=False) is None  # a model without upper case
+    assert check_casing(lower, lowercases=True, vocabulary_has_upper=False) is None
+
+
+def test_cased_vectors_of_an_uncased_model_are_counted() -> None:
+    warning = check_casing(["Aspirin", "EGFR", "heart"], lowercases=True, vocabulary_has_upper=False)
+    assert warning is not None
+    assert warning.startswith("2 words with upper-case letters cannot be looked up")

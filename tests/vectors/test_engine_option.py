@@ -1,0 +1,216 @@
+"""The choice of an engine and its gradient, in Python and on the command line; where numba is missing it says so."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import gensim.models.word2vec_corpusfile as kernel
+import pytest
+from typer.testing import CliRunner, Result
+
+from greenadapt.cli import app
+from greenadapt.config import ResolvedEngine, W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import MissingError
+from greenadapt.vectors import cbow as w2v
+from greenadapt.vectors import engines
+from tests.conftest import Notes
+from tests.vectors.test_cbow import CONFIG, Watcher, planted_text, prepare, train
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> PreparedCorpus:
+    return prepare(planted_text(), tmp_path / "corpus")
+
+
+def without_numba(patch: pytest.MonkeyPatch) -> None:
+    """As where numba is not installed: it is not found, and importing it fails."""
+    real = importlib.util.find_spec
+    patch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == "numba" else real(name, *given))
+    patch.setitem(sys.modules, "numba", None)
+    for name in ("chunks", "fast"):
+        patch.delitem(sys.modules, f"greenadapt.vectors.engines.{name}", raising=False)
+
+
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_numba(monkeypatch)
+
+
+NO_NUMBA = "--engine fast needs numba, which is not installed"
+KEPT = (
+    "greenadapt: the fast engine, which made the vectors that are there, needs numba, which is not installed: "
+    'pip install "greenadapt[fast]", or use --force to make them with gensim\'s'
+)
+SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
+
+
+@pytest.mark.usefixtures("no_numba")
+def test_the_fast_engine_needs_numba(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    w2v.require_engine(CONFIG)
+    w2v.require_engine(W2VConfig())
+    with pytest.raises(MissingError, match=NO_NUMBA) as caught:
+        w2v.require_engine(replace(CONFIG, engine="fast"))
+    assert caught.value.hint == 'pip install "greenadapt[fast]", or use --engine gensim'
+    for config in (W2VConfig(gradient="corrected"), W2VConfig(engine="fast", gradient="corrected")):
+        with pytest.raises(MissingError, match=r"^--gradient corrected needs numba, which is not installed") as caught:
+            w2v.require_engine(config)
+        assert caught.value.hint == 'pip install "greenadapt[fast]", or use --gradient word2vec'
+    with pytest.raises(MissingError, match=NO_NUMBA):
+        train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    train(corpus, CONFIG, tmp_path / "work")
+
+
+@pytest.mark.parametrize("engine", ["fast", "gensim"])
+@pytest.mark.parametrize("has_numba", [True, False])
+def test_what_auto_stands_for(request: pytest.FixtureRequest, engine: ResolvedEngine, has_numba: bool) -> None:
+    if not has_numba:
+        request.getfixturevalue("no_numba")
+    told = Notes()
+    assert w2v.resolve_engine(W2VConfig(engine=engine), None, told) == W2VConfig(engine=engine)
+    other: ResolvedEngine = "gensim" if engine == "fast" else "fast"
+    assert w2v.resolve_engine(W2VConfig(engine=engine), other, told) == W2VConfig(engine=engine)
+    assert w2v.resolve_engine(W2VConfig(window=3), engine, told) == W2VConfig(window=3, engine=engine)
+    corrected = w2v.resolve_engine(W2VConfig(gradient="corrected"), engine, told)
+    assert corrected == W2VConfig(engine="fast", gradient="corrected")
+    assert told.lines == []
+    found = w2v.resolve_engine(W2VConfig(window=3), None, told)
+    assert found == W2VConfig(window=3, engine="fast" if has_numba else "gensim")
+    assert told.lines == ([] if has_numba else [SLOWER])
+
+
+def test_training_needs_to_know_the_engine(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    with pytest.raises(ValueError, match=r"config\.engine must be resolved"):
+        train(corpus, replace(CONFIG, engine="auto"), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_engine_that_is_named_is_used(
+    tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "train_epoch_cbow", None)
+    train(corpus, replace(CONFIG, engine="fast"), tmp_path / "fast")
+    with pytest.raises(TypeError, match="NoneType"):
+        train(corpus, CONFIG, tmp_path / "gensim")
+
+
+@pytest.mark.parametrize("engine", ["fast", "gensim"])
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_a_checkpoint_of_another_version_is_not_used(
+    tmp_path: Path, corpus: PreparedCorpus, engine: ResolvedEngine, is_changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One constant of the fast engine differs, in a copy of the files that a checkpoint is compared with."""
+    config = replace(CONFIG, engine=engine)
+    train(corpus, config, tmp_path / "work")
+    copy = shutil.copytree(Path(engines.__file__).parent, tmp_path / "engines")
+    if is_changed:
+        file = copy / "chunks.py"
+        text = file.read_text()
+        assert "\nLIMIT = 6\n" in text
+        file.write_text(text.replace("\nLIMIT = 6\n", "\nLIMIT = 5\n"))
+    monkeypatch.setattr(w2v, "_ENGINES", copy)
+    watcher = Watcher()
+    train(corpus, config, tmp_path / "work", watcher)
+    assert watcher.notes[0].endswith("or of another version of greenadapt") == is_changed
+    assert (watcher.notes == ["going on after epoch 3"]) != is_changed
+    assert bool(watcher.steps) == is_changed
+
+
+TEXT = "the coronavirus of a patient with tachycardia\n"
+
+
+def invoke(folder: Path, *arguments: object, text: str = TEXT) -> Result:
+    """A command with its workspace in ``folder`` and a text of a few words."""
+    (folder / "text.txt").write_text(text * 20)
+    given = ["--corpus", folder / "text.txt", "--workspace", folder / "ws", "--workers", 1, "--min-count", 1]
+    return CliRunner().invoke(app, [str(argument) for argument in [*arguments, *given]])
+
+
+@pytest.mark.usefixtures("no_numba")
+@pytest.mark.parametrize("command", ["w2v", "adapt"])
+@pytest.mark.parametrize("option", [("--engine", "fast"), ("--gradient", "corrected")])
+def test_a_missing_numba_is_said_before_anything_is_prepared(
+    tmp_path: Path, tiny_model: Callable[..., Path], command: str, option: tuple[str, str]
+) -> None:
+    done = invoke(tmp_path, command, "--model", tiny_model(), *option)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"greenadapt: {' '.join(option)} needs numba, which is not installed" in done.stderr
+    assert not list((tmp_path / "ws").glob("*/*/corpus*"))
+
+
+@pytest.mark.parametrize("command", ["w2v", "adapt"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "gensim", "--gradient", "corrected"], "--gradient corrected needs --engine fast, this is gensim"),
+        (["--engine", "fast", "--gradient", "corrected", "--cbow-sum"], "there is --cbow-sum"),
+        (["--engine", "faster"], "'faster' is not one of"),
+        (["--gradient", "true"], "'true' is not one of"),
+    ],
+)
+def test_engines_and_gradients_that_do_not_fit_are_refused(
+    tmp_path: Path, command: str, options: list[str], message: str
+) -> None:
+    done = invoke(tmp_path, command, "--model", tmp_path, *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "ws").exists()
+
+
+def test_both_commands_pass_engine_and_gradient_on(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    model = tiny_model()
+    fast = ["--engine", "fast", "--gradient", "corrected"]
+    for command in ["w2v", "adapt"]:
+        folder = tmp_path / command
+        folder.mkdir()
+        done = invoke(folder, command, "--model", model, *fast)
+        assert done.exit_code == 0, done.stderr
+        (manifest,) = (folder / "ws").glob("*/*/w2v/manifest.json")
+        config = json.loads(manifest.read_text())["config"]
+        assert (config["engine"], config["gradient"]) == ("fast", "corrected")
+
+
+def made(done: Result) -> tuple[str, str]:
+    """What ``w2v --json`` did, and the engine that its result is of."""
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    return told["status"], told["config"]["engine"]
+
+
+@pytest.mark.usefixtures("no_numba")
+@pytest.mark.parametrize("command", ["w2v", "adapt"])
+def test_without_numba_gensim_is_used_and_one_line_says_so(
+    tmp_path: Path, tiny_model: Callable[..., Path], command: str
+) -> None:
+    done = invoke(tmp_path, command, "--model", tiny_model())
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.splitlines().count(SLOWER) == 1
+    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
+    assert json.loads(manifest.read_text())["config"]["engine"] == "gensim"
+
+
+def test_auto_keeps_to_the_engine_of_the_result_that_is_there(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    """As where numba is removed, the result made anew without it, and numba installed again."""
+    run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
+    assert made(run()) == ("done", "fast")
+    with pytest.MonkeyPatch.context() as patch:
+        without_numba(patch)
+        again = run()
+        assert made(again) == ("up to date", "fast")
+        assert SLOWER not in again.stderr
+        other = run(text="another text of a patient with tachycardia\n")
+        assert (other.exit_code, other.stdout) == (1, "")
+        assert other.stderr.splitlines()[-1] == KEPT
+        assert made(run("--force")) == ("done", "gensim")
+    assert made(run()) == ("up to date", "gensim")
+    assert made(run(text="another text of a patient\n")) == ("done", "gensim")
+    refused = run("--engine", "fast")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "another configuration (engine: gensim → fast)" in " ".join(refused.stderr.split())
+    assert made(run("--force")) == ("done", "fast")

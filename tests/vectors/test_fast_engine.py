@@ -1,0 +1,299 @@
+"""The engine of chunks as ``train`` drives it: schedule, threads, the same bits again, divergence, what it learns."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import ArrayFile, write_arrays
+from greenadapt.vectors import cbow as w2v
+from greenadapt.vectors.engines import Stream, Weights, fast, parts
+from greenadapt.vectors.engines.fast import FastEngine
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.vectors.test_cbow import Watcher, check_that_it_goes_on, planted_text, prepare, train
+
+CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="fast")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts of a small corpus."""
+    monkeypatch.setattr(parts, "_PART", 1000)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> PreparedCorpus:
+    return prepare(planted_text(), tmp_path / "corpus")
+
+
+def stream_of(corpus: PreparedCorpus, min_count: int = 3) -> Stream:
+    counts = np.array(corpus.counts)
+    return Stream(corpus.ids, corpus.lines, counts[counts >= min_count])
+
+
+def start(n_words: int, config: W2VConfig = CONFIG) -> Weights:
+    return w2v.initial_weights(n_words, config)
+
+
+def drift(vectors: WordVectors, config: W2VConfig) -> float:
+    return float(np.abs(vectors.matrix - start(len(vectors.words), config).input).max())
+
+
+# -- schedule and threads ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_every_word_once_an_epoch_and_a_rate_that_falls_to_the_end(
+    corpus: PreparedCorpus, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[list[int], tuple[float, float], int]] = []
+    real = fast.train_part
+
+    def recorded(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: Any) -> Any:
+        given.append((text.borders.tolist(), rates, int(seed)))
+        return real(text, tables, noise, settings, rates, seed)
+
+    monkeypatch.setattr(fast, "train_part", recorded)
+    stream = stream_of(corpus)
+    config = replace(CONFIG, workers=workers)
+    engine, weights = FastEngine(stream, config), start(stream.n_words)
+    done: list[tuple[int, float]] = []
+    for epoch in range(config.epochs):
+        engine.train_epoch(weights, epoch, lambda words, rate: done.append((words, rate)))
+        assert sum(words for words, _ in done) == (epoch + 1) * stream.total
+    engine.close()
+    assert np.isfinite(weights.input).all()
+    assert np.isfinite(weights.output).all()
+    assert len(done) == len(given) > 3 * 5
+    assert len({seed for *_, seed in given}) == len(given)  # no part has another one's random numbers
+    slope = (config.alpha - config.min_alpha) / (3 * stream.total)
+    met, place = 0, 0
+    given.sort(key=lambda part: -part[1][0])
+    for (words, rate), (borders, rates, _) in zip(sorted(done, key=lambda part: -part[1]), given, strict=True):
+        assert borders[0] == place
+        place = borders[-1] % len(stream.ids)  # of the next epoch after the last
+        assert rates[0] == pytest.approx(config.alpha - slope * met, rel=1e-9)
+        met += words
+        assert rates[1] == rate == pytest.approx(config.alpha - slope * met, rel=1e-9)
+    assert place == 0
+    assert rate == pytest.approx(config.min_alpha, rel=1e-9)
+
+
+def test_what_the_progress_bar_is_told(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    watcher = Watcher()
+    vectors = train(corpus, replace(CONFIG, workers=2), tmp_path / "work", watcher)
+    assert watcher.totals == [3 * vectors.counts.sum()] == [sum(words for words, _ in watcher.steps)]
+    assert {facts["epoch"] for _, facts in watcher.steps} == {"1/3", "2/3", "3/3"}
+    assert min(float(facts["lr"]) for _, facts in watcher.steps) == CONFIG.min_alpha
+
+
+def test_every_word_gets_a_step_whatever_the_lines(tmp_path: Path) -> None:
+    """Without subsampling every word is predicted from its neighbours, so every output row moves."""
+    words = [f"w{i}" for i in range(30_000)]
+    lines = [words[:10_100], words[10_100:23_000], words[23_000:23_002], words[23_002:]]
+    corpus = prepare(lines, tmp_path / "corpus")
+    config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
+    train(corpus, config, tmp_path / "work")
+    assert ArrayFile(tmp_path / "work" / "epoch-1.safetensors")["output"].any(axis=1).all()
+
+
+def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
+    """Columns of zeros are as none: rows of 16 numbers, which are copied, learn what they learn in rows of 64."""
+    stream = stream_of(corpus)
+    narrow, wide = start(stream.n_words), start(stream.n_words, replace(CONFIG, dim=64))
+    wide.input[:, :16], wide.input[:, 16:] = narrow.input, 0
+    for weights, dim in ((narrow, 16), (wide, 64)):
+        FastEngine(stream, replace(CONFIG, dim=dim)).train_epoch(weights, 0, lambda words, rate: None)
+    for one, other in ((narrow.input, wide.input), (narrow.output, wide.output)):
+        assert one.any()
+        assert one.tobytes() == other[:, :16].tobytes()
+        assert not other[:, 16:].any()
+
+
+def test_the_settings_matter(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    changes: list[dict[str, Any]] = [
+        {}, {"window": 2}, {"negative": 2}, {"sample": 1e-3}, {"ns_exponent": 0.0}, {"alpha": 0.05}, {"seed": 8},
+        {"min_alpha": 0.01}, {"cbow_mean": False}, {"shrink_windows": False}, {"gradient": "corrected"},
+    ]  # fmt: skip
+    found = set()
+    for number, change in enumerate(changes):
+        config = replace(CONFIG, **change)
+        vectors = train(corpus, config, tmp_path / str(number))
+        assert drift(vectors, config) > 1e-3
+        found.add(vectors.matrix.tobytes())
+    assert len(found) == len(changes)
+
+
+# -- the same bits ----------------------------------------------------------------------------------------------------
+
+_SCRIPT = """
+import os, signal, sys
+from contextlib import contextmanager
+from pathlib import Path
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.vectors.engines import parts
+from greenadapt.progress import Silent
+from greenadapt.vectors.cbow import train
+
+class Deadly(Silent):
+    words = 0
+    @contextmanager
+    def bar(self, *_):
+        yield self
+    def advance(self, amount, **facts):
+        self.words += amount
+        if self.words > last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+corpus, work, last = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+parts._PART = 1000
+config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="fast")
+vectors = train(PreparedCorpus.open(corpus), config, work, progress=Deadly(), max_memory=1 << 30)
+sys.stdout.buffer.write(vectors.matrix.tobytes())
+"""
+
+
+def run_script(tmp_path: Path, work: str, last: float = float("inf")) -> "subprocess.CompletedProcess[bytes]":
+    """``train`` in a process of its own, which is killed as soon as more than ``last`` words are done."""
+    command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / work), str(last)]
+    return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "5"}, check=False)
+
+
+def test_another_process_and_a_killed_one_end_in_the_same_bits(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    here = train(corpus, CONFIG, tmp_path / "here")
+    whole = run_script(tmp_path, "whole")
+    assert (whole.returncode, whole.stderr) == (0, b"")
+    assert whole.stdout == here.matrix.tobytes()
+    epoch = int(here.counts.sum())
+    killed = run_script(tmp_path, "killed", last=1.5 * epoch)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b"")
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["epoch-1.safetensors"]
+    watcher = Watcher()
+    assert train(corpus, CONFIG, tmp_path / "killed", watcher).matrix.tobytes() == here.matrix.tobytes()
+    assert (watcher.notes, watcher.totals) == (["going on after epoch 1"], [2 * epoch])
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1, 2])
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus, epochs_before: int) -> None:
+    check_that_it_goes_on(tmp_path, corpus, CONFIG, epochs_before)
+
+
+@pytest.mark.parametrize("change", [{"engine": "gensim"}, {"gradient": "corrected"}], ids=["gensim", "corrected"])
+def test_a_checkpoint_of_the_other_engine_or_gradient_is_not_used(
+    tmp_path: Path, corpus: PreparedCorpus, change: dict[str, Any]
+) -> None:
+    whole = train(corpus, CONFIG, tmp_path / "whole")
+    train(corpus, replace(CONFIG, **change), tmp_path / "work")
+    watcher = Watcher()
+    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert "is of another corpus or configuration" in watcher.notes[0]
+
+
+# -- divergence -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_divergence_is_an_error_in_words(tmp_path: Path, corpus: PreparedCorpus, workers: int) -> None:
+    config = replace(CONFIG, alpha=50, epochs=5, workers=workers)
+    with pytest.raises(
+        InputError, match=r"diverged in epoch [1-5]: [\d,]+ of [\d,]+ words are .* impossible.*: use a lower"
+    ):
+        train(corpus, config, tmp_path / "work")
+
+
+def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus) -> None:
+    """The tables of the first epoch are made so large that the second one cannot be trained."""
+    epoch = int(stream_of(corpus).total)
+    with pytest.raises(KeyboardInterrupt):
+        train(corpus, CONFIG, tmp_path / "work", Watcher(stop_after=epoch))
+    path = tmp_path / "work" / "epoch-1.safetensors"
+    file = ArrayFile(path)
+    tables = {name: np.array(file[name]) for name in file.names}
+    tables["input"] *= np.float32(1e35)
+    tables["output"] *= np.float32(1e35)
+    write_arrays(path, tables, file.metadata)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"diverged in epoch 2: [\d,]+ of .*the checkpoint of the last epoch is kept"):
+        train(corpus, CONFIG, tmp_path / "work")
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+def test_numbers_that_are_none_are_an_error(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no word tells of them."""
+    monkeypatch.setattr(fast, "train_part", lambda *_: (1000, 1000))
+    stream = stream_of(corpus)
+    weights = start(stream.n_words)
+    weights.output[-1] = np.nan
+    with pytest.raises(InputError, match=r"diverged in epoch 1: the vectors are no finite numbers any more"):
+        FastEngine(stream, CONFIG).train_epoch(weights, 0, lambda words, rate: None)
+
+
+# -- what it learns ---------------------------------------------------------------------------------------------------
+
+PAIRS = 40
+
+
+def paired_text(lines: int = 3000) -> list[list[str]]:
+    """Lines of a word, of which each has two forms, in the middle of words that come with it."""
+    rng = np.random.default_rng(0)
+    text = []
+    for number in range(lines):
+        pair = number % PAIRS
+        around = [f"near{pair}_{rank}" for rank in rng.integers(0, 6, 6)]
+        common = [f"common{rank}" for rank in rng.integers(0, 20, 4)]
+        line = [*around, *common]
+        rng.shuffle(line)
+        text.append([*line[:5], f"{'ab'[rng.integers(2)]}{pair}", *line[5:]])
+    return text
+
+
+def pairs_found(vectors: WordVectors) -> float:
+    """Share of the paired words whose nearest one is the other form."""
+    number = {word: row for row, word in enumerate(vectors.words)}
+    unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
+    forms = [unit[[number[f"{form}{pair}"] for pair in range(PAIRS)]] for form in "ab"]
+    both = np.concatenate(forms)
+    scores = both @ both.T
+    np.fill_diagonal(scores, -2)
+    return float((scores.argmax(axis=1) == np.roll(np.arange(2 * PAIRS), PAIRS)).mean())
+
+
+LEARNING = replace(CONFIG, dim=32, epochs=8, alpha=0.05, sample=1e-3)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_words_in_the_same_contexts_are_neighbours_as_by_gensim(tmp_path: Path, workers: int) -> None:
+    corpus = prepare(paired_text(), tmp_path / "corpus")
+    config = replace(LEARNING, workers=workers)
+    theirs = pairs_found(train(corpus, replace(config, engine="gensim"), tmp_path / "gensim"))
+    ours = pairs_found(train(corpus, config, tmp_path / "fast"))
+    assert theirs > 0.9
+    assert ours >= theirs - 0.05
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"gradient": "corrected", "alpha": 0.125}, {"cbow_mean": False, "alpha": 0.0125}],
+    ids=["corrected", "sum"],
+)
+def test_so_they_are_by_the_other_gradients(tmp_path: Path, change: dict[str, Any]) -> None:
+    corpus = prepare(paired_text(), tmp_path / "corpus")
+    assert pairs_found(train(corpus, replace(LEARNING, **change), tmp_path / "work")) > 0.9
+
+
+@pytest.mark.parametrize("gradient", ["word2vec", "corrected"])
+def test_untrained_vectors_find_no_pairs(tmp_path: Path, gradient: Any) -> None:
+    corpus = prepare(paired_text(), tmp_path / "corpus")
+    config = replace(LEARNING, gradient=gradient, alpha=1e-6, min_alpha=1e-6, epochs=1)
+    assert pairs_found(train(corpus, config, tmp_path / "work")) < 0.2

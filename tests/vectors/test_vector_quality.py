@@ -1,0 +1,107 @@
+"""``benchmarks/vector_quality.py`` and ``benchmarks/planted.py``: figures of vectors, against gensim's and by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from gensim.models import KeyedVectors
+from gensim.test.utils import datapath
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.conftest import load_benchmark
+
+
+@pytest.fixture(scope="module")
+def quality() -> ModuleType:
+    return load_benchmark("vector_quality")
+
+
+@pytest.fixture(scope="module")
+def planted() -> ModuleType:
+    return load_benchmark("planted")
+
+
+def random_vectors(words: list[str], dim: int = 8) -> WordVectors:
+    matrix = np.random.default_rng(0).normal(size=(len(words), dim)).astype(np.float32)
+    return WordVectors(words, np.ones(len(words), np.int64), matrix)
+
+
+def as_gensim(vectors: WordVectors) -> KeyedVectors:
+    keyed = KeyedVectors(vectors.dim)
+    keyed.add_vectors(vectors.words, vectors.matrix)
+    return keyed
+
+
+def test_similarity_is_gensims(quality: ModuleType) -> None:
+    files = {"WordSim-353": "wordsim353.tsv", "SimLex-999": "simlex999.txt"}
+    rows = [line.split("\t") for file in files.values() for line in Path(datapath(file)).read_text().splitlines()]
+    words = dict.fromkeys(word.lower() for row in rows if not row[0].startswith("#") for word in row[:2])
+    vectors = random_vectors([word for number, word in enumerate(words) if number % 5])
+    scores, notes = quality.similarity(vectors)
+    assert not notes
+    assert len(scores) == 2
+    for (title, score), (name, file) in zip(scores.items(), files.items(), strict=True):
+        _, spearman, missing = as_gensim(vectors).evaluate_word_pairs(datapath(file))
+        n_pairs = {"WordSim-353": 353, "SimLex-999": 999}[name]
+        assert title == f"{name}, {round(n_pairs * (1 - missing / 100))} pairs"
+        assert score == pytest.approx(spearman.statistic, abs=1e-6)
+
+
+def test_too_few_pairs_are_said(quality: ModuleType) -> None:
+    scores, notes = quality.similarity(random_vectors(["tiger", "cat", "old", "new"]))
+    assert scores == {}
+    assert notes[0] == "WordSim-353: 2 pairs have vectors, needs 50: skipped"  # tiger and cat, and tiger twice
+
+
+def test_turned_rows_of_a_model_find_themselves(quality: ModuleType, tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model(width=16)
+    vocabulary = BaseVocabulary(load_tokenizer(folder))
+    words, base = list(vocabulary.whole_words), np.asarray(Checkpoint.open(folder).embedding(), np.float32)
+    vectors = random_vectors(words, 16)
+    assert quality.alignment(vectors, str(folder))["P@1"] < 0.5
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(16, 16)))[0]
+    vectors.matrix[:] = base[[vocabulary.whole_words[word] for word in words]] @ turn
+    assert quality.alignment(vectors, str(folder)) == pytest.approx({"P@1": 1, "P@10": 1, "MRR": 1})
+
+
+def test_neighbours_are_gensims_and_shared_ones_are_counted(quality: ModuleType) -> None:
+    vectors = random_vectors([f"w{number}" for number in range(300)])
+    found, keyed = quality.neighbours(vectors), as_gensim(vectors)
+    queries = np.random.default_rng(0).choice(300, 300, replace=False)
+    for query, near in list(zip(queries.tolist(), found.tolist(), strict=True))[:20]:
+        assert [f"w{row}" for row in near] == [word for word, _ in keyed.most_similar(f"w{query}", topn=10)]
+    assert quality.shared(found, found) == 1
+    assert quality.shared(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 0.75
+
+
+def test_planted_groups_are_found_by_vectors_that_know_them(planted: ModuleType) -> None:
+    groups = np.arange(planted.GROUPS).repeat(planted.SIZE)
+    words = planted.words()
+    order = np.random.default_rng(0).permutation(len(words))
+    knowing = random_vectors([words[row] for row in order], 64)
+    blind = planted.scores(knowing)
+    centres = np.random.default_rng(1).normal(size=(planted.GROUPS, 64))
+    knowing.matrix[:] += 20 * centres[groups[order]]
+    assert list(planted.scores(knowing).values()) == [1, 1]
+    assert max(blind.values()) < 0.01
+
+
+def test_words_of_a_planted_group_differ_in_frequency_only(planted: ModuleType) -> None:
+    text = planted.drawn(1, 500_000)
+    assert text.shape == (20_000, planted.LINE)
+    assert (text == planted.drawn(1, 500_000)).all()
+    assert (text != planted.drawn(2, 500_000)).any()
+    members = np.bincount(text.ravel() % planted.SIZE, minlength=planted.SIZE)
+    assert members / members[0] == pytest.approx(1 / np.arange(1, planted.SIZE + 1), rel=0.03)
+    # What follows a word of a group does not depend on which of its words it is: the same groups follow both.
+    follows = np.zeros((2, planted.GROUPS))
+    top = np.bincount(text.ravel() // planted.SIZE).argmax()
+    for member in (0, 1):
+        lines, places = np.nonzero(text[:, :-1] == top * planted.SIZE + member)
+        np.add.at(follows[member], text[lines, places + 1] // planted.SIZE, 1)
+    assert follows[0].argmax() == follows[1].argmax()

@@ -1,0 +1,220 @@
+"""Word vectors on disk: our own folder, and other programs' formats beside gensim's own reader and writer."""
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gensim.models import FastText, KeyedVectors
+from gensim.models.fasttext import save_facebook_model
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from greenadapt.errors import InputError, MissingError
+from greenadapt.vectors.formats import read_vectors, write_vectors
+from greenadapt.vectors.word_vectors import WordVectors
+
+WORDS = ["heart", "Herzöße", "心", "3.14", "##x", "\u00a0nbsp", "a\u2028b"]
+
+
+@pytest.fixture
+def vectors() -> WordVectors:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(len(WORDS), 9)).astype(np.float32)
+    matrix[0, :3] = [0, -0.0, 1e-42]
+    return WordVectors(WORDS, np.arange(len(WORDS), 0, -1), matrix)
+
+
+class Notes:
+    """A ``Progress`` that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.lines.append(message)
+
+    warn = note
+
+    def bar(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    return np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def as_gensim(vectors: WordVectors) -> KeyedVectors:
+    keyed = KeyedVectors(vectors.dim)
+    keyed.add_vectors(vectors.words, vectors.matrix)
+    return keyed
+
+
+def test_own_folder_comes_back_memory_mapped(tmp_path: Path, vectors: WordVectors) -> None:
+    vectors.save(tmp_path)
+    loaded = WordVectors.load(tmp_path)
+    assert loaded.words == WORDS
+    assert loaded.counts.tolist() == vectors.counts.tolist()
+    assert same_bits(loaded.matrix, vectors.matrix)
+    assert not loaded.matrix.flags.writeable
+    assert not loaded.matrix.flags.owndata
+    assert loaded.index["心"] == 2
+
+
+def test_own_folder_that_does_not_fit_together(tmp_path: Path, vectors: WordVectors) -> None:
+    vectors.save(tmp_path)
+    (tmp_path / "vocabulary.tsv").write_text("heart\t3\n")
+    with pytest.raises(InputError, match="7 vectors and 1 words"):
+        WordVectors.load(tmp_path)
+    (tmp_path / "vectors.safetensors").unlink()
+    with pytest.raises(MissingError, match=r"vectors\.safetensors"):
+        WordVectors.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["v.bin", "v.txt", "v.vec", "v.bin.gz", "v.txt.gz", "v.vec.bz2"])
+def test_gensim_reads_what_we_write(tmp_path: Path, vectors: WordVectors, name: str) -> None:
+    write_vectors(vectors, tmp_path / name)
+    theirs = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=".bin" in name)
+    assert theirs.index_to_key == WORDS
+    assert same_bits(theirs.vectors, vectors.matrix)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["v.bin", "v.txt", "v.vec", "v.bin.gz", "v.txt.gz"])
+def test_we_read_what_gensim_writes(tmp_path: Path, vectors: WordVectors, name: str) -> None:
+    as_gensim(vectors).save_word2vec_format(str(tmp_path / name), binary=".bin" in name)
+    ours = read_vectors(tmp_path / name)
+    theirs = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=".bin" in name)
+    assert ours.words == theirs.index_to_key == WORDS
+    assert same_bits(ours.matrix, theirs.vectors)
+    assert same_bits(ours.matrix, vectors.matrix)
+    assert ours.counts.tolist() == [1] * len(WORDS)
+
+
+def test_glove_has_no_header(tmp_path: Path, vectors: WordVectors) -> None:
+    as_gensim(vectors).save_word2vec_format(str(tmp_path / "v.txt"), write_header=False)
+    assert same_bits(read_vectors(tmp_path / "v.txt").matrix, vectors.matrix)
+
+
+@given(matrix=hnp.arrays(np.float32, (3, 4), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+def test_text_gives_every_float_back(tmp_path_factory: pytest.TempPathFactory, matrix: Any) -> None:
+    path = tmp_path_factory.mktemp("v") / "v.txt"
+    write_vectors(WordVectors(["a", "b", "c"], np.ones(3, np.int64), matrix), path)
+    assert same_bits(read_vectors(path).matrix, matrix)
+
+
+def test_binary_of_word2vec_itself_ends_rows_with_line_breaks_and_begins_with_its_own_word(tmp_path: Path) -> None:
+    rows = np.array([[9, 9], [1, 2], [3, 4]], "<f4")
+    words = [b"</s>", b"heart", b"rate"]
+    body = b"".join(word + b" " + row.tobytes() + b"\n" for word, row in zip(words, rows, strict=True))
+    (tmp_path / "v.bin").write_bytes(b"3 2\n" + body)
+    vectors = read_vectors(tmp_path / "v.bin")
+    assert vectors.words == ["heart", "rate"]
+    assert vectors.matrix.tolist() == [[1, 2], [3, 4]]
+
+
+def test_binary_larger_than_a_read(tmp_path: Path) -> None:
+    matrix = np.random.default_rng(0).normal(size=(3000, 768)).astype(np.float32)
+    vectors = WordVectors([f"w{row}" for row in range(3000)], np.ones(3000, np.int64), matrix)
+    write_vectors(vectors, tmp_path / "v.bin")
+    read = read_vectors(tmp_path / "v.bin")
+    assert read.words == vectors.words
+    assert same_bits(read.matrix, matrix)
+
+
+def test_fasttext_model(tmp_path: Path) -> None:
+    model = FastText([["heart", "rate"] * 9, ["heart", "cell"]], vector_size=6, min_count=1, bucket=50, epochs=1)
+    save_facebook_model(model, str(tmp_path / "v.bin"))
+    vectors = read_vectors(tmp_path / "v.bin")
+    assert dict(zip(vectors.words, vectors.counts.tolist(), strict=True)) == {"heart": 10, "rate": 9, "cell": 1}
+    assert np.allclose(vectors.matrix, model.wv[vectors.words], atol=1e-6)
+
+
+def test_repeated_and_broken_words_are_told(tmp_path: Path) -> None:
+    (tmp_path / "v.vec").write_bytes(b"4 2\nheart 1 2 \nheart 3 4 \nb\xffd 5 6 \n\xef\xbf\xbd 7 8\n")
+    notes = Notes()
+    vectors = read_vectors(tmp_path / "v.vec", notes)
+    assert vectors.words == ["heart", "b\ufffdd", "\ufffd"]
+    assert vectors.matrix.tolist() == [[1, 2], [5, 6], [7, 8]]
+    assert [line.partition(": ")[2].split()[0] for line in notes.lines] == ["1", "1"]
+    assert "not UTF-8" in notes.lines[0]
+    assert "repeat" in notes.lines[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.txt", b"2 3\na 1 2 3\nb 1 2\n", r"v\.txt, line 3: 2 numbers, need 3"),
+        ("v.txt", b"a 1 2 3\nb 1 2 3 4\n", r"v\.txt, line 2: 4 numbers, need 3"),
+        ("v.txt", b"3 2\na 1 2\nb 1 2\n", "header says 3 rows, the file has 2"),
+        ("v.txt", b"1 2\na 1 2\nb 1 2\n", "header says 1 rows, the file has 2"),
+        ("v.txt", b"a 1 2\nb 1 nan\n", "vector of 'b' holds NaN or infinity"),
+        ("v.txt", b"a 1 2\nb 1 inf\n", "vector of 'b' holds NaN or infinity"),
+        ("v.txt", b"a 1 x\n", r"line 1: '1 x' … are not numbers"),
+        ("v.txt", b"hello\n", "line 1: 'hello' has no numbers"),
+        ("v.txt", b"", "holds no vectors"),
+        ("v.txt", b"2 0\na\nb\n", "header says 2 rows of 0 numbers"),
+        ("v.bin", b"a 1 2\n", "no word2vec binary file"),
+        ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "cut short in row 2; its header says 2 rows"),
+        ("v.bin", b"1 2\na " + bytes(16), "goes on after the 1 rows"),
+        ("v.bin", b"1 2\na " + b"\xff" * 8, "vector of 'a' holds NaN or infinity"),
+        ("v.bin", b"999999999999 300\na " + bytes(1200), "cut short in row 2"),
+        ("v.bin", b"2 2\n" + b"x" * 70_000, "a word of over 65536 bytes"),
+        ("v.txt.gz", gzip.compress(b"a 1 2\n" * 999, mtime=0)[:-9], r"v\.txt\.gz is truncated or damaged"),
+        ("v.txt.gz", b"a 1 2\n", r"v\.txt\.gz cannot be read \(Not a gzipped file"),
+        ("v.kv", pickle.dumps({}), "never unpickled: export it with gensim's save_word2vec_format"),
+        ("v.bin", b"\xba\x16\x4f\x2f" + bytes(9), "fastText model that cannot be read"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_vectors(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", [0, 1, 50_000])
+@pytest.mark.parametrize("end", [b"", b"\n"], ids=["gensim", "word2vec"])
+def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, place: int, end: bytes) -> None:
+    words = [f"word{i}" for i in range(50_001)]
+    words[place] = "New York City"
+    matrix = np.random.default_rng(0).normal(size=(len(words), 25)).astype(np.float32)
+    rows = (word.encode() + b" " + row.tobytes() + end for word, row in zip(words, matrix, strict=True))
+    (tmp_path / "v.bin").write_bytes(f"{len(words)} 25\n".encode() + b"".join(rows))
+    with pytest.raises(InputError, match=r"v\.bin: the word 'New York City' has a space.*underscores"):
+        read_vectors(tmp_path / "v.bin")
+
+
+def test_other_broken_binary_files_are_not_taken_for_phrases(tmp_path: Path, vectors: WordVectors) -> None:
+    write_vectors(vectors, tmp_path / "v.bin")
+    content = (tmp_path / "v.bin").read_bytes()
+    for broken, reason in ((content[:-5], "cut short"), (content + b"x", "is it float32"), (b"x 9\n", "no word2vec")):
+        (tmp_path / "v.bin").write_bytes(broken)
+        with pytest.raises(InputError, match=reason):
+            read_vectors(tmp_path / "v.bin")
+
+
+def test_gensims_own_file_is_never_unpickled(tmp_path: Path, vectors: WordVectors) -> None:
+    as_gensim(vectors).save(str(tmp_path / "v.bin"))
+    with pytest.raises(InputError, match="never unpickled"):
+        read_vectors(tmp_path / "v.bin")
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no vectors file"):
+        read_vectors(tmp_path / "v.txt")
+
+
+def test_failed_write_leaves_the_old_file(tmp_path: Path, vectors: WordVectors) -> None:
+    path = tmp_path / "v.txt"
+    path.write_text("old")
+    spaced = WordVectors(["a b", *WORDS[1:]], vectors.counts, vectors.matrix)
+    with pytest.raises(InputError, match="'a b' cannot be written"):
+        write_vectors(spaced, path)
+    with pytest.raises(UnicodeEncodeError):
+        write_vectors(WordVectors([*WORDS[:-1], "\ud800"], vectors.counts, vectors.matrix), path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
