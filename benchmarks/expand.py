@@ -50,13 +50,14 @@ def expand_ours(arguments: argparse.Namespace) -> float:
     from greenadapt.checkpoints.source import find_model
     from greenadapt.config import ExpandConfig
     from greenadapt.stages.expand import Expansion
+    from greenadapt.stages.session import OpenedBase
     from greenadapt.vectors.alignment import Alignment
     from greenadapt.vectors.word_vectors import WordVectors
 
     vectors, alignment = WordVectors.load(arguments.work), Alignment.load(arguments.work)
     out = arguments.work / "ours"
     out.mkdir()
-    Expansion(find_model(arguments.model).folder, vectors, alignment, ExpandConfig()).write(out)
+    Expansion(OpenedBase(find_model(arguments.model)), vectors, alignment, ExpandConfig()).write(out)
     return time.perf_counter() - begin
 
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
 from greenadapt.stages.align import check_align, run_align, trained_vectors
 from greenadapt.stages.corpus import TextOptions, choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
-from greenadapt.stages.session import Session
+from greenadapt.stages.session import OpenedBase, Session
 from greenadapt.stages.w2v import check_w2v, run_w2v
 from greenadapt.storage.results import Result
 from greenadapt.vectors.cbow import require_engine
@@ -29,10 +30,12 @@ def adapt(session: Session, corpus: str | None, model: str | None, plan: Plan) -
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
-        training = check_w2v(inner, recipe.name, chosen, plan.w2v)
+        dim = check_model(chosen, whole=True).dim
+        training = check_w2v(inner, recipe.name, chosen, dim, plan.w2v)
         check_align(inner, recipe.name, chosen, plan.align)
         check_expand(session, recipe.name, chosen, plan.expand)
         prepared = run_prepare(inner, recipe, chosen, plan.text)
-        vectors = run_w2v(inner, chosen, prepared, training)
-        aligned = run_align(inner, recipe.name, chosen, trained_vectors(vectors), plan.align)
-        return [prepared, vectors, aligned, run_expand(session, recipe.name, chosen, aligned, plan.expand)]
+        trained = run_w2v(inner, chosen, prepared, training)
+        base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change in hours
+        aligned = run_align(inner, recipe.name, base, vectors, plan.align)
+        return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, plan.expand)]

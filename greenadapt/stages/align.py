@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.provenance import check_model, model_facts, model_input
-from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.report import map_quality
-from greenadapt.stages.session import ALIGN, W2V, Session, model_of
+from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.names import path_name, short
@@ -30,14 +30,19 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Where word vectors come from: a w2v result, or a file that was made elsewhere."""
+    """Where word vectors come from: a w2v result, a file that was made elsewhere, or what a map was fitted on."""
 
     entry: Json
     """How the manifest names them."""
     facts: Json
     load: Callable[[], WordVectors]
     imported: bool
-    """Whether the result keeps a copy, since the file may go."""
+    """Whether the result keeps a copy, since the file may be removed."""
+
+    @cached_property
+    def vectors(self) -> WordVectors:
+        """The vectors, read once."""
+        return self.load()
 
 
 def align(
@@ -54,9 +59,10 @@ def align(
         chosen = find_model(model)
         source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
     name = source.facts["corpus"]
+    check_model(chosen)
     check_align(session, name, chosen, config)
     with session.locked(None if session.out else name, chosen.name):
-        return run_align(session, name, chosen, source, config)
+        return run_align(session, name, OpenedBase(chosen), source, config)
 
 
 def trained_vectors(result: Result) -> VectorSource:
@@ -77,26 +83,21 @@ def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> Vector
 
 
 def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
-    """Raise what the stage would raise about the model, or about what stands in its place, before any work."""
-    BaseVocabulary(load_tokenizer(model.folder))
-    check_model(model)
+    """Raise what the stage would raise about the tokenizer, or about a result that exists, before any work."""
+    WordSplitter(load_tokenizer(model.folder))
     session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
 
-def run_align(
-    session: Session, corpus: str, model: PretrainedModel, source: VectorSource, config: AlignConfig
-) -> Result:
+def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSource, config: AlignConfig) -> Result:
     """The stage itself; the caller holds the lock."""
 
     def build(work: Path) -> Outcome:
-        vectors, base = source.load(), Checkpoint.open(model.folder).embedding()
-        tokenizer = load_tokenizer(model.folder)
-        vocabulary = BaseVocabulary(tokenizer)
-        _check_words(session, vectors, vocabulary, WordSplitter(tokenizer).lowercases)
+        vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
+        _check_words(session, vectors, vocabulary, WordSplitter(base.tokenizer).lowercases)
         words, rows, ids = overlap(vectors, vocabulary)
         pairs = np.asarray(vectors.matrix[rows], np.float32)
-        alignment = fit(pairs, np.asarray(base[ids], np.float32), config, words)
-        diagnostics = diagnose(pairs, base[: vocabulary.size], ids, config, vocabulary.special_ids)
+        alignment = fit(pairs, np.asarray(embedding[ids], np.float32), config, words)
+        diagnostics = diagnose(pairs, embedding[: vocabulary.size], ids, config, vocabulary.special_ids)
         of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
         for warning in (*alignment.warnings, diagnostics.note, of_quality):
             if warning:
@@ -112,11 +113,11 @@ def run_align(
             "target_dim": alignment.target_dim,
             "rank": alignment.rank,
         }
-        facts = {**source.facts, "model": model_facts(model), "heldout": diagnostics.as_dict()}
+        facts = {**source.facts, "model": model_facts(base.model), "heldout": diagnostics.as_dict()}
         return Outcome(counts, facts)
 
-    inputs = {"vectors": source.entry, "model": model_input(model)}
-    return session.run(session.place(corpus, model.name, ALIGN), Job(ALIGN, asdict(config), inputs, build))
+    inputs = {"vectors": source.entry, "model": base.entry}
+    return session.run(session.place(corpus, base.model.name, ALIGN), Job(ALIGN, asdict(config), inputs, build))
 
 
 def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
@@ -135,8 +136,13 @@ def _check_words(session: Session, vectors: WordVectors, vocabulary: BaseVocabul
         session.progress.warn(warning)
 
 
-def vectors_of(aligned: Result) -> WordVectors:
-    """The vectors that a map was fitted on, checked to be the same."""
+def fitted_vectors(aligned: Result) -> VectorSource:
+    """The vectors that a map was fitted on, checked to be the same when they are read."""
+    is_copied = (aligned.folder / VECTORS).is_file()
+    return VectorSource(aligned.manifest.inputs["vectors"], {}, lambda: _read_fitted(aligned), imported=is_copied)
+
+
+def _read_fitted(aligned: Result) -> WordVectors:
     if (aligned.folder / VECTORS).is_file():
         return WordVectors.load(aligned.folder)
     entry = aligned.manifest.inputs["vectors"]

@@ -1,11 +1,8 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-
-from tokenizers import Tokenizer
 
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE
@@ -13,12 +10,10 @@ from greenadapt.checkpoints.provenance import (
     base_id,
     check_model,
     copy_task,
-    model_input,
     note_code,
     reads_sentences,
     task_input,
 )
-from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, W2VConfig
@@ -26,18 +21,17 @@ from greenadapt.corpus.occurring import words_in_files
 from greenadapt.errors import InputError, MissingError
 from greenadapt.report.adapted_card import Card, Made
 from greenadapt.report.card_text import options_of
-from greenadapt.stages.align import vectors_of
-from greenadapt.stages.session import ALIGN, EXPAND, W2V, Session, model_of, require_same_model
+from greenadapt.stages.align import VectorSource, fitted_vectors
+from greenadapt.stages.session import ALIGN, EXPAND, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.names import short
 from greenadapt.storage.results import Job, Manifest, Outcome, Result, open_result, read_manifest, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.expansion import NewRows, replacements, select, wordpiece_norm
+from greenadapt.vectors.expansion import NewRows, replacements, select
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
 
 
@@ -53,37 +47,39 @@ def expand(
     chosen = model_of(aligned)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
+    check_model(chosen, whole=True)
     with session.locked(None if session.out else name, chosen.name):
-        return run_expand(session, name, chosen, aligned, config)
+        return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
 
 
 def check_expand(session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig) -> None:
-    """Raise what the stage would raise about its files, or about what stands in its place, before any work."""
+    """Raise what the stage would raise about its files, or about a result that exists, before any work."""
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
-    check_model(model, whole=True)
     session.check(session.place(corpus, model.name, EXPAND), EXPAND, asdict(config))
 
 
-def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: Result, config: ExpandConfig) -> Result:
+def run_expand(
+    session: Session, corpus: str, base: OpenedBase, aligned: Result, source: VectorSource, config: ExpandConfig
+) -> Result:
     """The stage itself; the caller holds the lock."""
+    model = base.model
     files = [Path(path) for path in config.restrict_to]
-    inputs = {"alignment": aligned.as_input(), "model": model_input(model)}
+    inputs = {"alignment": aligned.as_input(), "model": base.entry}
     if (task := task_input(model.folder)) is not None:
         inputs["task"] = task
     inputs |= {f"text {path.name}": {"sha256": hash_file(path), "path": str(path)} for path in files}
 
     def build(work: Path) -> Outcome:
-        require_same_model(aligned, inputs["model"])
+        base.require_unchanged(aligned)
         note_code(model, session.progress)
-        vectors = vectors_of(verified(aligned))
-        expansion = Expansion(model.folder, vectors, Alignment.load(aligned.folder), config)
+        expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config)
         report = expansion.write(work)
         counts = {
             "words": len(expansion.entries.words),
             "rows": len(expansion.entries),
-            "base_rows": expansion.checkpoint.n_rows,
+            "base_rows": base.checkpoint.n_rows,
             "overlap": aligned.manifest.counts["overlap"],
             "hidden_words": report.hidden_words,
         }
@@ -98,31 +94,16 @@ def run_expand(session: Session, corpus: str, model: PretrainedModel, aligned: R
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A model in ``folder`` that is to know the words of ``vectors``, which ``alignment`` maps into its space."""
+    """A model that gets rows for the words of ``vectors``, which ``alignment`` maps into its space."""
 
-    folder: Path
+    base: OpenedBase
     vectors: WordVectors
     alignment: Alignment
     config: ExpandConfig
 
     @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The model's weights."""
-        return Checkpoint.open(self.folder)
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, without truncation or padding."""
-        return load_tokenizer(self.folder)
-
-    @cached_property
-    def vocabulary(self) -> BaseVocabulary:
-        """The words that the model has a row for."""
-        return BaseVocabulary(self.tokenizer)
-
-    @cached_property
     def _forms(self) -> Array:
-        return new_forms(self.vectors.words, self.tokenizer)
+        return new_forms(self.vectors.words, self.base.vocabulary)
 
     @cached_property
     def chosen(self) -> Array:
@@ -131,52 +112,38 @@ class Expansion:
         known = {word for word, new in zip(words, addable(self._forms).tolist(), strict=True) if not new}
         allowed = None
         if self.config.restrict_to:
-            allowed = words_in_files([Path(path) for path in self.config.restrict_to], WordSplitter(self.tokenizer))
-        return select(words, self.vectors.counts, known, self.config, self._n_pieces, allowed)
+            allowed = words_in_files(
+                [Path(path) for path in self.config.restrict_to], WordSplitter(self.base.tokenizer)
+            )
+        return select(words, self.vectors.counts, known, self.config, self.base.vocabulary, allowed)
 
     @cached_property
     def entries(self) -> NewEntries:
-        """The new vocabulary strings, one a new row; raises ``InputError`` where there are none."""
+        """The new vocabulary strings, one a new row; raises ``InputError`` if there are none."""
         if not len(self.chosen):
             raise InputError(
                 f"none of the {len(self.vectors.words):,} words gets a row (the model or the options leave them out)",
                 "lower --min-count, --min-pieces, or use a larger corpus",
             )
         words = [self.vectors.words[row] for row in self.chosen.tolist()]
-        return new_entries(words, self.tokenizer, self.config.oov, self._forms[self.chosen])
+        return new_entries(words, self.base.vocabulary, self.config.oov, self._forms[self.chosen])
 
     def write(self, work: Path) -> ExportReport:
         """Write weights, configuration, both tokenizers and the table of added words into ``work``."""
-        first_id = self.checkpoint.first_new_id(self.vocabulary.size)
+        folder, checkpoint, vocabulary = self.base.model.folder, self.base.checkpoint, self.base.vocabulary
+        first_id = checkpoint.first_new_id(vocabulary.size)
         replaced = None
         if self.config.replace_all:
-            replaced = replacements(self.vectors.words, self.vocabulary.whole_words, self._mapped)
-        write_expanded(self.checkpoint, self._new_rows().streamed(), work, dtype=self.config.dtype, replaced=replaced)
-        copy_side_files(self.folder, work)
-        copy_task(self.folder, work)
-        AddedWords.build(self.entries, self.vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
-        return export_tokenizers(self.folder, work, self.entries, first_id, self.config.oov)
-
-    def _new_rows(self) -> NewRows:
-        surfaces, embedding = self.entries.surfaces(), self.checkpoint.embedding()
-        rows = self.chosen[self.entries.word]
-        norm = 0.0
-        if self.config.rows == "norm":
-            norm = wordpiece_norm(embedding, self.vocabulary.size, self.vocabulary.special_ids)
-        return NewRows(
-            len(rows),
-            self.config,
-            mapped=lambda block: self._mapped(rows[block]),
-            pieces=lambda block: self.vocabulary.pieces(surfaces[block]),
-            embedding=embedding,
-            norm=norm,
-        )
-
-    def _mapped(self, rows: Array) -> Array:
-        return self.alignment.apply(self.vectors.matrix[rows])
-
-    def _n_pieces(self, words: Sequence[str]) -> list[int]:
-        return [len(pieces) for pieces in self.vocabulary.pieces(words)]
+            replaced = replacements(self.vectors, vocabulary.whole_words, self.alignment)
+        rows = NewRows(
+            self.entries.surfaces(), self.chosen[self.entries.word], self.vectors.matrix, self.alignment, vocabulary,
+            checkpoint.embedding(), self.config,
+        )  # fmt: skip
+        write_expanded(checkpoint, rows.streamed(), work, dtype=self.config.dtype, replaced=replaced)
+        copy_side_files(folder, work)
+        copy_task(folder, work)
+        AddedWords.build(self.entries, vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
+        return export_tokenizers(vocabulary, folder, work, self.entries, first_id, self.config.oov)
 
 
 def _reading_options(corpus: Manifest) -> list[str]:

@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from greenadapt.checkpoints.provenance import model_input
-from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.stages.align import vectors_of
-from greenadapt.stages.session import ALIGN, Session, model_of, require_same_model
+from greenadapt.stages.align import fitted_vectors
+from greenadapt.stages.session import ALIGN, OpenedBase, Session, model_of
 from greenadapt.storage.results import open_result, verified
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
 
@@ -36,15 +33,14 @@ def neighbours(
     else:
         name = session.corpus_name(corpus)
         aligned = session.find(name, session.model_name(name, model), ALIGN)
-    chosen = model_of(verified(aligned))
-    require_same_model(aligned, model_input(chosen))
-    vectors, tokenizer = vectors_of(aligned), load_tokenizer(chosen.folder)
-    vocabulary, splitter = BaseVocabulary(tokenizer), WordSplitter(tokenizer)
+    opened = OpenedBase(model_of(verified(aligned)))
+    opened.require_unchanged(aligned)
+    vectors, tokenizer, vocabulary = fitted_vectors(aligned).vectors, opened.tokenizer, opened.vocabulary
     domain = Space(vectors.words, vectors.index, vectors.matrix)
-    base_rows = Checkpoint.open(chosen.folder).embedding()[: vocabulary.size]
+    base_rows = opened.checkpoint.embedding()[: vocabulary.size]
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
     base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
-    known = _known(words, splitter, domain, base, session.progress)
+    known = _known(words, WordSplitter(tokenizer), domain, base, session.progress)
     return neighbour_table(known, domain, base, Alignment.load(aligned.folder).apply, top)
 
 

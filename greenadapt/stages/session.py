@@ -5,9 +5,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from tokenizers import Tokenizer
+
+from greenadapt.checkpoints.provenance import model_input
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, model_name
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.recipes import Recipe, corpus_name
@@ -19,6 +24,8 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, naming, real_folder
 from greenadapt.storage.results import Job, Place, Result, check_place, open_result, run_job
 from greenadapt.storage.workspace import Workspace
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import load_tokenizer
 from greenadapt.workers import launched_processes
 
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
@@ -103,12 +110,38 @@ def model_of(result: Result) -> PretrainedModel:
     return find_model(result.manifest.facts["model"]["source"])
 
 
-def require_same_model(aligned: Result, model: Json) -> None:
-    """Refuse a model, as ``model_input`` names it, that changed since ``aligned`` was fitted on it."""
-    if model["sha256"] != aligned.manifest.inputs["model"]["sha256"]:
-        raise InputError(
-            f"{model['source']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
-        )
+@dataclass(frozen=True)
+class OpenedBase:
+    """The model that words are added to; each part is read once, when it is first needed."""
+
+    model: PretrainedModel
+
+    @cached_property
+    def entry(self) -> Json:
+        """How manifests name the model, with the hash of its files."""
+        return model_input(self.model)
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """Its weights."""
+        return Checkpoint.open(self.model.folder)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer, without truncation or padding."""
+        return load_tokenizer(self.model.folder)
+
+    @cached_property
+    def vocabulary(self) -> BaseVocabulary:
+        """The words that it has a row for."""
+        return BaseVocabulary(self.tokenizer)
+
+    def require_unchanged(self, aligned: Result) -> None:
+        """Raise ``InputError`` if the model changed since ``aligned`` was fitted on it."""
+        if self.entry["sha256"] != aligned.manifest.inputs["model"]["sha256"]:
+            raise InputError(
+                f"{self.model.source} changed since {aligned.path} was fitted on it", "run greenadapt align again"
+            )
 
 
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:

@@ -21,7 +21,7 @@ def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConf
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        training = check_w2v(session, recipe.name, chosen, config)
+        training = check_w2v(session, recipe.name, chosen, check_model(chosen).dim, config)
         prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
         return run_w2v(session, chosen, prepared, training)
 
@@ -40,11 +40,11 @@ class Resolved:
         return {**asdict(self.config), "workers": "one" if self.config.workers == 1 else "several"}
 
 
-def check_w2v(session: Session, corpus: str, model: PretrainedModel, config: W2VConfig) -> Resolved:
-    """The settings; raises what the stage would raise about the model or about what stands in its place."""
-    checkpoint, place = check_model(model), session.place(corpus, model.name, W2V)
+def check_w2v(session: Session, corpus: str, model: PretrainedModel, dim: int, config: W2VConfig) -> Resolved:
+    """The settings, ``dim`` by default the model's; raises what the stage would raise about a result that exists."""
+    place = session.place(corpus, model.name, W2V)
     if config.dim is None:
-        config = replace(config, dim=checkpoint.dim)
+        config = replace(config, dim=dim)
     before = None if session.force else _engine_of(place)
     resolved = Resolved(resolve_engine(config, before, session.progress), config.engine == "auto")
     session.check(place, W2V, resolved.settings())

@@ -47,13 +47,19 @@ class NewEntries:
         return [a if mark else b for a, b, mark in zip(marked, unmarked, self.marked.tolist(), strict=True)]
 
 
-def new_forms(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
+def new_forms(words: Sequence[str], vocabulary: BaseVocabulary) -> BoolArray:
     """Which rows each word needs, (n_words, 2): the word alone, and with byte-level BPE the one without its mark.
 
     A word that needs none cannot be added: the tokenizer has a row for it, or never finds it in text, as it finds
     ``EGFR`` nowhere if it lower-cases, and ``beta-blocker`` or a literal ``[SEP]`` in no case.
     """
-    return _new_forms(list(words), tokenizer, BaseVocabulary(tokenizer))
+    found, several = np.zeros((2, len(words), 2), bool)
+    for column, marked in enumerate((True, False) if vocabulary.kind == "bytelevel" else (True,)):
+        pieces = vocabulary.pieces(words, marked=marked)
+        several[:, column] = [len(own) > 1 or own == [vocabulary.unk_id] for own in pieces]
+        found[:, column] = _found_alone(words, vocabulary, marked=marked)
+    has_row = found[:, :1] & ~several[:, :1]  # the base row of a word is that of the marked form
+    return found & several & ~has_row
 
 
 def addable(forms: BoolArray) -> BoolArray:
@@ -64,22 +70,22 @@ def addable(forms: BoolArray) -> BoolArray:
 
 
 def new_entries(
-    words: Sequence[str], tokenizer: Tokenizer, oov: OovRule = "base", forms: BoolArray | None = None
+    words: Sequence[str], vocabulary: BaseVocabulary, oov: OovRule = "base", forms: BoolArray | None = None
 ) -> NewEntries:
-    """The vocabulary strings that ``words``, all of them ``addable``, add to ``tokenizer``.
+    """The vocabulary strings that ``words``, all of them ``addable``, add to ``vocabulary``.
 
-    ``forms`` are their ``new_forms``, where the caller knows them. Raises ``InputError`` for
+    ``forms`` are their ``new_forms``, if already known. Raises ``InputError`` for
     ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that is not addable.
     """
-    words, vocabulary = list(words), BaseVocabulary(tokenizer)
+    words = list(words)
     if oov == "greedy" and vocabulary.kind == "bytelevel":
         raise InputError("--oov greedy is for WordPiece tokenizers, this one is byte-level BPE", "use --oov base")
-    new = _new_forms(words, tokenizer, vocabulary) if forms is None else forms
+    new = new_forms(words, vocabulary) if forms is None else forms
     if not new.any(axis=1).all():
         word = words[int(np.argmin(new.any(axis=1)))]
         raise ValueError(f"{word!r} is in the base vocabulary, or the tokenizer never finds it")
     if vocabulary.kind == "wordpiece" and oov == "base":
-        exportable = _exportable(words, tokenizer)
+        exportable = _exportable(words, vocabulary.tokenizer)
     else:
         exportable = np.ones(len(words), bool)
     word_of, unmarked = np.nonzero(new)
@@ -88,21 +94,10 @@ def new_entries(
     return NewEntries(words, word_of, unmarked[order] == 0, exportable[word_of])
 
 
-def _new_forms(words: list[str], tokenizer: Tokenizer, vocabulary: BaseVocabulary) -> BoolArray:
-    """For each word whether it needs a row with the leading-space mark, and one without: (n_words, 2)."""
-    found, several = np.zeros((2, len(words), 2), bool)
-    for column, marked in enumerate((True, False) if vocabulary.kind == "bytelevel" else (True,)):
-        pieces = vocabulary.pieces(words, marked=marked)
-        several[:, column] = [len(own) > 1 or own == [vocabulary.unk_id] for own in pieces]
-        found[:, column] = _found_alone(words, tokenizer, vocabulary, marked=marked)
-    has_row = found[:, :1] & ~several[:, :1]  # the base row of a word is that of the marked form
-    return found & several & ~has_row
-
-
-def _found_alone(words: Sequence[str], tokenizer: Tokenizer, vocabulary: BaseVocabulary, *, marked: bool) -> BoolArray:
+def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bool) -> BoolArray:
     """Whether the word (byte-level BPE: after a space, or without one) is exactly one pre-token, itself."""
     # The tokenizer with a vocabulary of whole pre-tokens: one fast call instead of a Python loop over pre-tokens.
-    entries = list(vocabulary.entries(words, marked=marked))
+    tokenizer, entries = vocabulary.tokenizer, list(vocabulary.entries(words, marked=marked))
     ids = {entry: i for i, entry in enumerate(entries)}
     probe = Tokenizer(models.WordLevel({**ids, " ": len(ids)}, unk_token=" "))
     probe.pre_tokenizer = tokenizer.pre_tokenizer

@@ -17,6 +17,7 @@ class BaseVocabulary:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
         self.kind = WordSplitter(tokenizer).kind
         self._entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
         added = tokenizer.get_added_tokens_decoder()

@@ -46,27 +46,27 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
         copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
 
 
-def export_tokenizers(source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule) -> ExportReport:
-    """Write the expanded form of the tokenizer in ``source`` into ``folder``, and its own into ``base_tokenizer/``.
+def export_tokenizers(
+    vocabulary: BaseVocabulary, source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule
+) -> ExportReport:
+    """Write the tokenizer of ``source``, expanded, into ``folder``, and as it is into ``base_tokenizer/``.
 
     The files are those of ``source`` byte for byte, but truncation and padding are off in ``tokenizer.json`` of both
     (they cut what transformers is asked to encode whole); the expanded one is in ``tokenizer.json`` alone, since
     transformers would rebuild it from a ``vocab.txt`` beside. New entry ``i`` has id ``first_id + i``.
     Raises ``InputError`` where the library would give other ids.
     """
-    tokenizer = load_tokenizer(source)
     base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
     _write_base(source, folder / BASE_FOLDER, base)
-    vocabulary = BaseVocabulary(tokenizer)
     changed: list[str] = []
     if vocabulary.kind == "wordpiece" and oov == "base":
         expanded = with_added_tokens(base, vocabulary, entries, first_id)
     else:
         expanded = with_entries(base, vocabulary, entries, first_id)
-        changed = unreachable_entries(tokenizer) if vocabulary.kind == "bytelevel" else []
+        changed = unreachable_entries(vocabulary.tokenizer) if vocabulary.kind == "bytelevel" else []
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", expanded)
-    _write_json(folder / _SETTINGS, _settings(source, tokenizer, vocabulary))
+    _write_json(folder / _SETTINGS, _settings(source, vocabulary))
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
     _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
@@ -164,14 +164,14 @@ def _without_code(settings: Json) -> Json:
     return {name: value for name, value in settings.items() if name != "auto_map"}
 
 
-def _settings(source: Path, tokenizer: Tokenizer, vocabulary: BaseVocabulary) -> Json:
+def _settings(source: Path, vocabulary: BaseVocabulary) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
     settings = _without_code(read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
     # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; what they know by themselves
     # has to be said here.
-    names = special_names(tokenizer, settings)
+    names = special_names(vocabulary.tokenizer, settings)
     own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
     settings = {"model_input_names": ["input_ids", "attention_mask"], **own, **settings}
     return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}

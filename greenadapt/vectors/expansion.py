@@ -1,7 +1,8 @@
 """Which words get an embedding row of their own, and what the row is."""
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from greenadapt.config import ExpandConfig
 from greenadapt.corpus.word_counts import IntArray
 from greenadapt.storage.arrays import Array, Streamed, row_blocks
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.word_vectors import WordVectors
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 Pieces = Sequence[Sequence[int]]
@@ -20,14 +24,14 @@ def select(
     counts: IntArray,
     base: Container[str],
     config: ExpandConfig,
-    n_pieces: Callable[[Sequence[str]], Sequence[int]],
+    vocabulary: BaseVocabulary,
     allowed: Container[str] | None = None,
 ) -> IntArray:
     """Indices into ``words`` of those that get a row, most frequent first, ties in the given order, int64 (n_new,).
 
     Never words in ``base``: the words that have a row already, and special tokens. Only words in ``allowed`` where it
     is given, with at least ``config.min_count`` in ``counts`` (n_words,) and cut into at least ``config.min_pieces``
-    pieces now (``n_pieces``; ``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
+    pieces of ``vocabulary`` (``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
     order (Poerner et al. 2020: the order of the vector file, which word2vec sorts the same way).
     """
     order: IntArray = np.argsort(-np.asarray(counts, np.int64), kind="stable")
@@ -35,52 +39,58 @@ def select(
     fits = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
     order = order[np.array(fits, bool)]
     if config.min_pieces > 1:
-        pieces = np.asarray(n_pieces([words[i] for i in order.tolist()]), np.int64)
-        order = order[pieces >= config.min_pieces]
+        n_pieces = np.array([len(own) for own in vocabulary.pieces([words[i] for i in order.tolist()])], np.int64)
+        order = order[n_pieces >= config.min_pieces]
     return order[: config.max_words]
 
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """The embedding rows of ``n`` words in blocks, made anew in each iteration, so that they are never all in memory.
+    """The embedding rows of ``words`` in blocks, computed in each iteration, so that they are never all in memory.
 
     ``config.rows`` says what a row is:
 
-    - ``map``: the mapped vector W·v of the word (Poerner et al. 2020, equation 3);
-    - ``norm``: the same rescaled to length ``norm``, since least squares shrinks rows;
+    - ``map``: the word's vector, row ``rows[i]`` of ``matrix``, mapped by ``alignment`` (Poerner et al. 2020,
+      equation 3);
+    - ``norm``: the same rescaled to the ``wordpiece_norm``, since least squares shrinks rows;
     - ``pieces``: the mean of the rows of ``embedding`` (n_rows, dim) of the word's own pieces;
     - ``blend``: ``config.blend`` · mapped + (1 − ``config.blend``) · mean of pieces.
-
-    ``mapped(block)`` gives the mapped vectors (len, dim), and ``pieces(block)`` the base ids of the pieces, of the
-    words in a slice of 0 … n; each is called only where the recipe needs it.
     """
 
-    n: int
-    config: ExpandConfig
-    mapped: Callable[[slice], Array]
-    pieces: Callable[[slice], Pieces]
+    words: Sequence[str]
+    rows: IntArray
+    matrix: Array
+    alignment: Alignment
+    vocabulary: BaseVocabulary
     embedding: Array
-    norm: float
+    config: ExpandConfig
 
     def __iter__(self) -> Iterator[FloatArray]:
-        for begin in range(0, self.n, _BLOCK):
-            yield self._rows(slice(begin, min(begin + _BLOCK, self.n)))
+        for begin in range(0, len(self.words), _BLOCK):
+            yield self._block(slice(begin, begin + _BLOCK))
 
     def streamed(self) -> Streamed:
         """The rows as one array (n, dim), float32, that a checkpoint can be written with."""
-        return Streamed((self.n, self.embedding.shape[1]), np.dtype(np.float32), self)
+        return Streamed((len(self.words), self.embedding.shape[1]), np.dtype(np.float32), self)
 
-    def _rows(self, block: slice) -> FloatArray:
+    def _block(self, block: slice) -> FloatArray:
         if self.config.rows == "pieces":
-            return mean_of_pieces(self.pieces(block), self.embedding)
-        mapped = np.asarray(self.mapped(block), np.float32)
+            return self._means(block)
+        mapped = self.alignment.apply(self.matrix[self.rows[block]])
         if self.config.rows == "map":
             return mapped
         if self.config.rows == "norm":
-            return rescaled(mapped, self.norm)
+            return rescaled(mapped, self._norm)
         share = np.float32(self.config.blend)
-        blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(self.pieces(block), self.embedding)
+        blend: FloatArray = share * mapped + (1 - share) * self._means(block)
         return blend
+
+    def _means(self, block: slice) -> FloatArray:
+        return mean_of_pieces(self.vocabulary.pieces(self.words[block]), self.embedding)
+
+    @cached_property
+    def _norm(self) -> float:
+        return wordpiece_norm(self.embedding, self.vocabulary.size, self.vocabulary.special_ids)
 
 
 def rescaled(rows: FloatArray, norm: float) -> FloatArray:
@@ -105,17 +115,15 @@ def mean_of_pieces(pieces: Pieces, embedding: Array) -> FloatArray:
     return means
 
 
-def replacements(
-    words: Sequence[str], base: Mapping[str, int], mapped: Callable[[IntArray], Array]
-) -> dict[int, FloatArray]:
-    """Base id → mapped vector (dim,) of each word that also is in ``base`` (word → id); ``mapped`` takes indices.
+def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Alignment) -> dict[int, FloatArray]:
+    """Base id → mapped vector (dim,) of each word that is also in ``base`` (word → id).
 
     The radical variant of Poerner et al. 2020 (equation 2), which replaces the rows of both vocabularies' words and
     which they found to hurt.
     """
-    shared = np.array([i for i, word in enumerate(words) if word in base], np.int64)
-    rows = np.asarray(mapped(shared), np.float32)
-    return {base[words[i]]: row for i, row in zip(shared.tolist(), rows, strict=True)}
+    shared = np.array([i for i, word in enumerate(vectors.words) if word in base], np.int64)
+    rows = alignment.apply(vectors.matrix[shared])
+    return {base[vectors.words[i]]: row for i, row in zip(shared.tolist(), rows, strict=True)}
 
 
 def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]) -> float:

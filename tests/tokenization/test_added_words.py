@@ -68,18 +68,19 @@ def test_wordpiece_pieces_of_a_word_over_100_characters_are_unk():
 def test_addable_words_of_an_uncased_model():
     words = ["tachycardia", "EGFR", "beta-blocker", "[SEP]", "heart", "ébola", "°c", "x" * 101, "日", "a b"]
     expected = [True, False, False, False, False, False, True, True, True, False]
-    assert addable(new_forms(words, wordpiece_tokenizer())).tolist() == expected
+    assert addable(new_forms(words, BaseVocabulary(wordpiece_tokenizer()))).tolist() == expected
 
 
 def test_addable_words_of_a_cased_model():
     words = ["Tachycardia", "ébola", "Patient", "[MASK]"]
-    assert addable(new_forms(words, wordpiece_tokenizer(lowercase=False))).tolist() == [True, True, False, False]
+    forms = new_forms(words, BaseVocabulary(wordpiece_tokenizer(lowercase=False)))
+    assert addable(forms).tolist() == [True, True, False, False]
 
 
 def test_addable_words_of_bytelevel():
     # "'s" is two base pieces but only ever stands without a space before it.
     words = ["tachycardia", "heart", "beta-blocker", "<mask>", "'s", "日本", " ", "\t "]
-    assert addable(new_forms(words, bytelevel_tokenizer())).tolist() == [
+    assert addable(new_forms(words, BaseVocabulary(bytelevel_tokenizer()))).tolist() == [
         True,
         False,
         False,
@@ -92,31 +93,32 @@ def test_addable_words_of_bytelevel():
 
 
 def test_nothing_is_addable_among_no_words():
-    assert addable(new_forms([], wordpiece_tokenizer())).tolist() == []
+    assert addable(new_forms([], BaseVocabulary(wordpiece_tokenizer()))).tolist() == []
 
 
 def test_words_that_cannot_be_exported_come_first():
-    entries = new_entries(["°c", "tachycardia", "日", "naïve", "isolates"], wordpiece_tokenizer(lowercase=False))
+    vocabulary = BaseVocabulary(wordpiece_tokenizer(lowercase=False))
+    entries = new_entries(["°c", "tachycardia", "日", "naïve", "isolates"], vocabulary)
     assert entries.surfaces() == ["°c", "日", "tachycardia", "naïve", "isolates"]
     assert entries.exported.tolist() == [False, False, True, True, True]
 
 
 def test_bytelevel_words_have_two_rows_where_both_forms_are_new():
-    tokenizer = bytelevel_tokenizer()
-    entries = new_entries(["tachycardia", "'s"], tokenizer)
-    assert entries.strings(BaseVocabulary(tokenizer)) == ["Ġtachycardia", "tachycardia", "'s"]
+    vocabulary = BaseVocabulary(bytelevel_tokenizer())
+    entries = new_entries(["tachycardia", "'s"], vocabulary)
+    assert entries.strings(vocabulary) == ["Ġtachycardia", "tachycardia", "'s"]
     assert entries.word.tolist() == [0, 0, 1]
-    assert new_entries(["z"], tokenizer).strings(BaseVocabulary(tokenizer)) == ["Ġz"]  # "z" itself is a base piece
+    assert new_entries(["z"], vocabulary).strings(vocabulary) == ["Ġz"]  # "z" itself is a base piece
 
 
 def test_greedy_is_refused_for_bytelevel():
     with pytest.raises(InputError, match=r"^--oov greedy is for WordPiece tokenizers, this one is byte-level BPE: use"):
-        new_entries(["tachycardia"], bytelevel_tokenizer(), "greedy")
+        new_entries(["tachycardia"], BaseVocabulary(bytelevel_tokenizer()), "greedy")
 
 
 def test_a_word_that_is_not_addable_is_named():
     with pytest.raises(ValueError, match="'heart' is in the base vocabulary"):
-        new_entries(["tachycardia", "heart"], wordpiece_tokenizer())
+        new_entries(["tachycardia", "heart"], BaseVocabulary(wordpiece_tokenizer()))
 
 
 @pytest.mark.parametrize("make", [wordpiece_tokenizer, bytelevel_tokenizer])
@@ -124,7 +126,7 @@ def test_written_table_finds_every_entry(make, tmp_path: Path):
     tokenizer = make()
     vocabulary = BaseVocabulary(tokenizer)
     words = ["tachycardia", "isolates", "kinases", "日", "x" * 120, "y" * 120]
-    entries = new_entries(words, tokenizer)
+    entries = new_entries(words, vocabulary)
     AddedWords.build(entries, vocabulary, 1000, "base").write(tmp_path / "words.safetensors")
     table = AddedWords.open(tmp_path / "words.safetensors")
     assert len(table) == len(entries)

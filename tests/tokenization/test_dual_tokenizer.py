@@ -57,10 +57,11 @@ class Model:
     def words(self, *texts: str) -> list[str]:
         """The words of ``texts`` that can be added."""
         tokens = dict.fromkeys(token for text in texts for token in self.pre_tokens(text))
-        if BaseVocabulary(self.tokenizer).kind == "bytelevel":
+        vocabulary = BaseVocabulary(self.tokenizer)
+        if vocabulary.kind == "bytelevel":
             tokens = dict.fromkeys(from_byte_characters(token.removeprefix("Ġ")) for token in tokens)
         words = [word for word in tokens if word]
-        return [word for word, new in zip(words, addable(new_forms(words, self.tokenizer)), strict=True) if new]
+        return [word for word, new in zip(words, addable(new_forms(words, vocabulary)), strict=True) if new]
 
     def rule(self, text: str, new_ids: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
         """The pieces of each word of ``text``, in the base view and in the expanded one."""
@@ -75,7 +76,8 @@ class Model:
         return base, expanded
 
     def dual(self, words: list[str]) -> tuple[DualTokenizer, dict[str, int]]:
-        vocabulary, entries = BaseVocabulary(self.tokenizer), new_entries(words, self.tokenizer)
+        vocabulary = BaseVocabulary(self.tokenizer)
+        entries = new_entries(words, vocabulary)
         added = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
         new_ids = {string: vocabulary.size + i for i, string in enumerate(entries.strings(vocabulary))}
         return DualTokenizer(self.folder, added), new_ids

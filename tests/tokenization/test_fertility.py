@@ -14,8 +14,8 @@ def test_pieces_are_counted_over_the_same_words(tmp_path: Path) -> None:
     tokenizer = wordpiece_tokenizer()
     save_tokenizer(tokenizer, tmp_path / "base", "BertTokenizer")
     vocabulary = BaseVocabulary(tokenizer)
-    entries = new_entries(["tachycardia"], tokenizer)
-    export_tokenizers(tmp_path / "base", tmp_path / "new", entries, vocabulary.size, "base")
+    entries = new_entries(["tachycardia"], vocabulary)
+    export_tokenizers(vocabulary, tmp_path / "base", tmp_path / "new", entries, vocabulary.size, "base")
     AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(tmp_path / "new" / WORDS_FILE)
     counted = fertility(DualTokenizer.load(tmp_path / "new"), ["the tachycardia", "", "heart rate ."])
     # ta ##chy ##card ##ia

@@ -208,7 +208,8 @@ def test_a_text_in_parts_has_the_same_pieces(dual: DualTokenizer, monkeypatch: p
 
 def test_words_are_never_added(folder: Path, tiny_model: TinyModel, tmp_path: Path) -> None:
     tokenizer = wordpiece_tokenizer()
-    vocabulary, entries = BaseVocabulary(tokenizer), new_entries(["tachycardia"], tokenizer)
+    vocabulary = BaseVocabulary(tokenizer)
+    entries = new_entries(["tachycardia"], vocabulary)
     added = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
     with pytest.raises(InputError, match=r"Unigram \(SentencePiece\) tokenizers .* are not supported"):
         DualTokenizer(folder, added)

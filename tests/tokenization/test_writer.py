@@ -41,11 +41,10 @@ def make_folder(kind: str, folder: Path) -> Path:
 
 
 def expand(source: Path, out: Path, words: list[str], *, padding_rows: int = 0, oov: Any = "base") -> ExportReport:
-    tokenizer = load_tokenizer(source)
-    vocabulary = BaseVocabulary(tokenizer)
-    entries = new_entries(words, tokenizer, oov)
+    vocabulary = BaseVocabulary(load_tokenizer(source))
+    entries = new_entries(words, vocabulary, oov)
     first_id = vocabulary.size + padding_rows
-    report = export_tokenizers(source, out, entries, first_id, oov)
+    report = export_tokenizers(vocabulary, source, out, entries, first_id, oov)
     AddedWords.build(entries, vocabulary, first_id, oov).write(out / WORDS_FILE)
     return report
 
@@ -199,7 +198,8 @@ def test_a_folder_whose_hidden_words_are_the_last_rows_still_loads(tmp_path: Pat
     source, out = make_folder("uncased", tmp_path / "source"), tmp_path / "out"
     expand(source, out, ["kinases", "37°"])
     tokenizer = load_tokenizer(source)
-    new, vocabulary = new_entries(["kinases", "37°"], tokenizer), BaseVocabulary(tokenizer)
+    vocabulary = BaseVocabulary(tokenizer)
+    new = new_entries(["kinases", "37°"], vocabulary)
     order = [1, 0]
     old = NewEntries(new.words, new.word[order], new.marked[order], new.exported[order])
     AddedWords.build(old, vocabulary, vocabulary.size, "base").write(out / WORDS_FILE)

@@ -1,7 +1,9 @@
 """Which words get a row, and what the row is, up to a real checkpoint with the rows in it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
-from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.expansion import NewRows, mean_of_pieces, replacements, rescaled, select, wordpiece_norm
+from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, wordpiece_vocabulary
 
 SELECT_WORDS = ["the", "insulin", "egfr", "[CLS]", "rare", "cardia", "virus"]
@@ -21,11 +24,22 @@ BASE = {"the", "virus", "[CLS]"}
 PIECES = {"insulin": 3, "egfr": 4, "rare": 1, "cardia": 2}
 
 
-def chosen(allowed: set[str] | None = None, **config: object) -> list[str]:
-    def n_pieces(words: Sequence[str]) -> list[int]:
-        return [PIECES[word] for word in words]
+class Vocabulary:
+    """What rows need of a base vocabulary."""
 
-    return [SELECT_WORDS[i] for i in select(SELECT_WORDS, COUNTS, BASE, ExpandConfig(**config), n_pieces, allowed)]
+    size = 5
+    special_ids = frozenset({0})
+
+    def __init__(self, pieces: dict[str, list[int]]) -> None:
+        self._pieces = pieces
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        return [self._pieces[word] for word in words]
+
+
+def chosen(allowed: set[str] | None = None, **config: object) -> list[str]:
+    pieces: Any = Vocabulary({word: [0] * n for word, n in PIECES.items()})
+    return [SELECT_WORDS[i] for i in select(SELECT_WORDS, COUNTS, BASE, ExpandConfig(**config), pieces, allowed)]
 
 
 def test_new_words_come_by_count_and_ties_in_order() -> None:
@@ -49,7 +63,8 @@ def test_each_limit_leaves_words_out() -> None:
 def test_selection_is_the_sorted_filter(entries: list[tuple[str, int]], base: set[str], min_count: int) -> None:
     words = [word for word, _ in entries]
     counts = np.array([count for _, count in entries], np.int64)
-    indices = select(words, counts, base, ExpandConfig(min_count=min_count), lambda words: [len(w) for w in words])
+    vocabulary: Any = Vocabulary({word: [0] * len(word) for word in words})
+    indices = select(words, counts, base, ExpandConfig(min_count=min_count), vocabulary)
     expected = sorted((-count, i) for i, (word, count) in enumerate(entries) if count >= min_count and word not in base)
     assert indices.tolist() == [i for _, i in expected]
 
@@ -60,30 +75,32 @@ PIECE_IDS = [[1, 2], [7], [0, 3, 3]]
 MEANS = np.array([[4.5, 5.5, 6.5], [21, 22, 23], [6, 7, 8]], np.float32)
 
 
+def identity(dim: int) -> Alignment:
+    return Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
+
+
+def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], recipe: RowRecipe, **config: object) -> NewRows:
+    words = [f"word{i}" for i in range(len(mapped))]
+    vocabulary: Any = Vocabulary(dict(zip(words, pieces, strict=True)))
+    options = ExpandConfig(rows=recipe, **config)
+    # The matrix has the rows in another order: last first.
+    rows = np.arange(len(words))[::-1]
+    return NewRows(words, rows, mapped[::-1], identity(mapped.shape[1]), vocabulary, EMBEDDING, options)
+
+
 def rows(recipe: RowRecipe, **config: object) -> np.ndarray:
-    blocks = NewRows(
-        3, ExpandConfig(rows=recipe, **config), lambda s: MAPPED[s], lambda s: PIECE_IDS[s], EMBEDDING, norm=10.0
-    )
-    return np.concatenate(list(blocks))
+    return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe, **config)))
 
 
 def test_each_recipe_by_hand() -> None:
     np.testing.assert_array_equal(rows("map"), MAPPED)
-    expected = np.array([[6, 8, 0], [0, 0, 0], [10 / 3, 20 / 3, 20 / 3]], np.float32)
+    norm = wordpiece_norm(EMBEDDING, 5, {0})
+    expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], np.float32) * norm
     np.testing.assert_allclose(rows("norm"), expected, rtol=1e-6)
     np.testing.assert_allclose(rows("pieces"), MEANS, rtol=1e-6)
     np.testing.assert_allclose(rows("blend"), 0.5 * MAPPED + 0.5 * MEANS, rtol=1e-6)
     np.testing.assert_allclose(rows("blend", blend=0.25), 0.25 * MAPPED + 0.75 * MEANS, rtol=1e-6)
     assert {rows(recipe).dtype for recipe in ("map", "norm", "pieces", "blend")} == {np.dtype(np.float32)}
-
-
-def test_a_recipe_asks_only_for_what_it_needs() -> None:
-    def never(block: slice) -> np.ndarray:
-        raise AssertionError
-
-    for recipe in ("map", "norm"):
-        list(NewRows(3, ExpandConfig(rows=recipe), lambda s: MAPPED[s], never, EMBEDDING, 1.0))
-    list(NewRows(3, ExpandConfig(rows="pieces"), never, lambda s: PIECE_IDS[s], EMBEDDING, 1.0))
 
 
 @pytest.mark.parametrize("recipe", ["map", "norm", "pieces", "blend"])
@@ -92,10 +109,10 @@ def test_blocks_are_the_rows_of_the_whole_each_time(recipe: RowRecipe) -> None:
     draw = np.random.default_rng(1)
     mapped = draw.normal(size=(n, 3)).astype(np.float32)
     pieces = [draw.integers(0, 8, draw.integers(1, 6)).tolist() for _ in range(n)]
-    new = NewRows(n, ExpandConfig(rows=recipe), lambda s: mapped[s], lambda s: pieces[s], EMBEDDING, 2.0)
+    new = new_rows(mapped, pieces, recipe)
     whole = {
         "map": mapped,
-        "norm": rescaled(mapped, 2.0),
+        "norm": rescaled(mapped, wordpiece_norm(EMBEDDING, 5, {0})),
         "pieces": mean_of_pieces(pieces, EMBEDDING),
         "blend": (mapped + mean_of_pieces(pieces, EMBEDDING)) / 2,
     }[recipe]
@@ -120,10 +137,11 @@ def test_the_wordpiece_norm_counts_neither_specials_nor_padding() -> None:
 
 
 def test_replacements_are_the_words_of_both() -> None:
-    vectors = np.arange(8, dtype=np.float64).reshape(4, 2)
-    found = replacements(["a", "b", "c", "d"], {"d": 10, "b": 3, "x": 4}, lambda indices: vectors[indices] * 2)
+    vectors = WordVectors(["a", "b", "c", "d"], np.ones(4, np.int64), np.arange(8, dtype=np.float32).reshape(4, 2))
+    twice = replace(identity(2), matrix=2 * np.eye(2, dtype=np.float32))
+    found = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
     assert {row: value.tolist() for row, value in found.items()} == {3: [4, 6], 10: [12, 14]}
-    assert replacements(["a"], {}, lambda indices: vectors[indices]) == {}
+    assert replacements(vectors, {}, twice) == {}
 
 
 def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -138,11 +156,10 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
     def adapted(scale: float, folder: Path) -> np.ndarray:
         vectors = matrix * np.float32(scale)
         alignment = fit(vectors[: len(base)], target, AlignConfig())
-        new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), lambda some: [2] * len(some))
+        new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), Vocabulary({}))  # type: ignore[arg-type]
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
-        blocks = NewRows(
-            len(new), ExpandConfig(), lambda block: alignment.apply(vectors[new[block]]), lambda _: [], target, 1.0
-        )
+        names: Any = [words[i] for i in new]
+        blocks = NewRows(names, new, vectors, alignment, Vocabulary({}), target, ExpandConfig())  # type: ignore[arg-type]
         write_expanded(checkpoint, blocks.streamed(), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()

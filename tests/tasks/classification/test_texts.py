@@ -31,7 +31,7 @@ def make_encoder(folder: Path, kind: str, max_length: int, words: list[str] | No
         save_tokenizer(wordpiece_tokenizer(), folder, "BertTokenizer")
     plain = DualTokenizer(folder, AddedWords.none(1000))
     vocabulary = BaseVocabulary(plain.base)
-    added = AddedWords.build(new_entries(words or [], plain.base), vocabulary, vocabulary.size, "base")
+    added = AddedWords.build(new_entries(words or [], vocabulary), vocabulary, vocabulary.size, "base")
     return Encoder(DualTokenizer(folder, added), kind, max_length)
 
 

@@ -61,9 +61,9 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Encoder]
         folder = tmp_path_factory.mktemp(kind)
         tokenizer = bytelevel_tokenizer() if kind == "roberta" else wordpiece_tokenizer()
         save_tokenizer(tokenizer, folder, "RobertaTokenizer" if kind == "roberta" else "BertTokenizer")
-        tokenizer, vocabulary = load_tokenizer(folder), BaseVocabulary(load_tokenizer(folder))
-        words = [word for word, new in zip(added, addable(new_forms(added, tokenizer)), strict=True) if new]
-        table = AddedWords.build(new_entries(words, tokenizer), vocabulary, vocabulary.size, "base")
+        vocabulary = BaseVocabulary(load_tokenizer(folder))
+        words = [word for word, new in zip(added, addable(new_forms(added, vocabulary)), strict=True) if new]
+        table = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
         return Encoder(DualTokenizer(folder, table), kind, max_length)
 
     return make

@@ -35,7 +35,7 @@ def expanded(folder: Path, max_length: int | None = None, words: Sequence[str] =
     plain = Encoder.of(Checkpoint.open(folder), max_length)
     tokenizer = plain.tokenizer.base
     vocabulary = BaseVocabulary(tokenizer)
-    added = AddedWords.build(new_entries(words, tokenizer), vocabulary, vocabulary.size, "base")
+    added = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
     return Encoder(DualTokenizer(folder, added), plain.model_type, plain.max_length)
 
 
