@@ -17,7 +17,7 @@ from greenadapt.config import CorpusConfig
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.corpus.word_counts import write_vocabulary
-from greenadapt.corpus.words import VOCABULARY_FILE, WORDS_FILE, PreparedCorpus, prepare_corpus
+from greenadapt.corpus.words import STREAM_FILE, VOCABULARY_FILE, PreparedCorpus, prepare_corpus
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array, write_arrays
 from greenadapt.storage.files import Json, hash_json
@@ -77,4 +77,4 @@ def _write(words: list[str], ids: Array, line: int, folder: Path) -> None:
     rank[order] = np.arange(len(words))
     write_vocabulary(folder / VOCABULARY_FILE, [words[i] for i in order.tolist()], counts[order])
     lines = np.append(np.arange(0, len(ids), line), len(ids))
-    write_arrays(folder / WORDS_FILE, {"ids": rank[ids], "lines": lines})
+    write_arrays(folder / STREAM_FILE, {"ids": rank[ids], "lines": lines})

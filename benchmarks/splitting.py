@@ -19,7 +19,7 @@ from machine import machine_line
 from plain_words import plain
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.corpus.stream import Batch, BatchSplitter, DocumentLog, SplitBatch, make_batches
+from greenadapt.corpus.stream import BatchSplitter, DocumentLog, SplitBatch, TextBatch, make_batches
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 
 PLAIN, OURS = "plain loop", "greenadapt"
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def timed(
-    batches: Iterator[Batch], loop: Callable[[list[str]], list[list[str]]], ours: Callable[[Batch], SplitBatch]
+    batches: Iterator[TextBatch], loop: Callable[[list[str]], list[list[str]]], ours: Callable[[TextBatch], SplitBatch]
 ) -> tuple[int, dict[str, float]]:
     """How many words there are, and the seconds of both sides, which take turns in who is first."""
     words, seconds = 0, {PLAIN: 0.0, OURS: 0.0}

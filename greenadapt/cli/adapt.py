@@ -59,7 +59,7 @@ def adapt(
     session = make_session(
         workspace, out=out, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
-    plan = stage.Plan(
+    plan = stage.AdaptRequest(
         W2VConfig(
             dim=dim,
             window=window,

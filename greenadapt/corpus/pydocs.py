@@ -20,7 +20,7 @@ from greenadapt.workers import worker_pool
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _OWN = "greenadapt"
-Source = TypeVar("Source")
+Code = TypeVar("Code")
 Found = TypeVar("Found")
 
 
@@ -72,7 +72,7 @@ def read_pydocs(
     yield from _collect(read_sources(_read_file, tasks, workers), counts)
 
 
-def read_sources(read: Callable[[Source], Found], sources: Iterable[Source], workers: int) -> Iterator[Found]:
+def read_sources(read: Callable[[Code], Found], sources: Iterable[Code], workers: int) -> Iterator[Found]:
     """What ``read`` gives for each of ``sources``, in order, by ``workers`` processes.
 
     Raises ``ResourceError`` where one of them was killed.

@@ -7,14 +7,12 @@ so neither memory nor the number of processes changes the order.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
-from greenadapt.corpus.stream import Int32Array, gather
-
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-UInt64Array = np.ndarray[Any, np.dtype[np.uint64]]
+from greenadapt.corpus.stream import gather
+from greenadapt.storage.arrays import Array, Int32Array, UInt64Array
 
 _BLOCK_LINES = 1 << 16
 _BLOCK_TOKENS = 1 << 20
@@ -113,11 +111,11 @@ class Shuffle:
         return self._folder / f"bucket-{number}.lines"
 
 
-def write_array(file: BinaryIO, array: np.ndarray[Any, Any]) -> None:
+def write_array(file: BinaryIO, array: Array) -> None:
     """Write the bytes of a contiguous array; unlike numpy's ``tofile``, a full disk is an ``OSError`` that says so."""
     file.write(array.data)
 
 
-def _append(path: Path, array: np.ndarray[Any, Any]) -> None:
+def _append(path: Path, array: Array) -> None:
     with open(path, "ab") as file:
         write_array(file, array)

@@ -8,22 +8,20 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from greenadapt.errors import ResourceError
+from greenadapt.storage.arrays import Int32Array, Int64Array
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.workers import worker_pool
-
-Int32Array = np.ndarray[Any, np.dtype[np.int32]]
-Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 BATCH_BYTES = 1 << 20
 _MEMORY_OF_CHUNKS = 32 << 20  # bytes of chunks and their words that a process remembers, roughly
 
 
-class Document(Protocol):
+class TextLines(Protocol):
     """What is read here of a document: its paragraphs. A line break inside one is a space like any other."""
 
     @property
@@ -41,7 +39,7 @@ class DocumentLog:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TextBatch:
     """Lines joined by line breaks; where ``continues``, the first goes on with the last line of the batch before."""
 
     text: bytes
@@ -63,7 +61,7 @@ class SplitBatch:
     n_bytes: int
 
 
-def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: bool) -> Iterator[Batch]:
+def make_batches(documents: Iterable[TextLines], log: DocumentLog, cut_lines: bool) -> Iterator[TextBatch]:
     """The lines of ``documents`` in batches of about ``BATCH_BYTES``; longer lines are cut where ``cut_lines``."""
     lines: list[bytes] = []
     size, continues = 0, False
@@ -78,7 +76,7 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
             n_lines += 1
             for number, part in enumerate(_parts(data) if cut_lines else [data]):
                 if lines and (number > 0 or size + len(part) > BATCH_BYTES):
-                    yield Batch(b"\n".join(lines), continues)
+                    yield TextBatch(b"\n".join(lines), continues)
                     lines, size, continues = [], 0, number > 0
                 lines.append(part)
                 size += len(part)
@@ -87,7 +85,7 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
             log.hashes.append(int.from_bytes(digest.digest(), "little"))
             log.n_lines.append(n_lines)
     if lines:
-        yield Batch(b"\n".join(lines), continues)
+        yield TextBatch(b"\n".join(lines), continues)
 
 
 def _parts(line: bytes) -> Iterator[bytes]:
@@ -111,7 +109,7 @@ class BatchSplitter:
         self._splitter = splitter
         self._chunks = _ChunkTable(splitter)
 
-    def __call__(self, batch: Batch) -> SplitBatch:
+    def __call__(self, batch: TextBatch) -> SplitBatch:
         lines = batch.text.decode()
         if self._splitter.chunkwise:
             chunks = f"\n{lines}".replace("\n", " \n").split(" ")[1:]
@@ -176,7 +174,7 @@ def gather(values: Int32Array, starts: Int64Array, lengths: Int32Array) -> Int32
     return np.asarray(values[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)])
 
 
-def split_batches(batches: Iterable[Batch], splitter_file: Path, workers: int) -> Generator[SplitBatch, None, None]:
+def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: int) -> Generator[SplitBatch, None, None]:
     """Split ``batches`` over ``workers`` processes (1: in this one) and give the results in the same order.
 
     Few batches are under way at a time, so memory does not grow with the text. Raises ``ResourceError`` where a
@@ -211,5 +209,5 @@ def _start_worker(splitter_file: Path) -> None:
     _worker = BatchSplitter(WordSplitter(load_tokenizer(splitter_file)))
 
 
-def _split_in_worker(batch: Batch) -> SplitBatch:
+def _split_in_worker(batch: TextBatch) -> SplitBatch:
     return _worker(batch)

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from greenadapt.errors import InputError
+from greenadapt.storage.arrays import Int64Array
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-
-def write_vocabulary(path: Path, words: Sequence[str], counts: IntArray) -> None:
+def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> None:
     """Write ``words`` and ``counts``, int64 ``(n_words,)``, as UTF-8 lines ``word TAB count``.
 
     Raises ``InputError`` for a word that would not come back: an empty one, or one with a tab or line break.
@@ -23,7 +21,7 @@ def write_vocabulary(path: Path, words: Sequence[str], counts: IntArray) -> None
             file.write(f"{word}\t{count}\n")
 
 
-def read_vocabulary(path: Path) -> tuple[list[str], IntArray]:
+def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
     """Read words and their counts, int64 ``(n_words,)``; raises ``InputError`` with file and line where it cannot."""
     words: list[str] = []
     counts: list[int] = []

@@ -6,22 +6,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.shuffle import BoolArray, LineFile, Shuffle, write_array
-from greenadapt.corpus.stream import Document, DocumentLog, Int32Array, Numbering, make_batches, split_batches
-from greenadapt.corpus.word_counts import IntArray, read_vocabulary, write_vocabulary
+from greenadapt.corpus.shuffle import LineFile, Shuffle, write_array
+from greenadapt.corpus.stream import DocumentLog, Numbering, TextLines, make_batches, split_batches
+from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import ArrayFile, Streamed, write_arrays
+from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, Int32Array, Int64Array, Streamed, write_arrays
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.wording import byte_size, counted
 
 VOCABULARY_FILE = "vocabulary.tsv"
-WORDS_FILE = "words.safetensors"
+STREAM_FILE = "words.safetensors"
 MIN_MEMORY = 64 << 20
 DISK_PER_TEXT_BYTE = 2
 """Bytes on disk a byte of text, about: at its peak a word is there twice, in four bytes each."""
@@ -36,9 +35,9 @@ class PreparedCorpus:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        arrays = ArrayFile(folder / WORDS_FILE)
+        arrays = ArrayFile(folder / STREAM_FILE)
         self.ids: Int32Array = arrays["ids"]
-        self.lines: IntArray = arrays["lines"]
+        self.lines: Int64Array = arrays["lines"]
         self.n_tokens = len(self.ids)
         self.n_lines = len(self.lines) - 1
         if self.n_lines < 0 or self.lines[-1] != self.n_tokens:
@@ -49,7 +48,7 @@ class PreparedCorpus:
     @classmethod
     def open(cls, folder: Path) -> "PreparedCorpus":
         """Open ``folder``; raises ``MissingError`` where it holds no prepared corpus."""
-        for name in (VOCABULARY_FILE, WORDS_FILE):
+        for name in (VOCABULARY_FILE, STREAM_FILE):
             if not (folder / name).is_file():
                 raise MissingError(f"{folder} holds no prepared corpus: no {name}", "run greenadapt corpus prepare")
         return cls(folder)
@@ -60,17 +59,17 @@ class PreparedCorpus:
         return self._vocabulary[0]
 
     @property
-    def counts(self) -> IntArray:
+    def counts(self) -> Int64Array:
         """How often each word occurs, int64 ``(n_words,)``."""
         return self._vocabulary[1]
 
     @cached_property
-    def _vocabulary(self) -> tuple[list[str], IntArray]:
+    def _vocabulary(self) -> tuple[list[str], Int64Array]:
         return read_vocabulary(self.folder / VOCABULARY_FILE)
 
 
 def prepare_corpus(  # noqa: PLR0913
-    documents: Iterable[Document],
+    documents: Iterable[TextLines],
     splitter_file: Path,
     folder: Path,
     config: CorpusConfig,
@@ -111,7 +110,7 @@ def prepare_corpus(  # noqa: PLR0913
         del words
         shuffle = Shuffle(temporary, config.seed, _n_buckets(text, max_memory))
         _fill(shuffle, text, kept_lines, order, progress)
-        _write_shuffled(shuffle, temporary / "offsets", folder / WORDS_FILE, progress)
+        _write_shuffled(shuffle, temporary / "offsets", folder / STREAM_FILE, progress)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {
@@ -142,7 +141,7 @@ def _check_resources(folder: Path, max_memory: int, size_hint: int | None, progr
 
 
 def _write_text(
-    documents: Iterable[Document],
+    documents: Iterable[TextLines],
     splitter_file: Path,
     text: LineFile,
     workers: int,
@@ -180,7 +179,7 @@ def _first_of_each(hashes: "array[int]") -> BoolArray:
     return first
 
 
-def _count(text: LineFile, kept_lines: BoolArray, n_words: int) -> IntArray:
+def _count(text: LineFile, kept_lines: BoolArray, n_words: int) -> Int64Array:
     counts = np.zeros(n_words, np.int64)
     for first, lengths, ids in text.blocks():
         kept = np.repeat(kept_lines[first : first + len(lengths)], lengths)
@@ -188,7 +187,7 @@ def _count(text: LineFile, kept_lines: BoolArray, n_words: int) -> IntArray:
     return counts
 
 
-def _by_frequency(words: list[str], counts: IntArray) -> IntArray:
+def _by_frequency(words: list[str], counts: Int64Array) -> Int64Array:
     by_word = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
     return by_word[np.argsort(-counts[by_word], kind="stable")]
 
@@ -198,7 +197,7 @@ def _n_buckets(text: LineFile, max_memory: int) -> int:
     return 1 + 8 * 4 * text.n_tokens // max_memory
 
 
-def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: IntArray, progress: Progress) -> None:
+def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: Int64Array, progress: Progress) -> None:
     """Give ``shuffle`` the kept lines, with words numbered by their place in ``order``; removes ``text``."""
     new_number = np.empty(len(order), np.int32)
     new_number[order] = np.arange(len(order), dtype=np.int32)
@@ -224,7 +223,7 @@ def _write_shuffled(shuffle: Shuffle, offsets: Path, path: Path, progress: Progr
                 yield block
                 bar.advance(len(block))
 
-    def lines() -> Iterator[np.ndarray[Any, Any]]:
+    def lines() -> Iterator[Array]:
         with open(offsets, "rb") as file:
             while len(block := np.fromfile(file, np.int64, 1 << 20)):
                 yield block

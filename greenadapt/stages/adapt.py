@@ -14,7 +14,7 @@ from greenadapt.vectors.cbow import require_engine
 
 
 @dataclass(frozen=True)
-class Plan:
+class AdaptRequest:
     """The configuration of every stage."""
 
     w2v: W2VConfig
@@ -23,19 +23,19 @@ class Plan:
     text: TextOptions
 
 
-def adapt(session: Session, corpus: str | None, model: str | None, plan: Plan) -> list[Result]:
+def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
     """``w2v``, ``align`` and ``expand`` in one; only the last stage goes to ``session.out``."""
-    require_engine(plan.w2v)
-    recipe = choose_corpus(session, corpus, plan.text)
+    require_engine(request.w2v)
+    recipe = choose_corpus(session, corpus, request.text)
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
         dim = check_model(chosen, whole=True).dim
-        training = check_w2v(inner, recipe.name, chosen, dim, plan.w2v)
-        check_align(inner, recipe.name, chosen, plan.align)
-        check_expand(session, recipe.name, chosen, plan.expand)
-        prepared = run_prepare(inner, recipe, chosen, plan.text)
+        training = check_w2v(inner, recipe.name, chosen, dim, request.w2v)
+        check_align(inner, recipe.name, chosen, request.align)
+        check_expand(session, recipe.name, chosen, request.expand)
+        prepared = run_prepare(inner, recipe, chosen, request.text)
         trained = run_w2v(inner, chosen, prepared, training)
         base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change in hours
-        aligned = run_align(inner, recipe.name, base, vectors, plan.align)
-        return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, plan.expand)]
+        aligned = run_align(inner, recipe.name, base, vectors, request.align)
+        return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]

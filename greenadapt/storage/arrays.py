@@ -11,11 +11,19 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from greenadapt.errors import InputError
 from greenadapt.storage.publish import naming
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.integer[Any]]
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+FloatArray = npt.NDArray[np.float32]
+Float64Array = npt.NDArray[np.float64]
 
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -142,12 +150,6 @@ def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
     step = max(1, block_bytes // row)
     for begin in range(0, len(array), step):
         yield array[begin : begin + step]
-
-
-IntArray = np.ndarray[Any, np.dtype[np.integer[Any]]]
-
-
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def offsets_of(lengths: IntArray) -> IntArray:

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
-
-HashArray = np.ndarray[Any, np.dtype[np.uint64]]
+from greenadapt.storage.arrays import BoolArray, IntArray, UInt64Array, offsets_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Sequences:
         return Sequences(self.values[np.repeat(begins, lengths) + within], offsets)
 
 
-def hash_sequences(sequences: Sequences) -> HashArray:
+def hash_sequences(sequences: Sequences) -> UInt64Array:
     """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its place (splitmix64)."""
     offsets = sequences.offsets
     places = np.arange(len(sequences.values)) - np.repeat(offsets[:-1], np.diff(offsets))
@@ -59,12 +56,12 @@ class SequenceTable:
     """
 
     stored: Sequences
-    hashes: HashArray
+    hashes: UInt64Array
     order: IntArray
-    hash_of: Callable[[Sequences], HashArray] = hash_sequences
+    hash_of: Callable[[Sequences], UInt64Array] = hash_sequences
 
     @classmethod
-    def build(cls, stored: Sequences, hash_of: Callable[[Sequences], HashArray] = hash_sequences) -> "SequenceTable":
+    def build(cls, stored: Sequences, hash_of: Callable[[Sequences], UInt64Array] = hash_sequences) -> "SequenceTable":
         """Hash and sort ``stored``."""
         hashes = hash_of(stored)
         order = np.argsort(hashes, kind="stable").astype(np.int32)

@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from greenadapt.config import AlignConfig, AlignMethod
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, ArrayFile, row_blocks, write_arrays
-
-FloatArray = npt.NDArray[np.float32]
-DoubleArray = npt.NDArray[np.float64]
+from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
 
 FILE = "alignment.safetensors"
 BERT_STD = 0.02  # how BERT initialises its embedding
@@ -184,9 +180,9 @@ class _Factors:
     ``singular`` (rank,), ``right`` Vᵀ (rank, d_source), ``projected`` Uᵀ Qᵀ Y (rank, d_target).
     """
 
-    singular: DoubleArray
-    right: DoubleArray
-    projected: DoubleArray
+    singular: Float64Array
+    right: Float64Array
+    projected: Float64Array
     mean_square: float
 
     @classmethod
@@ -208,22 +204,22 @@ class _Factors:
         return len(self.singular)
 
 
-def _regression(factors: _Factors, config: AlignConfig) -> DoubleArray:
+def _regression(factors: _Factors, config: AlignConfig) -> Float64Array:
     """Wᵀ ``(d_source, d_target)`` of least squares, or of ridge regression."""
     S = factors.singular
     penalty = config.ridge * factors.mean_square if config.method == "ridge" else 0.0
     return factors.right.T @ ((S / (S**2 + penalty))[:, None] * factors.projected)
 
 
-def _procrustes(factors: _Factors) -> DoubleArray:
+def _procrustes(factors: _Factors) -> Float64Array:
     """Wᵀ ``(d_source, d_target)``: the nearest semi-orthogonal matrix to XᵀY."""
     from scipy import linalg
 
     U, _, Vt = linalg.svd(factors.right.T @ (factors.singular[:, None] * factors.projected), full_matrices=False)
-    return cast(DoubleArray, U @ Vt)
+    return cast(Float64Array, U @ Vt)
 
 
-def _residual(source: Array, target: Array, transposed: DoubleArray) -> float:
+def _residual(source: Array, target: Array, transposed: Float64Array) -> float:
     step = 4096  # rows at a time
     total = 0.0
     for begin in range(0, len(source), step):

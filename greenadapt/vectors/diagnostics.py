@@ -5,14 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from greenadapt.config import AlignConfig
-from greenadapt.storage.arrays import Array
-from greenadapt.vectors.alignment import Alignment, FloatArray, fit
+from greenadapt.storage.arrays import Array, FloatArray, Int64Array
+from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.neighbours import unit_rows
-
-IntArray = npt.NDArray[np.int64]
 
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
@@ -72,7 +69,7 @@ class Diagnostics:
 
 
 def diagnose(
-    source: Array, base: Array, rows: IntArray, config: AlignConfig, special_ids: Collection[int] = ()
+    source: Array, base: Array, rows: Int64Array, config: AlignConfig, special_ids: Collection[int] = ()
 ) -> Diagnostics:
     """Fit on all but a seeded share ``config.heldout`` of the overlap and measure on that share.
 
@@ -97,7 +94,7 @@ def diagnose(
     return Diagnostics(n, _measure(alignment, source[held], table, own, held))
 
 
-def _measure(alignment: Alignment, source: Array, table: FloatArray, own: IntArray, held: IntArray) -> HeldOut:
+def _measure(alignment: Alignment, source: Array, table: FloatArray, own: Int64Array, held: Int64Array) -> HeldOut:
     """Map ``source`` ``(n_heldout, d_source)`` and look for ``own[held]`` among the rows of ``table``."""
     mapped, target = alignment.apply(source), table[own[held]]
     errors = np.square(mapped - target, dtype=np.float64).sum()
@@ -129,8 +126,8 @@ def _hubness(queries: FloatArray, unit: FloatArray) -> FloatArray:
 
 
 def _ranks(
-    queries: FloatArray, unit: FloatArray, own: IntArray, held: IntArray
-) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
+    queries: FloatArray, unit: FloatArray, own: Int64Array, held: Int64Array
+) -> tuple[dict[str, Int64Array], dict[str, Int64Array]]:
     """Rank of each query's own row among all rows of ``unit``, and among the rows ``own``, by cosine and by CSLS.
 
     CSLS is 2 cos − r(x) − r(y); r(x) is the same for all candidates of a query and cannot change a rank.
@@ -148,7 +145,7 @@ def _ranks(
     return among_all, among_own
 
 
-def _retrieval(ranks: IntArray, n_candidates: int) -> Retrieval:
+def _retrieval(ranks: Int64Array, n_candidates: int) -> Retrieval:
     at_1, at_5, at_10 = (float((ranks <= k).mean()) for k in (1, 5, 10))
     return Retrieval(n_candidates, at_1, at_5, at_10, float((1 / ranks).mean()))
 

@@ -3,30 +3,27 @@
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from greenadapt.config import ExpandConfig
-from greenadapt.corpus.word_counts import IntArray
-from greenadapt.storage.arrays import Array, Streamed, row_blocks
+from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed, row_blocks
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
 
-FloatArray = np.ndarray[Any, np.dtype[np.float32]]
-Pieces = Sequence[Sequence[int]]
+PieceIds = Sequence[Sequence[int]]
 _BLOCK = 4096  # new rows made at a time
 
 
 def select(
     words: Sequence[str],
-    counts: IntArray,
+    counts: Int64Array,
     base: Container[str],
     config: ExpandConfig,
     vocabulary: BaseVocabulary,
     allowed: Container[str] | None = None,
-) -> IntArray:
+) -> Int64Array:
     """Indices into ``words`` of those that get a row, most frequent first, ties in the given order, int64 (n_new,).
 
     Never words in ``base``: the words that have a row already, and special tokens. Only words in ``allowed`` where it
@@ -34,7 +31,7 @@ def select(
     pieces of ``vocabulary`` (``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
     order (Poerner et al. 2020: the order of the vector file, which word2vec sorts the same way).
     """
-    order: IntArray = np.argsort(-np.asarray(counts, np.int64), kind="stable")
+    order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
     order = order[counts[order] >= config.min_count]
     fits = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
     order = order[np.array(fits, bool)]
@@ -58,7 +55,7 @@ class NewRows:
     """
 
     words: Sequence[str]
-    rows: IntArray
+    rows: Int64Array
     matrix: Array
     alignment: Alignment
     vocabulary: BaseVocabulary
@@ -100,7 +97,7 @@ def rescaled(rows: FloatArray, norm: float) -> FloatArray:
     return rows * factors
 
 
-def mean_of_pieces(pieces: Pieces, embedding: Array) -> FloatArray:
+def mean_of_pieces(pieces: PieceIds, embedding: Array) -> FloatArray:
     """Mean of the rows of ``embedding`` (n_rows, dim) for each list of ids in ``pieces``, float32 (n, dim).
 
     A word that the base model sees as ``[UNK]`` so has the row of ``[UNK]``. Raises ``ValueError`` for an empty list.

@@ -9,10 +9,9 @@ from typing import IO, Any
 import numpy as np
 
 from greenadapt.corpus.opening import open_binary
-from greenadapt.corpus.word_counts import IntArray
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress, Silent
-from greenadapt.storage.arrays import Array, row_blocks
+from greenadapt.storage.arrays import Array, Int64Array, row_blocks
 from greenadapt.storage.outputs import open_file
 from greenadapt.vectors.word_vectors import WordVectors
 
@@ -262,7 +261,7 @@ def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
         raise InputError(f"{path} is a fastText model that cannot be read ({error})") from None
     rows = [row for row, word in enumerate(model.index_to_key) if word != _END_OF_LINE_WORD]
     words = [model.index_to_key[row] for row in rows]
-    counts: IntArray = np.array([model.get_vecattr(row, "count") for row in rows], np.int64)
+    counts: Int64Array = np.array([model.get_vecattr(row, "count") for row in rows], np.int64)
     matrix = np.asarray(model.vectors, np.float32)[rows]
     _require_finite(path, words, matrix)
     progress.note(f"{path}: {len(words)} words of a fastText model")

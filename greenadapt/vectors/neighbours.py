@@ -5,12 +5,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 import numpy as np
-import numpy.typing as npt
 
-from greenadapt.storage.arrays import Array, row_blocks
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
+from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
 
 _MANY_NAMES = 50_000  # a tenth of a second for difflib
 
@@ -49,9 +45,9 @@ def nearest(
     queries: Array,
     candidates: Array,
     k: int,
-    exclude: IntArray | None = None,
+    exclude: Int64Array | None = None,
     transform: Callable[[Array], Array] | None = None,
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[Int64Array, FloatArray]:
     """The ``k`` rows of ``candidates`` ``(n, d)`` with the highest cosine to each of ``queries`` ``(q, dim)``.
 
     ``exclude`` ``(q, m)`` holds candidate rows that do not count for a query, −1 for none. ``transform`` turns a block
@@ -60,7 +56,7 @@ def nearest(
     left, the index is −1 and the cosine −inf.
     """
     unit = unit_rows(queries)
-    indices: IntArray = np.full((len(unit), k), -1, np.int64)
+    indices: Int64Array = np.full((len(unit), k), -1, np.int64)
     cosines: FloatArray = np.full((len(unit), k), -np.inf, np.float32)
     begin = 0
     for raw in row_blocks(candidates):

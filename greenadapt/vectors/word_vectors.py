@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from greenadapt.corpus.word_counts import IntArray, read_vocabulary, write_vocabulary
+from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
+from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, write_arrays
 
 VECTORS = "vectors.safetensors"
 VOCABULARY = "vocabulary.tsv"
@@ -21,7 +21,7 @@ class WordVectors:
     """
 
     words: list[str]
-    counts: IntArray
+    counts: Int64Array
     """int64, ``(n_words,)``"""
     matrix: Array
     """float32, ``(n_words, dim)``; may be memory-mapped."""

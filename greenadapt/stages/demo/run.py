@@ -7,7 +7,7 @@ from greenadapt.checkpoints.source import OFFLINE_MODEL
 from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
 from greenadapt.corpus.heldout import HELDOUT
 from greenadapt.errors import MissingError, require_torch
-from greenadapt.stages.adapt import Plan, adapt
+from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.corpus import TextOptions, choose_corpus
 from greenadapt.stages.demo.task import DemoTask, TaskPlan, demo_task
 from greenadapt.stages.neighbours import neighbours
@@ -92,7 +92,7 @@ def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -
     """
     text = TextOptions(heldout=HELDOUT_SHARE)
     packages = choose_corpus(session, corpus, text).packages
-    plan = Plan(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
+    plan = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
     stages = adapt(replace(session, out=None), corpus, OFFLINE_MODEL, plan)
     prepared, adapted = stages[0].folder, stages[-1].folder
     with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:

@@ -40,7 +40,7 @@ _f32, _u64 = np.float32, np.uint64
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # sums in any order; what is no number is still seen as none
 
 
-class Text(NamedTuple):
+class TextPart(NamedTuple):
     """Some of a stream: ``ids`` int32, and where lines begin and end in it, ``borders`` (n_lines + 1,) int64."""
 
     ids: Array

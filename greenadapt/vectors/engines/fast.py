@@ -39,7 +39,7 @@ import numpy as np
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
-from greenadapt.vectors.engines.chunks import NEGATIVES, Noise, Settings, Text, alias_table, train_part
+from greenadapt.vectors.engines.chunks import NEGATIVES, Noise, Settings, TextPart, alias_table, train_part
 from greenadapt.vectors.engines.divergence import require_finite, require_learning
 from greenadapt.vectors.engines.noise import keep_thresholds, noise_weights
 from greenadapt.vectors.engines.padding import padded
@@ -84,7 +84,7 @@ class FastEngine:
         """Train on one part; returns its number of words and the learning rate at its end."""
         total = self._stream.total
         rates = [learning_rate(self._config, epoch, words / total) for words in (span.before, span.before + span.words)]
-        text = Text(self._ids, span.borders, span.words)
+        text = TextPart(self._ids, span.borders, span.words)
         seed = np.random.SeedSequence([self._config.seed, epoch, span.number]).generate_state(1, np.uint64)[0] | 1
         learned, likely = train_part(text, tables, self._noise, self._settings, (rates[0], rates[1]), seed)
         require_learning(epoch, learned, learned - likely)

@@ -20,7 +20,7 @@ from greenadapt.vectors.engines.chunks import (
     NEGATIVES,
     Noise,
     Settings,
-    Text,
+    TextPart,
     alias_table,
     train_part,
 )
@@ -220,7 +220,7 @@ def trained_and_told(case: Case, tables: Tables) -> tuple[Tables, tuple[int, int
     """The same, and at how many positions it learned, and how many of these had a score over -LIMIT."""
     ids = np.array([word for line in case.lines for word in line], np.int32)
     ids.flags.writeable = False  # as those of a prepared corpus, so that one version is compiled
-    text = Text(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
+    text = TextPart(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
     changed = Tables(tables.input.copy(), tables.output.copy())
     wide = padded(changed.input), padded(changed.output)
     told = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
@@ -334,7 +334,7 @@ def test_a_part_begins_where_its_first_border_is() -> None:
     ids = np.concatenate(lines).astype(np.int32)
     ids.flags.writeable = False
     got = Tables(tables.input.copy(), tables.output.copy())
-    text = Text(ids, np.array([20, 70]), 50)
+    text = TextPart(ids, np.array([20, 70]), 50)
     wide = padded(got.input), padded(got.output)
     train_part(text, wide, make_noise(30), WORD2VEC, (0.1, 0.02), np.uint64(SEED))
     for table, wanted in zip(wide, (want.input, want.output), strict=True):
