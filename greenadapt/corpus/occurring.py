@@ -1,13 +1,12 @@
 """Which words occur in a task's files."""
 
-import json
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus.opening import Decoder, data_suffix, input_errors, open_binary
-from greenadapt.errors import InputError
+from greenadapt.corpus.rows import parse_json
 from greenadapt.tokenization.splitter import WORD_CATEGORIES, WordSplitter
 
 
@@ -40,20 +39,13 @@ def _texts(path: str) -> Iterator[str]:
     with input_errors(path), open_binary(path) as stream:
         decoder = Decoder()
         if suffix == ".json":
-            yield from _strings(_parse(decoder.decode(stream.read(), path), path))
+            yield from _strings(parse_json(decoder.decode(stream.read(), path), path))
             return
         for number, line in decoder.lines(stream, path):
             if suffix not in (".jsonl", ".ndjson"):
                 yield line
             elif line.strip():
-                yield from _strings(_parse(line, f"{path}, line {number}"))
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON ({error})") from None
+                yield from _strings(parse_json(line, path, number))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """From files to documents: which reader reads what, and the readers of plain text, JSON lines, CSV and TSV."""
 
-import csv
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +12,7 @@ from greenadapt.config import TextLimits
 from greenadapt.corpus import articles, cord19, pydocs
 from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.opening import (
+    SEPARATORS,
     STDIN,
     Decoder,
     Document,
@@ -25,12 +24,13 @@ from greenadapt.corpus.opening import (
     tar_members,
 )
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
+from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.errors import InputError, MissingError
 from greenadapt.wording import counted, json_kind
 
-_FIELD_LIMIT = 2**31 - 1
 # An archive of PMC holds file lists beside the articles, and its .txt files are articles with marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
+_LENIENT = "one JSON object a line, or --lenient to skip such lines"
 _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
@@ -227,25 +227,14 @@ def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], d
         if not line.strip():
             continue
         where = f"{name}, line {number}"
-        record = _record(line, where, decoder)
-        if record is not None:
+        try:
+            record = require_object(parse_json(line, name, number, _LENIENT), where)
+        except InputError:
+            if not decoder.lenient:
+                raise
+            decoder.counts["broken_lines"] += 1
+        else:
             yield Document(tuple(_record_texts(record, fields, where)), f"{name}:{number}", _own_id(record))
-
-
-def _record(line: str, where: str, decoder: Decoder) -> dict[str, Any] | None:
-    """The object of a line; ``None`` where it is none and the decoder is lenient."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        broken = InputError(f"{where} is not JSON ({error})", "one JSON object a line, or --lenient to skip such lines")
-    else:
-        if isinstance(record, dict):
-            return record
-        broken = InputError(f"{where} is {json_kind(record)}, not an object", 'such as {"text": "..."}')
-    if not decoder.lenient:
-        raise broken
-    decoder.counts["broken_lines"] += 1
-    return None
 
 
 def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
@@ -276,38 +265,29 @@ def _no_field(where: str, what: str, wanted: str, present: list[str]) -> InputEr
 
 def read_csv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Comma-separated values with a header: the columns ``fields`` of each row, in that order."""
-    yield from _read_table(stream, name, fields, decoder, "excel")
+    yield from _read_table(stream, name, fields, decoder, SEPARATORS[".csv"])
 
 
 def read_tsv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Tab-separated values with a header, quoted as spreadsheets do."""
-    yield from _read_table(stream, name, fields, decoder, "excel-tab")
+    yield from _read_table(stream, name, fields, decoder, SEPARATORS[".tsv"])
 
 
 def _read_table(
-    stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder, dialect: str
+    stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder, separator: str
 ) -> Iterator[Document]:
-    limit = _FIELD_LIMIT if decoder.limits is None else min(decoder.limits.max_document_bytes, _FIELD_LIMIT)
-    csv.field_size_limit(limit)
-    rows = csv.reader((line for _, line in decoder.lines(stream, name)), dialect)
-    try:
-        header = next(rows, None)
-        if header is None:
-            return
-        for wanted in fields:
-            if wanted not in header:
-                raise _no_field(name, "column", wanted, header)
-        columns = [header.index(wanted) for wanted in fields]
-        for row in rows:
-            cells = (row[column] for column in columns if column < len(row))
-            lines = tuple(line for cell in cells for line in _text_lines(cell))
-            yield Document(lines, f"{name}:{rows.line_num}", _own_id(dict(zip(header, row, strict=False))))
-    except csv.Error as error:
-        where = f"{name}, line {rows.line_num}"
-        if "field larger" in str(error):  # an opening quotation mark without its closing one, perhaps
-            decoder.check_size(limit + 1, where)
-        kind = "CSV" if dialect == "excel" else "TSV"
-        raise InputError(f"{where} is not {kind} ({error})", "quote it, or give JSON lines") from None
+    rows = table_rows(decoder.lines(stream, name), name, separator, decoder, hint="quote it, or give JSON lines")
+    header = next(rows, None)
+    if header is None:
+        return
+    for wanted in fields:
+        if wanted not in header.fields:
+            raise _no_field(name, "column", wanted, header.fields)
+    columns = [header.fields.index(wanted) for wanted in fields]
+    for _, last, row in rows:
+        cells = (row[column] for column in columns if column < len(row))
+        lines = tuple(line for cell in cells for line in _text_lines(cell))
+        yield Document(lines, f"{name}:{last}", _own_id(dict(zip(header.fields, row, strict=False))))
 
 
 _READERS: dict[str, _Reader] = {

@@ -14,13 +14,14 @@ from greenadapt.corpus.opening import (
     data_suffix,
     open_input,
 )
+from greenadapt.corpus.rows import json_rows
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.ner.conll import ConllRow, conll_sentences
 from greenadapt.tasks.qa.questions import read_questions
-from greenadapt.tasks.records import json_rows, records
+from greenadapt.tasks.records import records
 
 EntryFormat = Literal["text", "jsonl", "conll", "squad"]
 

@@ -1,34 +1,23 @@
 """Labelled rows from JSON, CSV, TSV and the hub; labels as numbers."""
 
-import csv
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import HUB_ID, SEPARATORS, Decoder, data_suffix, input_errors, is_hub_id, open_binary
+from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
-from greenadapt.wording import counted, json_kind
-
-Row = dict[str, Any]
-
-
-Lines = Iterator[tuple[int, str]]
-
-
-_FIELD_LIMIT = 2**31 - 1
-
+from greenadapt.storage.files import Json
+from greenadapt.wording import counted
 
 _NAMES_SHOWN = 20
 
 
-def records(source: str, progress: Progress, table: TableFormat | None = None) -> Iterator[tuple[str, Row]]:
+def records(source: str, progress: Progress, table: TableFormat | None = None) -> Iterator[tuple[str, Json]]:
     """Where each row stands, such as ``train.jsonl:12``, and the row itself.
 
     ``source`` is a file, compressed (gz, bz2, xz, zst) or not: CSV or TSV with a header, told by the suffix, and else
@@ -48,7 +37,7 @@ def records(source: str, progress: Progress, table: TableFormat | None = None) -
         raise InputError(f"{source} has no rows", "give a file with examples")
 
 
-def field(row: Row, name: str, where: str, hint: str = "") -> Any:
+def field(row: Json, name: str, where: str, hint: str = "") -> Any:
     """The value of one field; raises ``InputError`` with the fields there are where it is not one of them."""
     if name not in row:
         more = f" and {len(row) - _NAMES_SHOWN} more" if len(row) > _NAMES_SHOWN else ""
@@ -65,90 +54,34 @@ def refuse_repeated(ids: Iterable[tuple[str, str]]) -> None:
         places[name] = where
 
 
-def parse_json(text: str, where: str, first_line: int = 1) -> Any:
-    """The value of a JSON text that begins on ``first_line`` of the file ``where``.
-
-    Raises ``InputError`` with line and column where it is none.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise InputError(
-            f"{where}, line {line}, column {error.colno} is not JSON ({error.msg})",
-            "correct it: one JSON object a line",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}, line {first_line} is not JSON that can be read ({error})") from None
-
-
-def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Row]]:
+def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Json]]:
     separator = SEPARATORS.get(data_suffix(path))
     decoder = Decoder()
     with input_errors(path), open_binary(path) as stream:
         lines = decoder.lines(stream, path)
         if separator:
-            yield from _table_rows(lines, path, separator, table, progress)
+            yield from _labelled(lines, path, separator, table, decoder, progress)
         else:
             yield from ((row.where, row.fields) for row in json_rows(lines, path, decoder))
     decoder.warn_replaced(path, progress)
 
 
-@dataclass(frozen=True)
-class JsonRow:
-    """An object of JSON lines or of a JSON array."""
-
-    where: str
-    fields: Row
-    line: int | None
-    """From 1; ``None`` in an array."""
-    size: int
-    """About how many characters it has."""
+_QUOTING = "double quotation marks within a quoted field, set quotes = false in a tasks file, or give JSON lines"
 
 
-def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
-    """The objects of JSON lines, as they are asked for, or of one JSON array, told by the first character.
-
-    Raises ``InputError`` with line and column where it is something else.
-    """
-    first_number, first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
-    begin = first.lstrip()[:1]
-    if begin == "[":
-        text = first + "".join(line for _, line in lines)
-        entries = parse_json(text, path, first_number)
-        for i, entry in enumerate(entries, start=1):
-            where = f"{path}, entry {i}"
-            yield JsonRow(where, _checked(entry, where, text, decoder), None, len(text) // len(entries))
-        return
-    if begin not in ("{", ""):
-        raise InputError(
-            f"{path}, line {first_number}, column {first.index(begin) + 1} is {begin!r}, which begins no JSON object",
-            "give JSON lines, or CSV or TSV in a file named .csv or .tsv",
-        )
-    for number, line in chain([(first_number, first)], lines):
-        if line.strip():
-            where = f"{path}:{number}"
-            yield JsonRow(where, _checked(parse_json(line, path, number), where, line, decoder), number, len(line))
-
-
-def _checked(row: Any, where: str, text: str, decoder: Decoder) -> Row:
-    if not isinstance(row, dict):
-        raise InputError(f"{where} is {json_kind(row)}, not an object", 'need one such as {"text": "…"}')
-    if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer takes
-        row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
-    checked: Row = row
-    return checked
-
-
-def _table_rows(
-    lines: Lines, path: str, separator: str, table: TableFormat, progress: Progress
-) -> Iterator[tuple[str, Row]]:
-    rows = (_quoted if table.quotes else _unquoted)(lines, path, separator)
-    names = list(table.columns) or next(rows, (1, []))[1]
+def _labelled(
+    lines: Lines, path: str, separator: str, table: TableFormat, decoder: Decoder, progress: Progress
+) -> Iterator[tuple[str, Json]]:
+    if table.quotes:
+        rows = table_rows(lines, path, separator, decoder, strict=True, hint=_QUOTING)
+    else:
+        rows = unquoted_rows(lines, separator)
+    header = None if table.columns else next(rows, None)
+    names = header.fields if header else list(table.columns)
     if repeated := {name for name in names if names.count(name) > 1}:
         raise InputError(f"{path} has several columns named {', '.join(sorted(repeated))}", "rename all but one")
     broken = []
-    for line, row in rows:
+    for line, _, row in rows:
         if len(row) == len(names):
             yield f"{path}:{line}", dict(zip(names, row, strict=True))
         elif row and table.skip_broken:
@@ -163,32 +96,7 @@ def _table_rows(
         progress.warn(f"{path}: left out {left} not have {counted(len(names), 'column')}, {first}")
 
 
-def _unquoted(lines: Lines, path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The line and the fields of each row, in which quotation marks are text; an empty line has no fields."""
-    for number, line in lines:
-        text = line.rstrip("\r\n")
-        yield number, text.split(separator) if text else []
-
-
-def _quoted(lines: Lines, path: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The first line and the fields of each row, in which quotation marks enclose fields, which can hold line ends."""
-    csv.field_size_limit(_FIELD_LIMIT)
-    # Strict: a stray quotation mark would else swallow the lines up to the next one.
-    rows = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
-    begin = 1
-    try:
-        for row in rows:
-            yield begin, row
-            begin = rows.line_num + 1
-    except csv.Error as error:
-        kind = "CSV" if separator == "," else "TSV"
-        raise InputError(
-            f"{path}, line {rows.line_num} is not {kind} ({error})",
-            "double quotation marks within a quoted field, set quotes = false in a tasks file, or give JSON lines",
-        ) from None
-
-
-def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Row]]:
+def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Json]]:
     progress.note(f"{source} is no file, reading it as a data set of the Hugging Face hub")
     data = _load_hub(source)
     for i, row in enumerate(data):

@@ -37,7 +37,7 @@ def test_every_string_of_json_and_none_of_its_escapes(tmp_path: Path) -> None:
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": \n')
-    with pytest.raises(InputError, match=r"a\.jsonl, line 2 is not JSON"):
+    with pytest.raises(InputError, match=r"a\.jsonl, line 2, column 9 is not JSON"):
         words_in_files([tmp_path / "a.jsonl"], SPLITTER)
     with pytest.raises(MissingError, match=r"gone\.txt does not exist"):
         words_in_files([tmp_path / "gone.txt"], SPLITTER)

@@ -62,7 +62,7 @@ def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable
 def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     lines = '{"text": "heart"}\nbroken\n'
     prepare = ["corpus", "prepare", "-", "-m", tiny_model(), "--json"]
-    assert "line 2 is not JSON" in run_alone(*prepare, stdin=lines, code=1).stderr
+    assert "line 2, column 1 is not JSON" in run_alone(*prepare, stdin=lines, code=1).stderr
     result = run_alone(*prepare, "--lenient", stdin=lines)
     assert "warning: skipped 1 line that is no JSON object" in result.stderr
     assert json.loads(result.stdout)["facts"]["read"]["broken_lines"] == 1

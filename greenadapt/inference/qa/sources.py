@@ -20,10 +20,12 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.readers import read_whole
 from greenadapt.corpus.recipes import FORMATS, format_of
+from greenadapt.corpus.rows import json_rows
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
+from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import refuse_squad
-from greenadapt.tasks.records import Row, json_rows, records, refuse_repeated
+from greenadapt.tasks.records import records, refuse_repeated
 from greenadapt.wording import counted, json_kind
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
@@ -229,7 +231,7 @@ def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             return
 
 
-def _asked_record(record: Row, where: str) -> Asked:
+def _asked_record(record: Json, where: str) -> Asked:
     question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
     if question is None:
         raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus.opening import STDIN, TABLE_SUFFIXES, Decoder, data_suffix, input_errors, is_hub_id, open_binary
+from greenadapt.corpus.rows import parse_json
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.records import parse_json, records, refuse_repeated
+from greenadapt.tasks.records import records, refuse_repeated
 from greenadapt.wording import json_kind
 
 _NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"

@@ -242,7 +242,7 @@ def test_documents_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", rows({"text": "x"}) + "broken\n")
     found = read_texts(source, Silent())
     assert next(found).text == "x"
-    with pytest.raises(InputError, match="line 2 is not JSON"):
+    with pytest.raises(InputError, match="line 2, column 1 is not JSON"):
         next(found)
 
 

@@ -1,0 +1,122 @@
+"""Rows of CSV, TSV, JSON lines and JSON arrays, each with its place in the file."""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from greenadapt.corpus.opening import Decoder
+from greenadapt.errors import InputError
+from greenadapt.storage.files import Json
+from greenadapt.wording import json_kind
+
+Lines = Iterator[tuple[int, str]]
+_FIELD_LIMIT = 2**31 - 1
+
+
+def parse_json(text: str, where: str, first_line: int = 1, hint: str = "correct it: one JSON object a line") -> Any:
+    """The value of a JSON text that begins on ``first_line`` of the file ``where``.
+
+    Raises ``InputError`` with line and column if it is not JSON.
+    """
+    try:
+        return json.loads(text.rstrip())  # an error at the end is on the last line with text
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise InputError(
+            f"{where}, line {line}, column {error.colno} is not JSON ({error.msg})",
+            hint,
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}, line {first_line} is not JSON that can be read ({error})", hint) from None
+
+
+def require_object(value: Any, where: str) -> Json:
+    """``value`` if it is a JSON object; raises ``InputError`` otherwise."""
+    if not isinstance(value, dict):
+        raise InputError(f"{where} is {json_kind(value)}, not an object", 'need one such as {"text": "…"}')
+    return value
+
+
+@dataclass(frozen=True)
+class JsonRow:
+    """An object of JSON lines or of a JSON array."""
+
+    where: str
+    fields: Json
+    line: int | None
+    """From 1; ``None`` in an array."""
+    size: int
+    """About how many characters it has."""
+
+
+def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
+    """The objects of JSON lines, as they are asked for, or of one JSON array, told by the first character.
+
+    Raises ``InputError`` with line and column where it is something else.
+    """
+    first_number, first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
+    begin = first.lstrip()[:1]
+    if begin == "[":
+        text = first + "".join(line for _, line in lines)
+        entries = parse_json(text, path, first_number)
+        for i, entry in enumerate(entries, start=1):
+            where = f"{path}, entry {i}"
+            yield JsonRow(where, _checked(entry, where, text, decoder), None, len(text) // len(entries))
+        return
+    if begin not in ("{", ""):
+        raise InputError(
+            f"{path}, line {first_number}, column {first.index(begin) + 1} is {begin!r}, which begins no JSON object",
+            "give JSON lines, or CSV or TSV in a file named .csv or .tsv",
+        )
+    for number, line in chain([(first_number, first)], lines):
+        if line.strip():
+            where = f"{path}:{number}"
+            yield JsonRow(where, _checked(parse_json(line, path, number), where, line, decoder), number, len(line))
+
+
+def _checked(value: Any, where: str, text: str, decoder: Decoder) -> Json:
+    row = require_object(value, where)
+    if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer takes
+        row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
+    return row
+
+
+class TableRow(NamedTuple):
+    """The fields of a row of CSV or TSV, and its first and last line, which differ if a field has line ends."""
+
+    line: int
+    last: int
+    fields: list[str]
+
+
+def table_rows(
+    lines: Lines, path: str, separator: str, decoder: Decoder, *, strict: bool = False, hint: str
+) -> Iterator[TableRow]:
+    """The rows of a table in which quotation marks enclose fields; ``strict`` refuses stray quotation marks, which
+    otherwise swallow the lines up to the next one.
+
+    Raises ``InputError`` for what is not CSV, and for fields longer than the decoder's limit.
+    """
+    limit = _FIELD_LIMIT if decoder.limits is None else min(decoder.limits.max_document_bytes, _FIELD_LIMIT)
+    csv.field_size_limit(limit)
+    rows = csv.reader((line for _, line in lines), delimiter=separator, strict=strict)
+    begin = 1
+    try:
+        for fields in rows:
+            yield TableRow(begin, rows.line_num, fields)
+            begin = rows.line_num + 1
+    except csv.Error as error:
+        where = f"{path}, line {rows.line_num}"
+        if "field larger" in str(error):  # an opening quotation mark without its closing one, perhaps
+            decoder.check_size(limit + 1, where)
+        raise InputError(f"{where} is not {'CSV' if separator == ',' else 'TSV'} ({error})", hint) from None
+
+
+def unquoted_rows(lines: Lines, separator: str) -> Iterator[TableRow]:
+    """The rows of a table in which quotation marks are text; an empty line has no fields."""
+    for number, line in lines:
+        text = line.rstrip("\r\n")
+        yield TableRow(number, number, text.split(separator) if text else [])
