@@ -67,6 +67,8 @@ def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig
         closing(open_engine(stream, config, checkpoints.folder / "text")) as engine,
         checkpoints.progress.bar("training", total, "words") as bar,
     ):
+        if engine.note:
+            checkpoints.progress.note(engine.note)
         for epoch in range(done, config.epochs):
 
             def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:

@@ -45,6 +45,10 @@ class Engine(Protocol):
     run that goes on from a checkpoint ends as an uninterrupted one.
     """
 
+    @property
+    def note(self) -> str:
+        """What the user should know before training; empty if nothing."""
+
     def train_epoch(self, weights: Weights, epoch: int, advance: Callable[[int, float], None]) -> None:
         """Train epoch number ``epoch`` (from 0); ``advance(words, learning_rate)`` is called as parts are done."""
 

@@ -5,27 +5,36 @@ than the arithmetic. Rows end where a piece of ``lanes.py`` does (``padding.py``
 """
 
 import math
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines.lanes import (
-    LANES,
-    WIDE,
-    add,
-    load,
-    load_wide,
-    multiply,
-    multiply_add,
-    prefetch,
-    splat,
-    splat_wide,
-    store,
-    subtract,
-    total,
-)
+
+
+def _arithmetic() -> tuple[Any, str]:
+    """``lanes``, or ``plain`` and why ``lanes`` does not work with the installed numba."""
+    try:
+        from greenadapt.vectors.engines import lanes
+
+        lanes.require_working()
+    except Exception as error:  # numba's internals may raise anything
+        from greenadapt.vectors.engines import plain
+
+        return plain, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return lanes, ""
+
+
+_arithmetic_used, WHY_PLAIN = _arithmetic()
+"""Empty if ``lanes`` is used."""
+LANES, WIDE = _arithmetic_used.LANES, _arithmetic_used.WIDE
+load, load_wide, store = _arithmetic_used.load, _arithmetic_used.load_wide, _arithmetic_used.store
+splat, splat_wide, prefetch = _arithmetic_used.splat, _arithmetic_used.splat_wide, _arithmetic_used.prefetch
+add, subtract, total = _arithmetic_used.add, _arithmetic_used.subtract, _arithmetic_used.total
+multiply, multiply_add = _arithmetic_used.multiply, _arithmetic_used.multiply_add
 
 CHUNK = 64
 """Positions whose input rows are read together, a multiple of ``GROUP``."""
@@ -467,8 +476,22 @@ def _alias(weights: Any) -> Any:
     return threshold, other
 
 
+def _code() -> str:
+    """A hash of every file of the engines, and of which arithmetic is used."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    content = b"".join([_arithmetic_used.__name__.encode(), *(path.read_bytes() for path in files)])
+    return sha256(content).hexdigest()[:12]
+
+
+_CODE = _code()
+
+
 def _compiled(function: Any, *, inline: bool = True) -> Any:
-    """``function`` compiled by itself, or only as a part of what calls it, which takes less time."""
+    """``function`` compiled by itself, or only as a part of what calls it, which takes less time.
+
+    Numba names its cache after the function, and looks only at this file for changes: the name says which code is used.
+    """
+    function.__qualname__ += f"_{_CODE}"
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True, "fastmath": _FAST}
     return njit(inline="always" if inline else "never", **options)(function)
 

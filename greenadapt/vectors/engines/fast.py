@@ -39,7 +39,7 @@ import numpy as np
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
-from greenadapt.vectors.engines.chunks import NEGATIVES, Noise, Settings, TextPart, alias_table, train_part
+from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 from greenadapt.vectors.engines.divergence import require_finite, require_learning
 from greenadapt.vectors.engines.noise import keep_thresholds, noise_weights
 from greenadapt.vectors.engines.padding import padded
@@ -48,6 +48,8 @@ from greenadapt.vectors.engines.parts import Span, spans
 
 class FastEngine:
     """The ``Engine`` of this module."""
+
+    note = f"the fast engine runs slower, in plain numba: {WHY_PLAIN}" if WHY_PLAIN else ""
 
     def __init__(self, stream: Stream, config: W2VConfig) -> None:
         self._stream, self._config = stream, config

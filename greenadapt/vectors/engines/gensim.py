@@ -50,6 +50,8 @@ class GensimEngine:
     gensim's words are the numbers as decimal text, so the text is short and holds no odd characters.
     """
 
+    note = ""
+
     def __init__(self, stream: Stream, config: W2VConfig, folder: Path) -> None:
         from gensim.models.word2vec_corpusfile import CythonVocab
 

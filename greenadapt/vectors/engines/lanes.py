@@ -4,14 +4,16 @@ Loops over single numbers are left to LLVM to be made into such vectors, and it 
 many rows. A row is worked on in pieces of ``LANES`` numbers, for products, or of ``WIDE`` numbers, where few values are
 alive at once: the end of a row must be the end of a piece (``padding.py``).
 
-Numba caches what ``chunks.py`` compiles to until that file changes, and does not see changes of this one.
+This is made of numba's internals, which any release may change: ``require_working`` finds out, and ``plain.py`` is used
+instead.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba import extending, types
+from numba import extending, njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.np import arrayobj
@@ -153,3 +155,24 @@ def prefetch(_: Any, array: Any, row: Any, column: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp), code
+
+
+@njit(cache=True)
+def _probe(rows: Any) -> Any:
+    """Use every operation on both kinds of lanes."""
+    prefetch(rows, 0, 0)
+    a, b = load(rows, 0, 0), splat(np.float32(2))
+    store(rows, 1, 0, subtract(add(multiply_add(a, b, a), multiply(a, b)), b))
+    wide = splat_wide(np.float32(3))
+    store(rows, 2, 0, multiply(load_wide(rows, 0, 0), wide))
+    return total(a) + total(wide)
+
+
+def require_working() -> None:
+    """Raise ``RuntimeError``, or whatever numba raises, if compiled lanes do not compute what they should."""
+    rows = np.zeros((3, WIDE), np.float32)
+    rows[0] = np.arange(WIDE)
+    told = _probe(rows)
+    narrow = np.where(np.arange(WIDE) < LANES, 5 * rows[0] - 2, 0)
+    if told != LANES * (LANES - 1) / 2 + 3 * WIDE or (rows[1:] != [narrow, 3 * rows[0]]).any():
+        raise RuntimeError("compiled lanes compute wrong numbers")

@@ -1,0 +1,71 @@
+"""The operations of ``lanes.py`` on single numbers, in plain numba: used if a numba release breaks ``lanes.py``.
+
+Slower, since LLVM widens few of these loops by itself. Sums are added up in another order, so vectors differ in their
+last bits.
+"""
+
+from typing import Any
+
+from numba import njit
+
+LANES = WIDE = 1
+
+
+def _inlined(function: Any) -> Any:
+    return njit(inline="always")(function)
+
+
+@_inlined
+def load(array: Any, row: Any, column: Any) -> Any:
+    """``array[row, column]``"""
+    return array[row, column]
+
+
+@_inlined
+def splat(number: Any) -> Any:
+    """The number itself."""
+    return number
+
+
+@_inlined
+def store(array: Any, row: Any, column: Any, number: Any) -> None:
+    """Write one number."""
+    array[row, column] = number
+
+
+@_inlined
+def add(a: Any, b: Any) -> Any:
+    """a + b"""
+    return a + b
+
+
+@_inlined
+def subtract(a: Any, b: Any) -> Any:
+    """a - b"""
+    return a - b
+
+
+@_inlined
+def multiply(a: Any, b: Any) -> Any:
+    """a b"""
+    return a * b
+
+
+@_inlined
+def multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """a b + c"""
+    return a * b + c
+
+
+@_inlined
+def total(number: Any) -> Any:
+    """The number itself."""
+    return number
+
+
+@_inlined
+def prefetch(array: Any, row: Any, column: Any) -> None:
+    """Nothing: plain numba has no such hint."""
+
+
+load_wide, splat_wide = load, splat
