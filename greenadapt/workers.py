@@ -1,5 +1,6 @@
 """Work beside this thread: processes that end with their parent, and a thread that works ahead."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -8,14 +9,39 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing.connection import wait
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores(system: Path = Path("/")) -> int:
+    """How many cores this process may use: its CPU affinity, and the CPU quota of its container, rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *(max(1, math.ceil(share)) for share in _quotas(system))])
+
+
+def _quotas(system: Path) -> Iterator[float]:
+    """The CPU quotas of this process's control group and those above it, in cores."""
+    groups = system / "sys" / "fs" / "cgroup"
+    try:
+        lines = (system / "proc" / "self" / "cgroup").read_text("utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = groups / controllers if controllers else groups  # version 1 has a folder for each set of controllers
+        own = PurePosixPath(path)
+        for group in (top / str(folder).lstrip("/") for folder in (own, *own.parents)):
+            try:
+                if controllers:
+                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                else:
+                    quota, period = (group / "cpu.max").read_text().split()
+                if quota.strip() not in ("max", "-1"):
+                    yield int(quota) / int(period)
+            except (OSError, ValueError, ZeroDivisionError):
+                continue  # no quota here
 
 
 def launched_processes() -> tuple[int, int]:

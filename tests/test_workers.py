@@ -48,3 +48,31 @@ def _runs(process: Path) -> bool:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/", {"cpu.max": "150000 100000"}, 2),
+        ("0::/a/b", {"a/cpu.max": "100000 100000", "a/b/cpu.max": "max 100000"}, 1),
+        ("0::/", {"cpu.max": "10000 100000"}, 1),
+        (
+            "4:cpu,cpuacct:/a",
+            {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
+            1,
+        ),
+        ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ("0::/", {"cpu.max": "max 100000"}, 4),
+        ("0::/", {"cpu.max": "900000 100000"}, 4),
+        ("0::/", {}, 4),
+        ("", {}, 4),
+    ],
+)
+def test_cores_are_no_more_than_the_quota_of_a_container(
+    own: str, files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    for name, content in {"proc/self/cgroup": own, **{f"sys/fs/cgroup/{n}": c for n, c in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content + "\n" if content else "")
+    assert usable_cores(tmp_path) == cores

@@ -17,8 +17,8 @@ def lock(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold the one writer's lock ``path`` while the block runs; the same process may take it again inside.
 
     It is for ``what``, or else for the folder that it lies in. It is the operating system's record lock: a killed
-    process leaves none behind, and child processes do not inherit it. Raises ``ConflictError`` naming ``what`` and the
-    process that holds it.
+    process leaves none behind, and child processes do not inherit it. (The ``flock`` that the filelock package takes
+    would live on in forked children.) Raises ``ConflictError`` naming ``what`` and the process that holds it.
     """
     path = path.absolute()
     if path in _held:
