@@ -30,7 +30,7 @@ def test_the_defaults_are_gensims() -> None:
         ),
         (
             lambda: W2VConfig(engine="fast", gradient="corrected", cbow_mean=False),
-            "^--gradient corrected is of a mean, and there is --cbow-sum$",
+            "^--gradient corrected needs --cbow-mean, this is --cbow-sum$",
         ),
         (lambda: AlignConfig(ridge=-1), "--ridge is -1"),
         (lambda: AlignConfig(heldout=1), "heldout is 1"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, digests, interrupted, together
 from tests.support.small_tasks import TinyModel, adapted, lines, read_json, texts_file
@@ -80,7 +80,7 @@ def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None
         "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5,
         "precision": "bfloat16",
     }  # fmt: skip
-    usual = {**asdict(GMAP_PRETRAINING), **asdict(PretrainConfig())}
+    usual = {**asdict(TrainConfig(**GMAP_PRETRAINING)), **asdict(PretrainConfig())}
     assert [name for name, value in given.items() if usual[name] == value] == []
     options = [
         part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value) if value is not True
