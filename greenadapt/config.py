@@ -387,7 +387,9 @@ class TaskConfig(Checked):
     ] = False
     negatives: Annotated[
         Annotated[int, Ge(0)],
-        Option("Windows without the answer to train on per question, besides all windows with it.", panel=Panel.QA),
+        Option(
+            "Windows without the answer to train on per question, in addition to all windows with it.", panel=Panel.QA
+        ),
     ] = 2
     max_length: Annotated[
         Length | None,
@@ -586,7 +588,7 @@ class RunConfig(Checked):
     """A batch is split into as many parts as this needs."""
     checkpoint_steps: Annotated[
         Count,
-        Option("Optimizer steps between checkpoints, besides one per epoch.", panel=Panel.MACHINE),
+        Option("Optimizer steps between checkpoints, in addition to one per epoch.", panel=Panel.MACHINE),
     ] = 500
     """A killed run resumes from its last checkpoint."""
     compile: Annotated[bool, Option("Compile the model first.", panel=Panel.MACHINE)] = False
@@ -698,18 +700,18 @@ AdapterInit = Literal["paper", "zero"]
 
 @dataclass(frozen=True)
 class AdapterKind:
-    """What sets the adapters of one name apart."""
+    """What the adapters of one name have."""
 
     is_in_layers: bool = True
-    """In the layers of the encoder, some or all; the others but ``none`` are on top of it."""
+    """In some or all layers of the encoder; the others except ``none`` are on top of it."""
     paper_size: int | None = None
-    """Width d_s that states are projected to in the paper, whose model has a width of 768; ``None``: they are not."""
+    """Width d_s of the projected states in the paper, whose model has a hidden size of 768; ``None``: no projection."""
     has_heads: bool = False
-    """Whether there is attention in it."""
+    """Whether it has attention."""
     has_forms: bool = False
-    """Whether the paper's released code has it otherwise than the paper."""
+    """Whether the paper's released code differs from the paper."""
     can_be_serial: bool = False
-    """Whether it may be behind its layer, and not only beside it."""
+    """Whether it may also be after its layer, and not only beside it."""
 
 
 ADAPTERS: dict[AdapterName, AdapterKind] = {
@@ -725,7 +727,7 @@ ADAPTERS: dict[AdapterName, AdapterKind] = {
     "top-ffn": AdapterKind(is_in_layers=False, paper_size=204),
     "bert-layer": AdapterKind(is_in_layers=False),
 }
-"""Name → kind, of all that there are."""
+"""Name → kind."""
 
 
 PALS_READ = "pals_read"
@@ -797,7 +799,7 @@ class AdapterConfig(Checked):
         if self.size is not None and self.heads is not None:
             check(
                 self.size % self.heads == 0,
-                f"--adapter-size {self.size} is no multiple of --adapter-heads {self.heads}",
+                f"--adapter-size {self.size} is not a multiple of --adapter-heads {self.heads}",
             )
         kind = self.kind
         has_size = kind.paper_size is not None
@@ -813,7 +815,7 @@ class AdapterConfig(Checked):
             check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """All that decides what the adapter computes, as JSON."""
+        """Everything that decides what the adapter computes, as JSON."""
         own = asdict(self)
         return own | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else own
 
@@ -826,5 +828,5 @@ class AdapterConfig(Checked):
 
     @property
     def kind(self) -> AdapterKind:
-        """What there is to ``adapter``."""
+        """What adapters of this name have."""
         return ADAPTERS[self.adapter]

@@ -105,9 +105,9 @@ def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyMode
     ("options", "message"),
     [
         (("--only-new-rows",), "has no added words"),
-        (("--mask-share", 0), "--mask-share is 0.0, must lie between 0 and 1"),
+        (("--mask-share", 0), "--mask-share is 0.0, must be above 0 and under 1"),
         (("--heldout", 1), "--heldout is 1.0, must be at least 0 and under 1"),
-        (("--max-length", 3), "--max-length is 3, need at least 16"),
+        (("--max-length", 3), "--max-length is 3, must be at least 16"),
         (("--head-steps", -1), "--head-steps is -1"),
         (("--head-learning-rate", "nan"), "--head-learning-rate is nan"),
         (("--eval-inputs", 0), "--eval-inputs is 0"),
