@@ -49,7 +49,7 @@ def demo(
     counts = shown.adapted.manifest.counts
     print_lines(
         [
-            f"Adapted model, {counts['rows']:,} new rows beside {counts['base_rows']:,}: {shown.adapted.path}",
+            f"Adapted model, {counts['rows']:,} new rows and {counts['base_rows']:,} base rows: {shown.adapted.path}",
             "",
             "  from transformers import AutoModel, AutoTokenizer",
             f'  model = AutoModel.from_pretrained("{shown.adapted.path}")',

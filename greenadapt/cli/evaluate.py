@@ -104,7 +104,7 @@ def evaluate(
 
 
 def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
-    """Each with its file and seed."""
+    """Write each with its file and seed."""
     with open_output(out) as (stream, _):
         for one in found:
             for seed, evaluation in one.evaluations.items():
@@ -113,7 +113,7 @@ def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
 
 
 def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
-    """As finetune --save-logits has them, of the only file and seed."""
+    """Of the only file and seed, as finetune --save-logits writes them."""
     from greenadapt.storage.arrays import write_arrays
     from greenadapt.training.evaluation import stacked
 

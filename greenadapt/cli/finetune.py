@@ -42,13 +42,13 @@ _OF_ONE_TASK = {
 
 @dataclass(frozen=True)
 class _Start:
-    """What the user says that training begins with."""
+    """What training starts from, as the user said."""
 
     corpus: str | None
-    """That the model was adapted to."""
+    """What the model was adapted to."""
     model: str | None
     add_to: Path | None = None
-    """The folder of a shared encoder that tasks are added to."""
+    """Folder of a shared encoder to add tasks to."""
 
     def __post_init__(self) -> None:
         if self.add_to is not None and not (self.corpus is None and self.model is None):
@@ -56,7 +56,7 @@ class _Start:
 
 
 class Preset(StrEnum):
-    """Settings by one name."""
+    """Named settings."""
 
     paper = "paper"
 
@@ -221,7 +221,7 @@ def _train_one(
     *,
     as_json: bool,
 ) -> None:
-    """``others`` are the base model and the reference that are compared, as far as they are asked for."""
+    """``others`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.results import describe, print_results
     from greenadapt.cli.output.tables import print_comparison, print_scores

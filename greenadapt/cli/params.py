@@ -56,7 +56,7 @@ def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
     from greenadapt.cli.output.console import print_table, print_text
 
     of_all = f"of {n_tasks} task{'s' if n_tasks > 1 else ''}"
-    columns = ["adapter", "width", "heads", "layers", "weights a task", of_all, "with biases", of_all, "ratio"]
+    columns = ["adapter", "width", "heads", "layers", "weights per task", of_all, "with biases", of_all, "ratio"]
     table = [
         [
             row["adapter"],
@@ -71,15 +71,15 @@ def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
     print_table(f"{model}: {rows[0]['base_parameters']:,} weights, shared by {n_tasks}", columns, table)
     print_text(
         [
-            "Weights are counted without biases and layer norms, as in the paper; the ratio is that of all weights, "
-            "with biases, to the encoder's own. Heads are not counted.",
+            "Weights are counted without biases and layer norms, as in the paper; the ratio is of all weights, with "
+            "biases, to the encoder's own. Heads are not counted.",
             "",
         ]
     )
 
 
 def _layers(numbers: Sequence[int]) -> str:
-    """``1-12``, or every number where some between are left out."""
+    """``1-12``, or every number if some in between are missing."""
     if not numbers:
         return "-"
     if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:

@@ -101,9 +101,9 @@ def predict(
     """
     from greenadapt.cli.output.console import make_progress, say_loading
 
-    for option, is_given, written in (("--bio", bio, "a word a line"), ("--glue", glue, "a table")):
+    for option, is_given, written in (("--bio", bio, "one word per line"), ("--glue", glue, "a table")):
         if is_given and as_json:
-            raise UsageError(f"{option} writes {written}, no JSON", f"leave out {option} or --json")
+            raise UsageError(f"{option} writes {written}, not JSON", f"leave out {option} or --json")
     if out is not None:
         check_file(out, [source])
     say_loading(model)
@@ -118,7 +118,7 @@ def predict(
     with open_output(out) as (stream, is_ascii):
         head = style.head
         for block in predictor.predict(make_progress(is_read=False)):
-            # One by one: those before an entry that cannot be written are out.
+            # One by one, so that those before an entry that cannot be written are written.
             stream.writelines(chain(head, style.lines(block, is_ascii=is_ascii)))
             head = []
             stream.flush()
@@ -174,7 +174,7 @@ class _Style:
         }
 
     def _shown(self, result: dict[str, Any], kind: str, example: Any) -> dict[str, Any]:
-        """What is written of a task's ``result``."""
+        """The part of a task's ``result`` that is written."""
         if kind != "ner":
             return result
         if self.tags:
@@ -183,9 +183,9 @@ class _Style:
 
 
 def _bio_lines(prediction: "Prediction") -> Iterator[str]:
-    """A word and its tag a line, and an empty one.
+    """One word and its tag per line, then an empty line.
 
-    Raises ``InputError`` where a word is empty or has what would break a line.
+    Raises ``InputError`` if a word is empty or has a character that would break its line.
     """
     words, tags = prediction.entry.example.words, prediction.result["tags"]
     for number, word in enumerate(words, start=1):

@@ -233,7 +233,7 @@ def _print_result(result: "Result", *, as_json: bool) -> None:
 
 
 class _ForScorer:
-    """What SQuAD's scorer reads, by the id of the question, for the files that are wanted."""
+    """The files that SQuAD's scorer reads, by question id."""
 
     def __init__(self, predictions: Path | None, null_odds: Path | None) -> None:
         self._files = predictions, null_odds
@@ -241,7 +241,7 @@ class _ForScorer:
         self._odds: dict[str, float] = {}
 
     def check(self, read: list[str]) -> None:
-        """Refuse what could not be written hours later, and files that are among those that are ``read``."""
+        """Refuse now what could not be written hours later, and files that are also ``read``."""
         taken = {Path(path).resolve() for path in read}
         for path in self._files:
             if path is None:

@@ -27,7 +27,7 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     if remove is not None:
         remove_task(folder, remove)
         if not as_json:
-            print_lines([f"{remove} is removed"])
+            print_lines([f"removed {remove}"])
     listed = [asdict(one) for one in list_tasks(folder)]
     if as_json:
         print_json({"folder": str(folder), "tasks": listed})

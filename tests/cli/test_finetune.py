@@ -134,7 +134,7 @@ def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: Tin
     shown = run_alone(*command).stdout
     assert shown.count("up to date") == 3
     assert "Comparison on the test set" in shown
-    assert "there is no gap to cover" in shown
+    assert "there is no gap to close" in shown
 
 
 def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:

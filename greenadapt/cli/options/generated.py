@@ -28,8 +28,8 @@ class Pick:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """``command`` with options in place of each parameter that is a configuration.
 
-    The command gets the configuration, which is checked, or where it asks for ``Callable[..., Config]`` a function that
-    makes it. Two configurations with an option of the same name share it.
+    The command gets the configuration, checked, or for ``Callable[..., Config]`` a function that makes it. Two
+    configurations with an option of the same name share it.
     """
     shown: dict[str, Parameter] = {}
     own: list[str] = []
