@@ -313,7 +313,7 @@ class ExpandConfig(Checked):
         Count, Option("Add only words that the model splits into at least this many pieces.", panel=Panel.ROWS)
     ] = 1
     restrict_to: Annotated[
-        tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, metavar="PATH")
+        tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
     ] = ()
     """Exactly equivalent for these files with ``oov="base"``."""
     dtype: Annotated[DType | None, Option("Data type of the weights.", panel=Panel.ROWS, unset="the model's own")] = (

@@ -21,7 +21,8 @@ class Option:
     """What the paper uses that the stage implements."""
     unset: str = ""
     """What ``None`` or an empty value stands for."""
-    metavar: str | None = None
+    is_path: bool = False
+    """Whether its texts are paths."""
     parse: Callable[[str, str], Any] | None = None
     """Turns text and the option's name into a value, for what a command line cannot hold as it is."""
     shown: str | None = None
@@ -76,16 +77,17 @@ class Checked:
         """Raise ``UsageError`` with the option, the value and what is allowed."""
         from pydantic import ValidationError
 
+        config: Any = type(self)
         try:
-            _model(type(self)).model_validate(vars(self))
+            _model(config).model_validate(vars(self))
         except ValidationError as error:
             [first, *_] = error.errors(include_url=False, include_context=False)
         else:
             return
         name = str(first["loc"][0])
-        known = option_fields(type(self)).get(name)
-        option = known.option_name if known else f"{type(self).__name__}.{name}"
-        [kind] = [field.type for field in fields(self) if field.name == name]  # type: ignore[arg-type]
+        known = option_fields(config).get(name)
+        option = known.option_name if known else f"{config.__name__}.{name}"
+        [kind] = [field.type for field in fields(config) if field.name == name]
         is_inside = len(first["loc"]) > 1 and first["type"] != "missing"
         words = allowed(_of_items(kind) if is_inside else kind)
         if first["type"].startswith(("greater_", "less_")):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial, wraps
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
@@ -91,12 +92,13 @@ def _parameter(field: Field, default: Any) -> Parameter:
     option, kind = field.option, without_ranges(field.kind)
     unset = option.unset
     if option.parse is not None:
-        kind, default = (str, option.shown) if option.shown else (str | None, None)
+        kind, default = str, option.shown
     elif option.negated:
         default = not default
     elif get_origin(kind) is tuple:
-        kind, default, unset = list[str] | None, None, unset or ", ".join(default)
-    elif default is None:
+        unset = unset or ", ".join(default)
+        kind, default = list[Path] if option.is_path else list[str], None
+    if default is None:
         kind = kind | None
     details = [("paper", option.paper), ("default", unset)]
     text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
@@ -105,7 +107,6 @@ def _parameter(field: Field, default: Any) -> Parameter:
         help=text,
         show_default=default is not None,
         rich_help_panel=option.panel,
-        metavar=option.metavar,
     )
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
 
@@ -120,6 +121,6 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
         elif field.option.parse is not None:
             value = field.default if value is None else field.option.parse(value, field.option_name)
         elif isinstance(field.default, tuple):
-            value = tuple(value or field.default)
+            value = tuple(map(str, value or field.default))
         chosen[field.name] = value
     return chosen
