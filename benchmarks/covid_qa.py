@@ -22,14 +22,22 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe, RunConfig, TaskConfig, TrainConfig, W2VConfig
+from greenadapt.config import (
+    AlignConfig,
+    ExpandConfig,
+    RowRecipe,
+    RunConfig,
+    TaskConfig,
+    TextOptions,
+    TrainConfig,
+    W2VConfig,
+)
 from greenadapt.errors import GreenadaptError
 from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.stages import align, expand, w2v
-from greenadapt.stages.corpus import TextOptions
 from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.qa import answer, read_rows

@@ -179,7 +179,9 @@ class Bench:
 
     def _tapt(self, run: Run, model: str) -> PretrainRequest:
         options = self.options
-        training = replace(GMAP_PRETRAINING, epochs=options.tapt_epochs, learning_rate=options.tapt_learning_rate)
+        training = replace(
+            TrainConfig(**GMAP_PRETRAINING), epochs=options.tapt_epochs, learning_rate=options.tapt_learning_rate
+        )
         return PretrainRequest(
             model,
             (str(self._file(run, "train")),),

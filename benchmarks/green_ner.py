@@ -32,6 +32,7 @@ from greenadapt.config import (
     RowRecipe,
     RunConfig,
     TaskConfig,
+    TextOptions,
     TrainConfig,
     W2VConfig,
 )
@@ -39,7 +40,6 @@ from greenadapt.errors import GreenadaptError
 from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages import align, expand, w2v
-from greenadapt.stages.corpus import TextOptions
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest

@@ -56,7 +56,7 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
         ({"init": "one"}, "--adapter-init is 'one', must be one of paper, zero"),
         ({"size": 0}, "--adapter-size is 0, must be at least 1"),
         ({"heads": -1}, "--adapter-heads is -1, must be at least 1"),
-        ({"size": 200, "heads": 7}, "--adapter-size 200 is no multiple of --adapter-heads 7"),
+        ({"size": 200, "heads": 7}, "--adapter-size 200 is not a multiple of --adapter-heads 7"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_value(given: dict[str, Any], message: str) -> None:

@@ -1,6 +1,17 @@
+from dataclasses import asdict, replace
+
 import pytest
 
-from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, QaConfig, SamplingConfig, TaskConfig, W2VConfig
+from greenadapt.config import (
+    AlignConfig,
+    CorpusConfig,
+    ExpandConfig,
+    MemoryConfig,
+    QaConfig,
+    SamplingConfig,
+    TaskConfig,
+    W2VConfig,
+)
 from greenadapt.errors import UsageError
 
 
@@ -30,7 +41,7 @@ def test_the_defaults_are_gensims() -> None:
         ),
         (
             lambda: W2VConfig(engine="fast", gradient="corrected", cbow_mean=False),
-            "^--gradient corrected is of a mean, and there is --cbow-sum$",
+            "^--gradient corrected needs --cbow-mean, this is --cbow-sum$",
         ),
         (lambda: AlignConfig(ridge=-1), "--ridge is -1"),
         (lambda: AlignConfig(heldout=1), "heldout is 1"),
@@ -71,3 +82,31 @@ def test_the_fast_engine_has_both_gradients_of_a_mean_and_that_of_a_sum() -> Non
     assert W2VConfig(engine="fast").gradient == "word2vec"
     assert W2VConfig(engine="fast", gradient="corrected").cbow_mean
     assert not W2VConfig(engine="fast", cbow_mean=False).cbow_mean
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: AlignConfig(method="typo"), "^--method is 'typo', must be one of lstsq, procrustes, ridge, identity,"),  # type: ignore[arg-type]
+        (lambda: ExpandConfig(rows="typo"), "^--rows is 'typo', must be one of map, norm, pieces, blend$"),  # type: ignore[arg-type]
+        (lambda: W2VConfig(epochs="3"), "^--epochs is '3', must be a whole number, at least 1$"),  # type: ignore[arg-type]
+        (lambda: W2VConfig(epochs=True), "^--epochs is True, must be a whole number, at least 1$"),
+        (lambda: W2VConfig(epochs=2.5), "^--epochs is 2.5, must be a whole number"),  # type: ignore[arg-type]
+        (lambda: W2VConfig(alpha=float("inf")), "^--alpha is inf, must be a finite number, above 0$"),
+        (lambda: ExpandConfig(replace_all=1), "^--replace-all is 1, must be True or False$"),  # type: ignore[arg-type]
+        (lambda: ExpandConfig(restrict_to="a.txt"), "^--restrict-to is 'a.txt', must be a tuple, each of it text$"),  # type: ignore[arg-type]
+        (lambda: MemoryConfig(layers=(0, 6)), "^--memory-layers has 0, must be at least 1$"),
+        (lambda: W2VConfig(workers=0), "^W2VConfig.workers is 0, must be at least 1$"),
+    ],
+)
+def test_types_choices_and_ranges_are_checked_in_python_too(build: object, message: str) -> None:
+    assert callable(build)
+    with pytest.raises(UsageError, match=message):
+        build()
+
+
+def test_a_configuration_keeps_its_values_as_they_are() -> None:
+    config = W2VConfig(alpha=1, dim=None)
+    assert asdict(config)["alpha"] == 1
+    assert isinstance(config.alpha, int)
+    assert config == replace(config, epochs=5)

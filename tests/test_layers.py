@@ -12,6 +12,7 @@ PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
     ["errors", "progress", "wording", "workers", "cost"],
+    ["fields"],
     ["config", "storage"],
     ["tokenization"],
     ["checkpoints", "corpus"],

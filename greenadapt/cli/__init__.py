@@ -11,8 +11,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
+from greenadapt.cli.options.generated import FIELDS, with_options
 from greenadapt.cli.options.quiet import with_quiet
 from greenadapt.errors import UsageError
+from greenadapt.fields import allowed
 
 _ORDER = [
     "adapt",
@@ -62,7 +64,7 @@ class _Group(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """Refuses an empty value, such as a variable that a script has not set: as a path it is the current folder."""
+    """Refuses values in one line; also an empty one (an unset variable, say), which as a path is the current folder."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
@@ -72,7 +74,18 @@ class _Command(TyperCommand):
                 name = parameter.opts[0]
                 shown = name if name.startswith("-") else name.upper()
                 raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            raise UsageError(self._in_one_line(error, given)) from None
+
+    def _in_one_line(self, error: typer.BadParameter, given: dict[str, Any]) -> str:
+        name = getattr(error.param, "name", None)
+        field = getattr(self.callback, FIELDS, {}).get(name)
+        if name not in given or error.param is None:
+            return error.format_message()
+        wrong = f"{error.param.opts[0]} is {given[name]!r}"
+        return f"{wrong}, must be {allowed(field.kind)}" if field else f"{wrong}: {error.message}"
 
 
 app = typer.Typer(
@@ -121,4 +134,4 @@ for _command in _ORDER:  # each file adds its command to the app
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
         _info.cls = _Command
-        _info.callback = with_quiet(_info.callback) if _info.callback else None
+        _info.callback = with_quiet(with_options(_info.callback)) if _info.callback else None

@@ -1,4 +1,4 @@
-"""Where errors, signals and broken output become one line on stderr and an exit code; anything else is a bug."""
+"""Turns errors, signals and broken output into one line on stderr and an exit code; anything else is a bug."""
 
 import errno
 import os
@@ -15,30 +15,30 @@ from greenadapt.storage.publish import STDOUT
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-_STAGES = "the same command goes on from finished stages, and training from its last whole epoch"
-_STEPS = "the same command goes on from the last saved step"
+_STAGES = "the same command resumes after the finished stages, and training after its last full epoch"
+_STEPS = "the same command resumes from the last checkpoint"
 _GOES_ON = {
     "adapt": _STAGES,
     "demo": _STAGES,
-    "w2v": "the same command goes on from the last whole epoch",
-    "corpus": "the same command goes on with a download, and splits text from its beginning",
+    "w2v": "the same command resumes after the last full epoch",
+    "corpus": "the same command resumes a download, but splits the text from its beginning",
     "finetune": _STEPS,
     "pretrain": _STEPS,
-    "qa": "with --out, the same command goes on from the last question",
-    "predict": "the same command starts from the first line; lines that were printed are whole",
+    "qa": "with --out, the same command resumes after the last question",
+    "predict": "the same command starts from the first line; printed lines are complete",
 }
-"""Command → what is left of it when it is stopped; any other starts over."""
+"""Command → what running it again does after it was stopped; any other starts over."""
 
 
 @contextmanager
 def in_words(ctx: Any = None) -> Iterator[None]:
-    """What a user can cause or meet within the block, as one line and ``SystemExit``; ``ctx`` knows the command."""
+    """Turn errors that a user can cause or meet into one line and ``SystemExit``; ``ctx`` knows the command."""
     try:
         yield
     except GreenadaptError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader of a pipeline left (head, less): silent, and the code that a shell gives to what SIGPIPE ends.
+        # The reader of a pipeline left (head, less): be silent, and exit as a shell reports SIGPIPE.
         flush(sys.stdout)
         raise SystemExit(_BROKEN_PIPE) from None
     except OSError as error:
@@ -57,7 +57,7 @@ def in_words(ctx: Any = None) -> Iterator[None]:
 
 
 def flush(stream: TextIO) -> int:
-    """Write what ``stream`` still holds; returns the error number where it cannot be, and then nobody gets it."""
+    """Write what ``stream`` still holds; returns the error number if that fails, and drops it."""
     try:
         stream.flush()
     except OSError as error:
@@ -68,14 +68,14 @@ def flush(stream: TextIO) -> int:
 
 
 def require_written() -> None:
-    """Raise ``OSError`` where stdout does not take what was printed."""
+    """Raise ``OSError`` if stdout does not take what was printed."""
     number = flush(sys.stdout)
     if number:
         raise OSError(number, os.strerror(number), STDOUT)
 
 
 def exit_on_sigterm() -> None:
-    """Let SIGTERM end the program as Ctrl-C does, so that files in work are removed or kept to go on from."""
+    """Let SIGTERM end the program as Ctrl-C does, so that unfinished files are removed or kept to resume from."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once

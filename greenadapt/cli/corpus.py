@@ -6,30 +6,31 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
+from greenadapt.config import TextOptions
 
-group = typer.Typer(no_args_is_help=True, help="Named corpora: what there is, and fetching and preparing one.")
+group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
 
 _SHOWN = 10  # entries of a list that are all printed
 
 Name = Annotated[
     str,
-    typer.Argument(help="A named corpus, a recipe (.toml), a text file, or - for standard input.", show_default=False),
+    typer.Argument(help="A named corpus, a recipe (.toml), a text file, or - for standard input."),
 ]
 Splitter = Annotated[
     str | None,
     typer.Option(
         "--model",
         "-m",
-        help="The model whose tokenizer splits the text, a folder, a hub id, or minilm [default: only fetch it].",
-        show_default=False,
+        help="The model whose tokenizer splits the text: a folder, a hub id, or minilm [default: only download].",
     ),
 ]
 
 
-@group.command("list")
+@group.command("list", epilog=examples("corpus list", "corpus list --json"))
 def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
-    """List the named corpora, and those that the workspace holds."""
+    """List the named corpora, and those in the workspace."""
     from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_table
     from greenadapt.stages import corpus as stage
@@ -47,9 +48,9 @@ def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False)
     )
 
 
-@group.command()
+@group.command(epilog=examples("corpus show pydocs"))
 def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
-    """Show a corpus: where its text comes from, under which licence, and what the workspace holds of it."""
+    """Show a corpus: its sources, its licence, and what the workspace has of it."""
     from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import corpus as stage
@@ -70,17 +71,14 @@ def _shown(value: object) -> str:
     return ", ".join(map(str, value))
 
 
-@group.command()
+@group.command(
+    epilog=examples("corpus prepare pydocs -m minilm", "corpus prepare abstracts.jsonl -m minilm --field body")
+)
 def prepare(
+    *,
     name: Name,
     model: Splitter = None,
-    format: o.Format = None,  # noqa: A002
-    field: o.Field = None,
-    keep_duplicates: o.KeepDuplicates = None,
-    strict: o.Strict = None,
-    heldout: o.Heldout = None,
-    max_document_bytes: o.MaxDocumentBytes = None,
-    max_word_chars: o.MaxWordChars = None,
+    text: TextOptions,
     workspace: o.WorkspaceFolder = None,
     variant: o.Variant = None,
     force: o.Force = False,
@@ -89,8 +87,8 @@ def prepare(
     max_memory: o.MaxMemory = "4G",
     as_json: o.AsJson = False,
 ) -> None:
-    """Fetch a corpus where need be (--download) and split it into words; without a model, only fetch it."""
-    from greenadapt.cli.options.session import make_session, text_options
+    """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
+    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.results import print_results
     from greenadapt.corpus.opening import input_name
@@ -99,11 +97,10 @@ def prepare(
     session = make_session(
         workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
     )
-    text = text_options(format, field, keep_duplicates, strict, heldout, max_document_bytes, max_word_chars)
     result = stage.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)
     elif as_json:
         print_json({"stage": "corpus", "status": "fetched", "corpus": name})
     else:
-        print_text([f"{input_name(name)} is here; to split it into words, name a model with --model"])
+        print_text([f"{input_name(name)} is here; to split it into words, give a model with --model"])

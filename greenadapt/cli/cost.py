@@ -7,13 +7,13 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
 from greenadapt.errors import UsageError
 
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="Results by folder, such as --out wrote them, with what they were made from, instead of the workspace's.",
-        show_default=False,
+        help="Folders of results, such as --out wrote, and of what they were made from, instead of the workspace.",
     ),
 ]
 Corpus = Annotated[
@@ -21,17 +21,16 @@ Corpus = Annotated[
     typer.Option(
         "--corpus",
         "-c",
-        help="Only what was made of this corpus, by its name or file [default: all].",
-        show_default=False,
+        help="Only results of this corpus, by name or file [default: all].",
     ),
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="Only what was made for this base model [default: all].", show_default=False),
+    typer.Option("--model", "-m", help="Only results for this base model [default: all]."),
 ]
 
 
-@app.command()
+@app.command(epilog=examples("cost", "cost -c pydocs --json", "cost runs/ner-adapted-train"))
 def cost(
     folders: Folders = None,
     corpus: Corpus = None,
@@ -39,13 +38,13 @@ def cost(
     workspace: o.WorkspaceFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show what each stage cost in time, energy, CO2 and money, beside the paper's table.
+    """Show what each stage cost in time, energy, CO2 and money, next to the paper's table.
 
-    Of the results in the workspace or, where folders are named, of these and of all that they were made from.
+    Covers the results in the workspace or, if folders are given, those and everything they were made from.
     """
     if folders and (corpus is not None or model is not None):
         raise UsageError(
-            "--corpus and --model choose from the workspace, and folders are named", "leave out one of both"
+            "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
         )
 
     from greenadapt.cli.options.session import make_session

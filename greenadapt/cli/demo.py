@@ -2,18 +2,20 @@
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
 
 
-@app.command()
+@app.command(epilog=examples("demo", "demo --workspace trial --workers 2"))
 def demo(
     workspace: o.WorkspaceFolder = None,
     workers: o.Workers = None,
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Adapt the offline model to the docstrings of the installed packages, and show what that gained and cost.
+    """Adapt the offline model to the docstrings of the installed packages, and show gains and costs.
 
-    With the train extra it ends with a task: code identifiers in docstrings, found by the base and the adapted model.
+    With the train extra installed it ends with a task: finding code identifiers in docstrings with the base and the
+    adapted model.
     """
     from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines, print_table
@@ -28,8 +30,8 @@ def demo(
     print_neighbours(aligned, 4)
     before, after, words = shown.fertility.before, shown.fertility.after, shown.fertility.words
     print_table(
-        f"Pieces a word on {words:,} words of held-out documents",
-        ["tokenizer", "pieces a word", "words kept whole that were cut"],
+        f"Pieces per word on {words:,} words of held-out documents",
+        ["tokenizer", "pieces per word", "split words now kept whole"],
         [
             ["base", f"{before:.3f}", ""],
             ["expanded", f"{after:.3f}", f"{shown.fertility.whole_words / max(words, 1):.1%}"],
@@ -47,7 +49,7 @@ def demo(
     counts = shown.adapted.manifest.counts
     print_lines(
         [
-            f"Adapted model, {counts['rows']:,} new rows beside {counts['base_rows']:,}: {shown.adapted.path}",
+            f"Adapted model, {counts['rows']:,} new rows and {counts['base_rows']:,} base rows: {shown.adapted.path}",
             "",
             "  from transformers import AutoModel, AutoTokenizer",
             f'  model = AutoModel.from_pretrained("{shown.adapted.path}")',

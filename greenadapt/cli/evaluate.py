@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import inference as p
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.memory import MovedMemory
-from greenadapt.config import RunConfig as Run
-from greenadapt.config import TrainConfig as Train
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
@@ -20,83 +18,65 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="A folder that finetune wrote, or a question answering model from elsewhere.",
-        show_default=False,
-    ),
+    typer.Option("--model", "-m", help="A folder that finetune wrote, or a question answering model from elsewhere."),
 ]
 Test = Annotated[
     list[str],
-    typer.Option(
-        "--test",
-        help="A labelled file, or a data set of the hub; may be repeated, each is scored by itself.",
-        show_default=False,
-    ),
+    typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, and each is scored by itself."),
 ]
-TaskName = Annotated[
-    str | None, typer.Option("--task", help="Which task of a model that has several.", show_default=False)
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", help="Which of the folder's seeds is scored (default: every one).", show_default=False),
-]
+TaskName = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Which of the folder's seeds to score [default: all].")]
 TextField = Annotated[
     list[str] | None,
     typer.Option(
         "--text-field",
-        help="Classification: field or column of the text, twice for a pair (default: as in training).",
-        show_default=False,
+        help="Classification: field or column of the text; twice for a pair [default: as in training].",
     ),
 ]
 LabelField = Annotated[
     str | None,
-    typer.Option(
-        "--label-field",
-        help="Classification: field or column of the label (default: as in training).",
-        show_default=False,
-    ),
+    typer.Option("--label-field", help="Classification: field or column of the label [default: as in training]."),
 ]
 PredictionsFile = Annotated[
     Path | None,
     typer.Option(
         "--predictions",
-        help="Write the predictions into this file, one a line, in the order of the examples; compressed where its "
-        "name says so.",
-        show_default=False,
+        help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if its name "
+        "says so.",
     ),
 ]
 LogitsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--logits",
-        help="Write the logits of one file and one seed, of both tokenizations, into this .safetensors.",
-        show_default=False,
-    ),
+    typer.Option("--logits", help="Write both tokenizations' logits of one file and seed to this .safetensors."),
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "evaluate -m runs/ner-adapted-train --test test.tsv",
+        "evaluate -m tuned --test a.jsonl --test b.jsonl --json",
+    )
+)
 def evaluate(
+    *,
     model: Model,
     test: Test,
     task: TaskName = None,
     seed: Seed = None,
     text_field: TextField = None,
     label_field: LabelField = None,
-    pool: p.PoolOption = None,
-    precision: p.PrecisionOption = Train.precision,
-    max_tokens: p.MaxTokens = Run.max_tokens,
-    memory: MovedMemory = None,
+    pool: o.PoolOrTrained = None,
+    training: Annotated[TrainConfig, Pick("precision")],
+    run: Annotated[RunConfig, Pick("max_tokens")],
+    memory: o.MovedMemory = None,
     predictions: PredictionsFile = None,
     logits: LogitsFile = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Score fine-tuned models on labelled files, as finetune scores its --test: by each seed and tokenization.
+    """Score fine-tuned models on labelled files, as finetune scores its --test, by seed and tokenization.
 
-    The main score has a 95 % interval from resampling examples and, of several, seeds. Nothing is kept. With --json one
-    object a file.
+    The main score has a 95 % interval from resampling examples and, if there are several, seeds. Nothing is saved. With
+    --json one object per file.
     """
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.tables import print_evaluated
@@ -109,7 +89,7 @@ def evaluate(
             check_file(path)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
     fields = {name: value for name, value in named.items() if value}
-    reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
+    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, memory=memory)
     request = EvaluateRequest(model, tuple(test), task, reading, fields, keep_logits=logits is not None)
     found = score(request, make_progress())
     if predictions is not None:
@@ -124,7 +104,7 @@ def evaluate(
 
 
 def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
-    """Each with its file and seed."""
+    """Write each with its file and seed."""
     with open_output(out) as (stream, _):
         for one in found:
             for seed, evaluation in one.evaluations.items():
@@ -133,7 +113,7 @@ def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
 
 
 def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
-    """As finetune --save-logits has them, of the only file and seed."""
+    """Of the only file and seed, as finetune --save-logits writes them."""
     from greenadapt.storage.arrays import write_arrays
     from greenadapt.training.evaluation import stacked
 

@@ -7,16 +7,13 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
 
-File = Annotated[
-    Path, typer.Argument(help="The file to write: .bin, .vec or .txt, with .gz if wanted.", show_default=False)
-]
-Vectors = Annotated[
-    Path | None, typer.Option("--vectors", help="Vectors by path, instead of a corpus's.", show_default=False)
-]
+File = Annotated[Path, typer.Argument(help="The file to write: .bin, .vec or .txt, optionally with .gz.")]
+Vectors = Annotated[Path | None, typer.Option("--vectors", help="Path of vectors, instead of a corpus.")]
 
 
-@app.command()
+@app.command(epilog=examples("export vectors.bin -c pydocs -m minilm", "export words.txt.gz --vectors vectors.bin"))
 def export(
     file: File,
     corpus: o.CorpusOfResults = None,
@@ -26,7 +23,7 @@ def export(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write word vectors in a format that word2vec, gensim and fastText read."""
+    """Write word vectors in a format that word2vec, gensim and fastText can read."""
     from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import export as stage

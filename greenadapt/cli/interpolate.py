@@ -7,21 +7,18 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
 
 Domain = Annotated[
     str,
-    typer.Option(
-        "--model", "-m", help="The domain model: a folder, such as pretrain or expand wrote.", show_default=False
-    ),
+    typer.Option("--model", "-m", help="The domain model: a folder, such as one written by pretrain or expand."),
 ]
-General = Annotated[
-    str, typer.Option("--with", help="The general model: a folder, a hub id, or minilm.", show_default=False)
-]
-Weight = Annotated[float, typer.Option("--weight", help="Share of the general model, from 0 to 1.", show_default=False)]
-OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the new model.", show_default=False)]
+General = Annotated[str, typer.Option("--with", help="The general model: a folder, a hub id, or minilm.")]
+Weight = Annotated[float, typer.Option("--weight", help="Share of the general model, from 0 to 1.")]
+OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the new model.")]
 
 
-@app.command()
+@app.command(epilog=examples("interpolate -m adapted --with minilm --weight 0.5 -o between"))
 def interpolate(
     model: Domain,
     general: General,
@@ -30,7 +27,7 @@ def interpolate(
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write the model whose weights lie between those of a domain model and of a general one."""
+    """Interpolate the weights of a domain model and a general one, and write the result as a model."""
     from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages.interpolate import InterpolateRequest

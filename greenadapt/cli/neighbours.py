@@ -7,15 +7,14 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
 
-Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.", show_default=False)]
-Alignment = Annotated[
-    Path | None, typer.Option("--alignment", help="An align result by path, instead of by corpus.", show_default=False)
-]
-Top = Annotated[int, typer.Option("--top", help="How many neighbours of each word.")]
+Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
+Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
+Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word.")]
 
 
-@app.command()
+@app.command(epilog=examples("neighbours heart attack -c pydocs -m minilm"))
 def neighbours(
     words: Words,
     corpus: o.CorpusOfResults = None,
@@ -26,7 +25,7 @@ def neighbours(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the nearest wordpieces and domain words of a word, within and across the two spaces, before and after."""
+    """Show the nearest wordpieces and domain words of each word, within and across both spaces, before and after."""
     from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.tables import print_neighbours

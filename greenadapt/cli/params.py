@@ -1,53 +1,49 @@
 """``greenadapt params``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import adapters as a
 from greenadapt.cli.options import shared as o
-from greenadapt.config import AdapterConfig, AdapterName
+from greenadapt.cli.options.generated import Pick, examples, names_of
+from greenadapt.config import AdapterConfig
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="A model folder, a hub id, or minilm; only its configuration is read [default: "
-                 "BERT-base].", show_default=False),
-]  # fmt: skip
-Adapter = Annotated[
-    AdapterName | None,
-    typer.Option("--adapter", help="What each task adds to the encoder [default: each method as in the paper].",
-                 show_default=False),
-]  # fmt: skip
-Tasks = Annotated[int, typer.Option("--tasks", help="How many tasks share the encoder.")]
-_DETAILS = {
-    name: a.OF_MANY_TASKS[name] for name in ("adapter_size", "adapter_heads", "layers", "placement", "adapter_form")
-}
+    typer.Option(
+        "--model",
+        "-m",
+        help="A model folder, a hub id, or minilm; only its configuration is read [default: BERT-base].",
+    ),
+]
+Tasks = Annotated[int, typer.Option("--tasks", help="Number of tasks that share the encoder.")]
+_DETAILS = ("size", "heads", "layers", "placement", "form")
 
 
-@app.command()
+@app.command(epilog=examples("params", "params -m minilm --adapter pals --adapter-size 24 --tasks 3"))
 def params(
     ctx: typer.Context,
+    *,
     model: Model = None,
-    adapter: Adapter = None,
-    adapter_size: a.Size = None,
-    adapter_heads: a.Heads = None,
-    layers: a.Layers = AdapterConfig.layers,
-    placement: a.PlacementOption = "parallel",
-    adapter_form: a.Form = "paper",
+    adapter: Annotated[Callable[..., AdapterConfig], Pick("adapter", *_DETAILS, adapter=None)],
     tasks: Tasks = 8,
     as_json: o.AsJson = False,
 ) -> None:
-    """Count the weights that each task adds to a shared encoder, before anything is trained or fetched."""
+    """Count the weights that each task adds to a shared encoder, before any training or download.
+
+    Without --adapter, of every method with the settings of the paper.
+    """
     from greenadapt.cli.output.console import print_json
     from greenadapt.stages.params import METHODS, count_params
 
+    given = o.given(ctx)
     adapters: Sequence[AdapterConfig] = METHODS
-    if adapter is not None:
-        adapters = [AdapterConfig(adapter, adapter_size, adapter_heads, layers, placement, adapter_form)]
+    if "adapter" in given:
+        adapters = [adapter()]
     else:
-        o.refuse(o.given(ctx), _DETAILS, "needs an adapter to belong to: add --adapter")
+        o.refuse(given, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
     rows = count_params(model, adapters, tasks)
     if as_json:
         for row in rows:
@@ -60,7 +56,7 @@ def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
     from greenadapt.cli.output.console import print_table, print_text
 
     of_all = f"of {n_tasks} task{'s' if n_tasks > 1 else ''}"
-    columns = ["adapter", "width", "heads", "layers", "weights a task", of_all, "with biases", of_all, "ratio"]
+    columns = ["adapter", "width", "heads", "layers", "weights per task", of_all, "with biases", of_all, "ratio"]
     table = [
         [
             row["adapter"],
@@ -75,15 +71,15 @@ def _print(rows: Sequence[dict[str, Any]], model: str, n_tasks: int) -> None:
     print_table(f"{model}: {rows[0]['base_parameters']:,} weights, shared by {n_tasks}", columns, table)
     print_text(
         [
-            "Weights are counted without biases and layer norms, as in the paper; the ratio is that of all weights, "
-            "with biases, to the encoder's own. Heads are not counted.",
+            "Weights are counted without biases and layer norms, as in the paper; the ratio is of all weights, with "
+            "biases, to the encoder's own. Heads are not counted.",
             "",
         ]
     )
 
 
 def _layers(numbers: Sequence[int]) -> str:
-    """``1-12``, or every number where some between are left out."""
+    """``1-12``, or every number if some in between are missing."""
     if not numbers:
         return "-"
     if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options.inference import MaxTokens, PoolOption, PrecisionOption, Seed
-from greenadapt.cli.options.memory import MovedMemory
-from greenadapt.config import EnsembleRule
-from greenadapt.config import RunConfig as Run
-from greenadapt.config import TrainConfig as Train
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import EnsembleRule, RunConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.outputs import check_file, open_output
 
@@ -26,106 +24,86 @@ _BREAKS = frozenset("\t\r\n")
 
 
 Models = Annotated[
-    list[str],
-    typer.Option("--model", "-m", help="A folder that finetune wrote; several are averaged.", show_default=False),
+    list[str], typer.Option("--model", "-m", help="A folder that finetune wrote; repeat it to average models.")
 ]
-
-
 Ensemble = Annotated[
     EnsembleRule | None,
-    typer.Option("--ensemble", help="What is averaged over several --model [default: logits].", show_default=False),
+    typer.Option("--ensemble", help="What to average over several --model [default: logits]."),
 ]
-
-
 TaskNames = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="Which task of a model that has several; more with commas between them, of one model: what they share is "
-        "computed once.",
-        show_default=False,
+        help="Which task of a multitask model; separate several with commas, and what they share is computed once.",
     ),
 ]
-
-
 Input = Annotated[
     str,
     typer.Option(
         "--input",
         "-i",
-        help="Text, one entry a line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
+        help="Text with one entry per line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
     ),
 ]
-
-
 Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
     typer.Option(
         "--format",
-        help="Format of the input; jsonl is JSON lines or one JSON array; conll, for NER, takes the words as they "
-        "are in the first column, a sentence an entry (default: jsonl where its name ends in .jsonl, .json or .ndjson, "
-        "squad for question answering on a .json, conll for NER on a .conll, .bio, .iob or .iob2, else text).",
-        show_default=False,
+        help="Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in the first column, one "
+        "sentence per entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
+        "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; else text].",
     ),
 ]
-
-
-Bio = Annotated[bool, typer.Option("--bio", help="NER: write a word and its tag a line instead of JSON.")]
-
-
-Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags beside the entities.")]
-
-
+Bio = Annotated[bool, typer.Option("--bio", help="NER: write one word and its tag per line instead of JSON.")]
+Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags next to the entities.")]
 Glue = Annotated[
-    bool,
-    typer.Option("--glue", help="Read a test table as GLUE publishes it, and write what its leaderboard takes."),
+    bool, typer.Option("--glue", help="Read a test table as published by GLUE, and write what its leaderboard takes.")
 ]
-
-
 OutFile = Annotated[
     Path | None,
     typer.Option(
         "--out",
         "-o",
-        help="Write into this file, once complete, instead of stdout; compressed where its name ends in .gz, .bz2, "
-        ".xz or .zst.",
-        show_default=False,
+        help="Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is what it does anyway.")]
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, which the output is anyway.")]
-
-
-@app.command()
+@app.command(
+    epilog=examples(
+        "predict -m runs/ner-adapted-train -i sentences.txt", "predict -m tuned -i reviews.jsonl -o labels.jsonl.gz"
+    )
+)
 def predict(
+    *,
     model: Models,
     task: TaskNames = None,
     ensemble: Ensemble = None,
     source: Input = "-",
     format: Format = None,  # noqa: A002  (the option's name)
-    pool: PoolOption = None,
-    seed: Seed = None,
-    precision: PrecisionOption = Train.precision,
-    max_tokens: MaxTokens = Run.max_tokens,
-    memory: MovedMemory = None,
+    pool: o.PoolOrTrained = None,
+    seed: o.SeedOfFolder = None,
+    training: Annotated[TrainConfig, Pick("precision")],
+    run: Annotated[RunConfig, Pick("max_tokens")],
+    memory: o.MovedMemory = None,
     bio: Bio = False,
     tags: Tags = False,
     glue: Glue = False,
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict with fine-tuned models: one JSON object a line, in the order of the input.
+    """Predict with fine-tuned models: one JSON object per entry, in the order of the input.
 
-    Each has the number of its line and the id of its record, if it had one; NER gives entities with characters and
-    scores. With several tasks, each one's result is in "tasks" by its name. The input is read as it comes. A broken
-    line ends it with exit code 1, after the rows before it.
+    Each has its line number and the id of its record, if any; NER gives entities with character positions and scores.
+    With several tasks, "tasks" has each one's result by name. The input is processed as it arrives. A broken line ends
+    the command with exit code 1, after the results before it.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
 
-    for option, is_given, written in (("--bio", bio, "a word a line"), ("--glue", glue, "a table")):
+    for option, is_given, written in (("--bio", bio, "one word per line"), ("--glue", glue, "a table")):
         if is_given and as_json:
-            raise UsageError(f"{option} writes {written}, no JSON", f"leave out {option} or --json")
+            raise UsageError(f"{option} writes {written}, not JSON", f"leave out {option} or --json")
     if out is not None:
         check_file(out, [source])
     say_loading(model)
@@ -133,14 +111,14 @@ def predict(
     from greenadapt.inference.opened_models import ReadingOptions
     from greenadapt.inference.predictor import Predictor, PredictRequest
 
-    reading = ReadingOptions(pool, seed, precision, max_tokens, memory=memory)
+    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, memory=memory)
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble, names, glue))
     style = _Style(bio, tags, glue, {name: each.name for name, each in predictor.tasks.items()})
     with open_output(out) as (stream, is_ascii):
         head = style.head
         for block in predictor.predict(make_progress(is_read=False)):
-            # One by one: those before an entry that cannot be written are out.
+            # One by one, so that those before an entry that cannot be written are written.
             stream.writelines(chain(head, style.lines(block, is_ascii=is_ascii)))
             head = []
             stream.flush()
@@ -196,7 +174,7 @@ class _Style:
         }
 
     def _shown(self, result: dict[str, Any], kind: str, example: Any) -> dict[str, Any]:
-        """What is written of a task's ``result``."""
+        """The part of a task's ``result`` that is written."""
         if kind != "ner":
             return result
         if self.tags:
@@ -205,9 +183,9 @@ class _Style:
 
 
 def _bio_lines(prediction: "Prediction") -> Iterator[str]:
-    """A word and its tag a line, and an empty one.
+    """One word and its tag per line, then an empty line.
 
-    Raises ``InputError`` where a word is empty or has what would break a line.
+    Raises ``InputError`` if a word is empty or has a character that would break its line.
     """
     words, tags = prediction.entry.example.words, prediction.result["tags"]
     for number, word in enumerate(words, start=1):

@@ -9,11 +9,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.inference import MaxTokens, PoolOption, PrecisionOption, Seed
-from greenadapt.cli.options.memory import MovedMemory
-from greenadapt.config import QaConfig, WordUnit
-from greenadapt.config import RunConfig as Run
-from greenadapt.config import TrainConfig as Train
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import Panel, QaConfig, RunConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_file, open_output
@@ -23,146 +20,116 @@ if TYPE_CHECKING:
     from greenadapt.storage.results import Result
 
 
-_ASKED, _CHOSEN = "What is asked", "Which answers are told"
-
-
 QaModel = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="What finetune --task qa wrote, or any extractive question answering model, adapted or "
-        "not: a folder or a hub id.", show_default=False,
+        "--model",
+        "-m",
+        help="What finetune --task qa wrote, or any extractive question answering model: a folder or a hub id.",
     ),
-]  # fmt: skip
-
-
+]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="Questions with their contexts: SQuAD's JSON, JSON lines, a CSV, a hub data set; "
-                 "scored where they have answers.", show_default=False, rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--data",
+        help="Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
+        rich_help_panel=Panel.QUESTIONS,
+    ),
+]
 Context = Annotated[
     str | None,
-    typer.Option("--context", help="One document: a file of text or of a corpus format; - is standard input.",
-                 show_default=False, rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--context",
+        help="One document: a file of text or of a corpus format; - is standard input.",
+        rich_help_panel=Panel.QUESTIONS,
+    ),
+]
 Documents = Annotated[
     list[str] | None,
-    typer.Option("--documents", help="Documents: a folder, a file or an archive, read as the corpus commands do; may "
-                 "be repeated.", show_default=False, rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--documents",
+        help="Documents: a folder, a file or an archive, in any corpus format; repeatable.",
+        rich_help_panel=Panel.QUESTIONS,
+    ),
+]
 QuestionText = Annotated[
     list[str] | None,
-    typer.Option("--question", "-q", help="A question on the documents; may be repeated.", show_default=False,
-                 rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--question", "-q", help="A question about the documents; repeatable.", rich_help_panel=Panel.QUESTIONS
+    ),
+]
 Questions = Annotated[
     str | None,
-    typer.Option("--questions", help="Questions on the documents: JSON lines with question and perhaps id, or text, a "
-                 "question a line.", show_default=False, rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--questions",
+        help="File of questions about the documents: JSON lines with question and optional id, or text with one per "
+        "line.",
+        rich_help_panel=Panel.QUESTIONS,
+    ),
+]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help="Format of the documents, where their names do not say it.", show_default=False,
-                 rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--format", help="Format of the documents, if their names do not say.", rich_help_panel=Panel.QUESTIONS
+    ),
+]
 Field = Annotated[
     list[str] | None,
-    typer.Option("--field", help="Field (JSON lines) or column (CSV, TSV) of the documents that holds text [default: "
-                 "text]; may be repeated.", show_default=False, rich_help_panel=_ASKED),
-]  # fmt: skip
-
-
-Top = Annotated[int, typer.Option("--top", help="How many answers to each question are told.", rich_help_panel=_CHOSEN)]
-
-
-NBest = Annotated[
-    int, typer.Option("--n-best", help="How many spans share the probability.", rich_help_panel=_CHOSEN)
-]  # fmt: skip
-
-
-WordUnitOption = Annotated[
-    WordUnit | None,
-    typer.Option("--word-unit", help="An answer begins and ends at white space, or also at punctuation [default: as "
-                 "trained, else punct].", show_default=False, rich_help_panel=_CHOSEN),
-]  # fmt: skip
-
-
-MaxAnswerChars = Annotated[
-    int | None,
-    typer.Option("--max-answer-chars", help="Longest answer, in characters [default: as trained, else 500].",
-                 show_default=False, rich_help_panel=_CHOSEN),
-]  # fmt: skip
-
-
-NoAnswer = Annotated[
-    bool | None,
-    typer.Option("--no-answer/--always-answer", help="Whether that there is no answer may be told, as in SQuAD 2 "
-                 "[default: as trained, else always answer].", show_default=False, rich_help_panel=_CHOSEN),
-]  # fmt: skip
-
-
-NullThreshold = Annotated[
-    float | None,
-    typer.Option("--null-threshold", help="By how much the logit that there is no answer must be higher than the best "
-                 "answer's [default: as trained, else 0].", show_default=False, rich_help_panel=_CHOSEN),
-]  # fmt: skip
-
-
+    typer.Option(
+        "--field",
+        help="Field (JSON lines) or column (CSV, TSV) of the documents that holds text; repeatable [default: text].",
+        rich_help_panel=Panel.QUESTIONS,
+    ),
+]
 MaxLength = Annotated[
     int | None,
-    typer.Option("--max-length", help="Pieces of a window [default: as trained, else all the model can read].",
-                 show_default=False),
-]  # fmt: skip
-
-
+    typer.Option("--max-length", help="Length of a window in pieces [default: as trained, else the model's maximum]."),
+]
 Compare = Annotated[
     str | None,
-    typer.Option("--compare", help="The model before it was adapted: shows its answers and scores beside those of "
-                 "either tokenization and of both.", show_default=False),
-]  # fmt: skip
-
-
-TaskOption = Annotated[
-    str | None,
-    typer.Option("--task", help="Which task answers, of a model of several.", show_default=False),
+    typer.Option(
+        "--compare",
+        help="The model before adaptation: print its answers and scores next to those by each tokenization and both.",
+    ),
+]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers.")]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last "
+        "question.",
+        rich_help_panel=Panel.RESULTS,
+    ),
+]
+Predictions = Annotated[
+    Path | None,
+    typer.Option(
+        "--predictions",
+        help="Also write answers by question id in one JSON object, for SQuAD's scorer.",
+        rich_help_panel=Panel.RESULTS,
+    ),
+]
+NullOdds = Annotated[
+    Path | None,
+    typer.Option(
+        "--null-odds",
+        help='Also write, by question id, the logit of "no answer" minus that of the best answer, for the scorer of '
+        "SQuAD 2.",
+        rich_help_panel=Panel.RESULTS,
+    ),
 ]
 
 
-OutFolder = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", help="Write answers.jsonl and scores.json into this folder; killed, the same command "
-                 "goes on from the last question.", show_default=False),
-]  # fmt: skip
-
-
-Predictions = Annotated[
-    Path | None,
-    typer.Option("--predictions", help="Also write one JSON object, id: answer, as SQuAD's scorer reads.",
-                 show_default=False),
-]  # fmt: skip
-
-
-NullOdds = Annotated[
-    Path | None,
-    typer.Option("--null-odds", help="Also write one JSON object, id: logit of no answer less that of the best answer, "
-                 "as the scorer of SQuAD 2 reads.", show_default=False),
-]  # fmt: skip
-
-
-@app.command()
+@app.command(
+    epilog=examples(
+        'qa -m runs/qa-minilm-squad --context paper.txt -q "Which dose was given?"',
+        "qa -m tuned --data dev.json -o answers",
+    )
+)
 def qa(
+    *,
     model: QaModel,
     data: Data = None,
     context: Context = None,
@@ -171,18 +138,13 @@ def qa(
     questions: Questions = None,
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
-    top: Top = QaConfig.top,
-    n_best: NBest = QaConfig.n_best,
-    word_unit: WordUnitOption = None,
-    max_answer_chars: MaxAnswerChars = None,
-    no_answer: NoAnswer = None,
-    null_threshold: NullThreshold = None,
-    pool: PoolOption = None,
-    seed: Seed = None,
-    precision: PrecisionOption = Train.precision,
-    max_tokens: MaxTokens = Run.max_tokens,
+    config: QaConfig,
+    pool: o.PoolOrTrained = None,
+    seed: o.SeedOfFolder = None,
+    training: Annotated[TrainConfig, Pick("precision")],
+    run: Annotated[RunConfig, Pick("max_tokens")],
     max_length: MaxLength = None,
-    memory: MovedMemory = None,
+    memory: o.MovedMemory = None,
     task: TaskOption = None,
     compare: Compare = None,
     out: OutFolder = None,
@@ -191,17 +153,17 @@ def qa(
     force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Answer questions in whole documents, read in windows, averaging both tokenizations word by word.
+    """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
 
-    Writes JSON lines, a question a line, and after them one with the scores where there are gold answers; on a terminal
+    Writes one JSON object per question, and at the end one with the scores if there are gold answers; on a terminal
     without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if data is not None and (format or field):
-        raise UsageError("--format and --field are about documents, and there is --data", "leave them out")
+        raise UsageError("--format and --field are for documents, not for --data", "leave them out")
     if out is None and force:
-        raise UsageError("--force replaces a result, and nothing is kept without --out", "leave it out")
+        raise UsageError("--force replaces a result, but nothing is saved without --out", "leave it out")
 
     from greenadapt.cli.output.console import say_loading
 
@@ -221,8 +183,7 @@ def qa(
         fields=tuple(field or InquirySources.fields),
         single=context is not None,
     )
-    config = QaConfig(top, n_best, word_unit, max_answer_chars, no_answer, null_threshold)
-    reading = ReadingOptions(pool, seed, precision, max_tokens, max_length, memory)
+    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, max_length, memory)
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
@@ -272,7 +233,7 @@ def _print_result(result: "Result", *, as_json: bool) -> None:
 
 
 class _ForScorer:
-    """What SQuAD's scorer reads, by the id of the question, for the files that are wanted."""
+    """The files that SQuAD's scorer reads, by question id."""
 
     def __init__(self, predictions: Path | None, null_odds: Path | None) -> None:
         self._files = predictions, null_odds
@@ -280,7 +241,7 @@ class _ForScorer:
         self._odds: dict[str, float] = {}
 
     def check(self, read: list[str]) -> None:
-        """Refuse what could not be written hours later, and files that are among those that are ``read``."""
+        """Refuse now what could not be written hours later, and files that are also ``read``."""
         taken = {Path(path).resolve() for path in read}
         for path in self._files:
             if path is None:

@@ -7,19 +7,18 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
 
 Folder = Annotated[
     Path,
-    typer.Argument(help="A folder of tasks that share an encoder, as finetune --tasks writes.", show_default=False),
+    typer.Argument(help="A folder of tasks that share an encoder, written by finetune --tasks."),
 ]
-Remove = Annotated[
-    str | None, typer.Option("--remove", help="Take this task out, for good.", show_default=False, metavar="NAME")
-]
+Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task for good.", metavar="NAME")]
 
 
-@app.command()
+@app.command(epilog=examples("tasks runs/tasks-minilm-cola-sst2", "tasks shared --remove cola"))
 def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> None:
-    """List the tasks that share an encoder, or take one of them away."""
+    """List the tasks that share an encoder, or remove one of them."""
     from dataclasses import asdict
 
     from greenadapt.cli.output.console import print_json, print_lines
@@ -28,7 +27,7 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     if remove is not None:
         remove_task(folder, remove)
         if not as_json:
-            print_lines([f"{remove} is removed"])
+            print_lines([f"removed {remove}"])
     listed = [asdict(one) for one in list_tasks(folder)]
     if as_json:
         print_json({"folder": str(folder), "tasks": listed})

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import asdict, dataclass
 
-from greenadapt.config import GMAP_PRETRAINING, PretrainConfig
+from greenadapt.config import GMAP_PRETRAINING, PretrainConfig, TrainConfig
 from greenadapt.report.card_text import (
     SENTENCES,
     escaped,
@@ -123,7 +123,7 @@ class PretrainCard:
 
     def _command(self) -> str:
         """The command line that gives this configuration, with files as others may read them."""
-        config = plain(self.config)
+        config, training = plain(self.config), TrainConfig(**GMAP_PRETRAINING)
         options = ["--model", short(self.given)]
         options += [part for text in self.texts for part in ("--text", short(text))]
         options += ["--format", config["format"]] if config["format"] else []
@@ -132,5 +132,5 @@ class PretrainCard:
         if self.memory is not None:
             options += ["--memory", short(self.memory["source"]), *memory_options(config["memory"])]
         options += options_of(config, PretrainConfig())
-        options += options_of(asdict(GMAP_PRETRAINING) | config, GMAP_PRETRAINING)  # no settings of a task
+        options += options_of(asdict(training) | config, training)  # no settings of a task
         return shlex.join(["greenadapt", "pretrain", *options, "--out", "FOLDER"])

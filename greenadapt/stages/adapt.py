@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 from greenadapt.checkpoints.provenance import check_model
-from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.stages.align import check_align, run_align, trained_vectors
-from greenadapt.stages.corpus import TextOptions, choose_corpus, choose_model, run_prepare
+from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
 from greenadapt.stages.session import OpenedBase, Session
 from greenadapt.stages.w2v import check_w2v, run_w2v

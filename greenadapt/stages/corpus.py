@@ -1,12 +1,12 @@
 """The corpus stage: documents in, counted words out; and what corpora there are."""
 
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
-from greenadapt.config import CorpusConfig, TextLimits
+from greenadapt.config import CorpusConfig, TextLimits, TextOptions
 from greenadapt.corpus.download import fetch, is_fetched, local_path
 from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.opening import STDIN
@@ -31,50 +31,10 @@ _TEXT_PER_COMPRESSED_BYTE = 4
 """Bytes of text in a byte of a compressed file, about; for the estimate of the disk that is needed."""
 
 
-_LIMITS = {"max_document_bytes": "--max-document-bytes", "max_word_chars": "--max-word-chars"}
-
-
 _DEFAULTS = asdict(CorpusConfig())
 
 
 _LATER = ("lenient",)
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How a corpus is read, as far as the user said; what is ``None`` stays as it was, or at its default."""
-
-    format: str | None = None
-    fields: tuple[str, ...] = ()
-    keep_duplicates: bool | None = None
-    strict: bool | None = None
-    heldout: float | None = None
-    max_document_bytes: int | None = None
-    max_word_chars: int | None = None
-
-    def of_recipe(self) -> Json:
-        """What the user said about the recipe."""
-        return {name: value for name, value in (("format", self.format), ("fields", self.fields)) if value}
-
-    def said(self) -> dict[str, list[str]]:
-        """The options that neither the recipe nor the configuration of a result has, as words of a command."""
-        limits = {option: getattr(self, name) for name, option in _LIMITS.items()}
-        return {
-            "--format": [self.format] if self.format else [],
-            "--field": list(self.fields),
-            **{option: [str(value)] for option, value in limits.items() if value is not None},
-        }
-
-    def of_config(self) -> Json:
-        """What the user said about the preparation."""
-        lenient = None if self.strict is None else not self.strict
-        given = {
-            "keep_duplicates": self.keep_duplicates,
-            "strict": self.strict,
-            "lenient": lenient,
-            "heldout": self.heldout,
-        }
-        return {name: value for name, value in given.items() if value is not None}
 
 
 def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | None:
@@ -204,7 +164,8 @@ def _settings(config: CorpusConfig) -> Json:
 
 
 def _limits(recipe: Recipe, said: dict[str, list[str]]) -> TextLimits:
-    given: Json = {name: int(said[option][0]) for name, option in _LIMITS.items() if said.get(option)}
+    limits = {"max_document_bytes": "--max-document-bytes", "max_word_chars": "--max-word-chars"}
+    given: Json = {name: int(said[option][0]) for name, option in limits.items() if said.get(option)}
     return replace(recipe.limits, **given)
 
 

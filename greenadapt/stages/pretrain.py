@@ -60,7 +60,7 @@ class PretrainRequest:
     fields: tuple[str, ...] = ()
     """Fields or columns that hold text."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
-    training: TrainConfig = GMAP_PRETRAINING
+    training: TrainConfig = field(default_factory=lambda: TrainConfig(**GMAP_PRETRAINING))
     run: RunConfig = field(default_factory=RunConfig)
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import ResolvedEngine, W2VConfig
+from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.stages.corpus import TextOptions, choose_corpus, choose_model, run_prepare
+from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Job, Outcome, Place, Result, verified

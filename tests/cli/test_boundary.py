@@ -65,7 +65,7 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
     process.send_signal(signal.SIGTERM)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, ""), error
-    last = "greenadapt: terminated: the same command goes on from the last whole epoch"
+    last = "greenadapt: terminated: the same command resumes after the last full epoch"
     assert error.splitlines()[-1] == last
     [kept] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
     assert not list(kept.parent.glob("text/*"))
@@ -75,9 +75,9 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
 @pytest.mark.parametrize(
     ("command", "left"),
     [
-        ("adapt", "goes on from finished stages"),
-        ("finetune", "goes on from the last saved step"),
-        ("predict", "the same command starts from the first line; lines that were printed are whole"),
+        ("adapt", "resumes after the finished stages"),
+        ("finetune", "resumes from the last checkpoint"),
+        ("predict", "the same command starts from the first line; printed lines are complete"),
         ("align", "the same command starts over"),
     ],
 )

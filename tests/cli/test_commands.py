@@ -417,7 +417,7 @@ def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     assert re.search(r"^ expand one .*s ", shown, re.M)
     assert "FOLDER" not in shown
     assert "holds no greenadapt result" in last_line(run("cost", tmp_path, code=1))
-    assert "leave out one of both" in run("cost", tmp_path, "-c", corpus, code=2).stderr
+    assert "leave out one of the two" in run("cost", tmp_path, "-c", corpus, code=2).stderr
     run("align", "-c", corpus, "--seed", 5, "--force")
     changed = run("cost", tmp_path / "one", "--json")
     assert "was made again since" in changed.stderr

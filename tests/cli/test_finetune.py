@@ -134,7 +134,7 @@ def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: Tin
     shown = run_alone(*command).stdout
     assert shown.count("up to date") == 3
     assert "Comparison on the test set" in shown
-    assert "there is no gap to cover" in shown
+    assert "there is no gap to close" in shown
 
 
 def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
@@ -267,7 +267,7 @@ def test_wrong_usage(
     [
         (
             ("--adapter", "lhuc"),
-            "--adapter is for tasks that share an encoder: give these with --tasks, or leave it out",
+            "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out",
         ),
         (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
         (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
@@ -282,8 +282,8 @@ def test_options_of_many_tasks_need_a_file_of_them(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--train", "a.tsv"), "--train is for one task, and --tasks has a file that says what each is: leave it out"),
-        (("--compare", "base"), "--compare is for one task, and --tasks has a file"),
+        (("--train", "a.tsv"), "--train is for one task, but the file of --tasks describes each task: leave it out"),
+        (("--compare", "base"), "--compare is for one task, but the file of --tasks"),
         (("--add-to", "many", "-m", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
         (("--add-to", "many", "-c", "any"), "--add-to trains on the encoder of its folder: leave out --model and"),
         (("--add-to", "many", "--out", "run"), "--out does not go with --add-to, which trains each task alone and"),

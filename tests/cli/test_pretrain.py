@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, digests, interrupted, together
 from tests.support.small_tasks import TinyModel, adapted, lines, read_json, texts_file
@@ -80,7 +80,7 @@ def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None
         "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5,
         "precision": "bfloat16",
     }  # fmt: skip
-    usual = {**asdict(GMAP_PRETRAINING), **asdict(PretrainConfig())}
+    usual = {**asdict(TrainConfig(**GMAP_PRETRAINING)), **asdict(PretrainConfig())}
     assert [name for name, value in given.items() if usual[name] == value] == []
     options = [
         part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value) if value is not True
@@ -105,9 +105,9 @@ def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyMode
     ("options", "message"),
     [
         (("--only-new-rows",), "has no added words"),
-        (("--mask-share", 0), "--mask-share is 0.0, must lie between 0 and 1"),
+        (("--mask-share", 0), "--mask-share is 0.0, must be above 0 and under 1"),
         (("--heldout", 1), "--heldout is 1.0, must be at least 0 and under 1"),
-        (("--max-length", 3), "--max-length is 3, need at least 16"),
+        (("--max-length", 3), "--max-length is 3, must be at least 16"),
         (("--head-steps", -1), "--head-steps is -1"),
         (("--head-learning-rate", "nan"), "--head-learning-rate is nan"),
         (("--eval-inputs", 0), "--eval-inputs is 0"),

@@ -107,8 +107,8 @@ def compared(difference: float, low: float, high: float) -> Json:
     [
         (compared(0.01, 0.002, 0.02), "ours is better than base by 1.00 points"),
         (compared(-0.01, -0.02, -0.002), "ours is worse than base by 1.00 points"),
-        (compared(0.01, -0.002, 0.02), "ours less base: +1.00 points, but the interval holds zero"),
-        (compared(0.01, 0.0, 0.02), "holds zero"),
+        (compared(0.01, -0.002, 0.02), "ours minus base: +1.00 points, but the interval includes zero"),
+        (compared(0.01, 0.0, 0.02), "includes zero"),
     ],
 )
 def test_a_comparison_says_in_words_how_sure_it_is(row: Json, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +125,6 @@ def test_the_share_of_the_gap(capsys: pytest.CaptureFixture[str]) -> None:
         {**compared(-0.01, -0.02, 0.01), "model": "bio"},
     ]
     print_comparison(rows)
-    assert "ours covers 61% of the gap from base to bio" in capsys.readouterr().out
+    assert "ours closes 61% of the gap from base to bio" in capsys.readouterr().out
     print_comparison([{**OURS, "gap_covered": None}, *rows[1:]])
-    assert "bio is not better than base: there is no gap to cover" in capsys.readouterr().out
+    assert "bio is not better than base: there is no gap to close" in capsys.readouterr().out

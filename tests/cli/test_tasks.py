@@ -58,7 +58,7 @@ def test_from_training_to_removal(run_alone: Run, many: Path, tmp_path: Path) ->
     assert re.search(r"qa +qa, added +pals +[\d,]+ +f1 +test \d", table)
     before = {path: hash_file(path) for path in many.rglob("*.safetensors") if "tasks/ner/" not in str(path)}
     removed = run_alone("tasks", "many", "--remove", "ner").stdout
-    assert removed.startswith("ner is removed\n2 tasks on one encoder")
+    assert removed.startswith("removed ner\n2 tasks on one encoder")
     assert {path: hash_file(path) for path in many.rglob("*.safetensors")} == before
     assert "finetune: up to date" in run_alone(*command).stdout
 

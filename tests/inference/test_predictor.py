@@ -342,7 +342,7 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
         assert f"{option} is for NER, the model is for classification" in error
     both = run("-m", folder, "-i", text, "--bio", "--json", code=2)
     assert both.stdout == ""
-    assert "--bio writes a word a line, no JSON: leave out --bio or --json" in both.stderr
+    assert "--bio writes one word per line, not JSON: leave out --bio or --json" in both.stderr
     assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
     assert "is read and would be replaced" in run("-m", folder, "-i", text, "-o", text, code=2).stderr
     (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded

@@ -17,14 +17,13 @@ import transformers
 from transformers import AutoModel, AutoTokenizer
 
 from greenadapt.checkpoints.writer import write_expanded
-from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
 from greenadapt.stages.adapt import Plan
-from greenadapt.stages.corpus import TextOptions
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result, open_result, verified

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.report.pretrain_card import PretrainCard
 from tests.support.small_texts import MEASURED
 
 
 def card(**changes: Any) -> PretrainCard:
     of_a_task = ("pool", "keep", "patience")
-    training = {name: value for name, value in asdict(GMAP_PRETRAINING).items() if name not in of_a_task}
+    training = {name: value for name, value in asdict(TrainConfig(**GMAP_PRETRAINING)).items() if name not in of_a_task}
     made = PretrainCard(
         model="tiny-medicine",
         base="tiny",

@@ -162,6 +162,6 @@ def test_bad_input_is_refused_in_words(tmp_path: Path, run_alone: Run) -> None:
         assert f"{option[0]} needs an adapter to belong to" in run_alone("params", *option, code=2).stderr
     assert "--adapter-form needs an adapter" in run_alone("params", "--adapter-form", "reference", code=2).stderr
     wrong = run_alone("params", "--adapter", "pals", "--adapter-size", 200, "--adapter-heads", 7, code=2).stderr
-    assert "--adapter-size 200 is no multiple of --adapter-heads 7" in wrong
+    assert "--adapter-size 200 is not a multiple of --adapter-heads 7" in wrong
     wrong = run_alone("params", "--adapter", "pals", "--layers", "13", code=2).stderr
     assert "--layers has layer 13, the model has 12" in wrong

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import align as align_stage
 from greenadapt.stages import corpus as corpus_stage
 from greenadapt.stages import expand, export, neighbours, w2v
 from greenadapt.stages.adapt import Plan
-from greenadapt.stages.corpus import TextOptions
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result

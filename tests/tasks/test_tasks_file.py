@@ -173,7 +173,7 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         (f"{TASK}epochs = 3", "task a: unknown key 'epochs': the keys are name, kind, train, dev, test, metric, text-"),
         (f"{TASK}max_length = 3", "task a: unknown key 'max_length'"),
         (f"{TASK}max-length = true", "task a: max-length is True: need a whole number"),
-        (f"{TASK}max-length = 3", "task a: max-length is 3, need at least 16"),
+        (f"{TASK}max-length = 3", "task a: max-length is 3, must be at least 16"),
         (f"{TASK}chunk = 0", "task a: chunk is 0, must be at least 1"),
         (f"{TASK}chunk = 1.5", "task a: chunk is 1.5: need a whole number"),
         (f"{TASK}gold-chunks = 1", "task a: gold-chunks is 1: need true or false"),

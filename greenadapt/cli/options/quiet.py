@@ -7,11 +7,11 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-_HELP = "Say nothing but warnings, errors and what was asked for."
+_HELP = "Print only results, warnings and errors."
 
 
 def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the option ``--quiet``, and its short form where that means nothing else there."""
+    """``command`` with the option ``--quiet``, and its short form unless that means something else there."""
     own = signature(command)
     taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
     option = Annotated[bool, typer.Option("--quiet", *{"-q"} - taken, help=_HELP)]

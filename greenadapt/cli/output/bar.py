@@ -1,4 +1,4 @@
-"""A bar on a terminal: one line, which leaves out what a narrow terminal has no room for."""
+"""A progress bar: one line, which leaves out what a narrow terminal has no room for."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _MOST, _LEAST = 40, 8  # columns of the bar itself
 
 @contextmanager
 def drawn_bar(console: Console, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-    """Draw work of ``total`` units while the block runs; it stays, finished, where the block ends well."""
+    """Draw work of ``total`` units while the block runs; it stays, finished, if the block succeeds."""
     # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
     with Progress(_Line(console, unit), console=console, redirect_stdout=sys.stdout.isatty()) as bars:
         task = bars.add_task(label, total=total, facts=())
@@ -31,7 +31,7 @@ def drawn_bar(console: Console, label: str, total: float | None, unit: str) -> I
 
 
 class _Line(ProgressColumn):
-    """Label, bar, share, facts and time, as many of them as there is room for."""
+    """Label, bar, share, facts and time, as many as fit."""
 
     max_refresh = 0.2  # seconds
 
@@ -63,7 +63,7 @@ class _Line(ProgressColumn):
 
 
 def _time(task: Task) -> str:
-    """How long it took, or takes until now, and how long it will."""
+    """Elapsed and remaining time."""
     elapsed = task.finished_time if task.finished else task.elapsed
     left = None if task.finished else task.time_remaining
     return _clock(elapsed or 0) + ("" if left is None else f", {_clock(left)} left")

@@ -1,4 +1,4 @@
-"""What people and scripts see: results on stdout, notes and bars on stderr."""
+"""What people and scripts see: results on stdout; notes and progress bars on stderr."""
 
 import json
 import os
@@ -14,26 +14,28 @@ from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import STDOUT, naming
 
 _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LOG_EVERY = 60.0  # seconds between two lines of a bar where stderr is no terminal
+_LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
 
 
 _is_quiet = False
 
 
 def be_quiet(quiet: bool) -> None:
-    """Whether notes, bars and what a command has done are left out from now on, and only warnings and errors said."""
+    """Print only results, warnings and errors from now on, or everything."""
     global _is_quiet
     _is_quiet = quiet
 
 
 def is_quiet() -> bool:
-    """Whether only warnings and errors are said, beside what was asked for."""
+    """Whether only results, warnings and errors are printed."""
     return _is_quiet
 
 
 def make_progress(*, is_read: bool = True) -> Progress:
-    """Bars that redraw themselves on a terminal; a line a minute in a log, and beside lines on the same terminal that
-    are for programs, ``is_read=False``, which a bar would wrap; warnings alone where it is to be quiet.
+    """Progress bars that redraw themselves on a terminal, or one line per minute in a log.
+
+    Without ``is_read``, stdout has long lines for programs, so no bar is drawn between them; with --quiet there are
+    only warnings.
     """
     if _is_quiet:
         return _Quiet()
@@ -48,13 +50,13 @@ def write_warning(message: str) -> None:
 
 
 def say_loading(models: Iterable[str]) -> None:
-    """On a terminal, say what the seconds until the first answer are for."""
+    """On a terminal, say what the wait before the first answer is for."""
     if sys.stderr.isatty() and not _is_quiet:
         sys.stderr.write(f"loading {harmless(', '.join(models))}\n")
 
 
 def warn_in_words() -> None:
-    """Let what libraries warn of (``warnings.warn``) look as our own warnings do."""
+    """Print warnings of libraries (``warnings.warn``) like our own."""
     import warnings
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
@@ -64,34 +66,34 @@ def warn_in_words() -> None:
 
 
 def harmless(message: str) -> str:
-    """``message`` without what a terminal takes as commands, which a name or an id from a file may have."""
+    """``message`` without terminal control characters, which a name or an id from a file may contain."""
     return _COMMANDS.sub("\ufffd", message)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line of stdout; pure ASCII where stdout is not UTF-8."""
+    """Print one JSON object on one line; pure ASCII if stdout is not UTF-8."""
     plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     print_lines([json.dumps(value, ensure_ascii=plain)])
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Plain lines on stdout, for its reader at once."""
+    """Print plain lines, flushed at once."""
     with naming(STDOUT):
         for line in lines:
             sys.stdout.write(line + "\n")
-        sys.stdout.flush()  # a full disk is met here, not when Python ends
+        sys.stdout.flush()  # a full disk shows here, not when Python exits
 
 
 def print_text(lines: Iterable[str]) -> None:
-    """Lines on stdout for people, broken at spaces where a terminal is narrower."""
+    """Print lines for people, wrapped at spaces to the terminal's width."""
     width = terminal_width()
     print_lines(part for line in lines for part in wrapped(line, width))
 
 
 def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]], *, numbers: bool = True) -> None:
-    """A table on stdout; columns after the first are aligned to the right where they hold ``numbers``.
+    """Print a table; columns after the first are right-aligned if they hold ``numbers``.
 
-    On a terminal it fits the terminal; elsewhere a row is one line, for grep and mail.
+    On a terminal it fits the width; elsewhere each row is one line, for grep and mail.
     """
     cells = [[harmless(" ".join(str(cell).split())) for cell in row] for row in rows]
     if title:
@@ -119,22 +121,22 @@ class _LogBar:
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.done = 0.0
-        self.start = self.told = time.monotonic()
+        self.start = self.reported = time.monotonic()
         self.facts: dict[str, str] = {}
 
     def advance(self, amount: float, **facts: str) -> None:
         self.done += amount
         self.facts = facts
-        if time.monotonic() - self.told > _LOG_EVERY and self.done != self.total:
+        if time.monotonic() - self.reported > _LOG_EVERY and self.done != self.total:
             self.line()
 
     def line(self, ended: bool = False) -> None:
-        self.told = time.monotonic()
-        seconds = max(self.told - self.start, 1e-9)
+        self.reported = time.monotonic()
+        seconds = max(self.reported - self.start, 1e-9)
         share = f" of {short(self.total)}" if self.total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
         rate = f"{short(self.done / seconds)} {self.unit}/s"
-        # The total may be an estimate: what has ended takes no longer, however much it was.
+        # The total may be an estimate, so a finished bar has no time left.
         left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
         facts += f", about {left:.0f} s left" if left >= 1 else ""
         sys.stderr.write(f"{self.label}: {short(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")

@@ -1,4 +1,4 @@
-"""Text as it is laid out on a terminal of some width, or in files, where a row is one line."""
+"""Lays out text for a terminal of some width, or for files, where each row is one line."""
 
 import shutil
 import sys
@@ -8,12 +8,12 @@ _GAP = "  "
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that stdout is; ``None`` where it is none."""
+    """Width of the terminal in columns; ``None`` if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, *, numbers: bool) -> list[str]:
-    """A table of at most ``width`` columns: a row is a line, or a block of a line for each cell where that is too wide.
+    """A table of at most ``width`` columns: each row is a line, or if too wide a block with a line per cell.
 
     The first column is aligned to the left, the others to the right if they hold ``numbers``.
     """
@@ -36,9 +36,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, as far to the right as it begins, broken at spaces only: a path
-    can be copied.
-    """
+    """``text`` in equally indented lines of at most ``width`` columns, broken only at spaces: paths can be copied."""
     from rich.cells import cell_len
 
     start = text[: len(text) - len(text.lstrip())]

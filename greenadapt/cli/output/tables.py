@@ -13,7 +13,7 @@ _MOST_COLUMNS = 10
 
 
 def print_costs(rows: Sequence[Json]) -> None:
-    """What stages cost, one table a corpus and model, each with its sum."""
+    """What stages cost, in one table per corpus and model, each with its sum."""
     if not rows:
         print_text(["no results in this workspace yet", ""])
         return
@@ -46,13 +46,13 @@ def _print_stages(title: str, rows: Sequence[Json]) -> None:
 
 
 def _named(row: Json) -> str:
-    """A stage, and the last part of its folder where that is not the stage's own in a workspace."""
+    """A stage, and the last part of its folder unless that is the stage's own in a workspace."""
     name = Path(row.get("folder") or row["stage"]).name
     return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
 
 
 def print_heldout(figures: Json) -> None:
-    """How well a map finds the rows of held-out words; nothing where there were too few to hold any out."""
+    """How well a map finds the rows of held-out words; nothing if there were too few to hold any out."""
     if not figures:
         return
     names = ("precision_at_1", "precision_at_5", "precision_at_10")
@@ -70,7 +70,7 @@ def _small(number: float) -> str:
 
 
 def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
-    """One table a word, a row a view and a column a neighbour with its cosine; of many neighbours a table a view."""
+    """One table per word, with a row per view and a column per neighbour; with many neighbours one table per view."""
     if top > _MOST_COLUMNS:
         for row in rows:
             nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
@@ -84,7 +84,7 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
-    """The paper's table, computed, with the published figures."""
+    """The paper's table, recomputed, with the published figures."""
     table = [
         [
             f"{row['paper']} ({row['size']})",
@@ -110,7 +110,7 @@ def print_scores(scores: Json) -> None:
 
 
 def print_evaluated(scores: Json) -> None:
-    """The same of one labelled file (see ``Evaluated``), and how sure the main score is."""
+    """The same for one labelled file (see ``Evaluated``), and the interval of the main score."""
     _print_tables(score_tables(scores, scores["file"]), if_none="")
     intervals, n_seeds = scores["intervals"], len(scores["seeds"])
     # A model without added words has one view, whatever the pool.
@@ -125,7 +125,7 @@ def print_evaluated(scores: Json) -> None:
 
 
 def print_task_scores(scores: Json) -> None:
-    """The scores of a model of many tasks (its ``scores.json``): of every set, and their average."""
+    """The scores of a multitask model (its ``scores.json``): of every set, and their average."""
     _print_tables(task_score_tables(scores), if_none="give the tasks test or dev files")
 
 
@@ -140,7 +140,7 @@ def print_comparison(rows: Sequence[Json]) -> None:
         [row["model"], figure(row["score"]), figure(row["std"]), signed(row.get("difference")), _interval(row)]
         for row in rows
     ]
-    columns = ["model", "score", "std", f"{ours} less it", "95 % interval"]
+    columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
     print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
 
@@ -160,7 +160,7 @@ def _in_words(model: str, row: Json) -> str:
     difference, other = row["difference"], row["model"]
     if row["low"] <= 0 <= row["high"]:
         return (
-            f"{model} less {other}: {signed(difference)} points, but the interval holds zero: "
+            f"{model} minus {other}: {signed(difference)} points, but the interval includes zero: "
             "these examples and seeds do not show which is better"
         )
     better = "better" if difference > 0 else "worse"
@@ -173,5 +173,5 @@ def _gap(rows: Sequence[Json]) -> list[str]:
     ours, base, reference = (row["model"] for row in rows)
     covered = rows[0]["gap_covered"]
     if covered is None:
-        return [f"{reference} is not better than {base}: there is no gap to cover"]
-    return [f"{ours} covers {covered:.0%} of the gap from {base} to {reference}"]
+        return [f"{reference} is not better than {base}: there is no gap to close"]
+    return [f"{ours} closes {covered:.0%} of the gap from {base} to {reference}"]

@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.source import OFFLINE_MODEL
-from greenadapt.config import AlignConfig, ExpandConfig, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.heldout import HELDOUT
 from greenadapt.errors import MissingError, require_torch
 from greenadapt.stages.adapt import AdaptRequest, adapt
-from greenadapt.stages.corpus import TextOptions, choose_corpus
+from greenadapt.stages.corpus import choose_corpus
 from greenadapt.stages.demo.task import DemoTask, TaskPlan, demo_task
 from greenadapt.stages.neighbours import neighbours
 from greenadapt.stages.session import Session

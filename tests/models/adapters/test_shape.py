@@ -66,7 +66,7 @@ def test_halves_of_an_odd_number_of_layers_overlap() -> None:
             lambda: AdapterShape.of(AdapterConfig("pals", 200, form="reference"), 768, 12),
             "the adapters' width is 200, no multiple of the 6 heads of --adapter-form reference: use --adapter-size",
         ),
-        (lambda: AdapterConfig("pals", 200, 7), "--adapter-size 200 is no multiple of --adapter-heads 7"),
+        (lambda: AdapterConfig("pals", 200, 7), "--adapter-size 200 is not a multiple of --adapter-heads 7"),
     ],
 )
 def test_what_is_impossible_is_refused_in_words(make: Callable[[], object], message: str) -> None:

@@ -1,0 +1,126 @@
+"""Options that are generated from configuration classes."""
+
+from collections.abc import Callable
+from functools import partial, wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+
+from greenadapt.fields import Checked, Field, option_fields, without_ranges
+
+FIELDS = "option_fields"
+"""Attribute of a command's function: parameter → field."""
+
+
+class Pick:
+    """Which fields of a configuration a command takes, and defaults of this command."""
+
+    def __init__(self, *only: str, without: tuple[str, ...] = (), **defaults: Any) -> None:
+        self.only, self.without, self.defaults = only, without, defaults
+
+    def fields(self, config: type) -> list[Field]:
+        """The chosen fields."""
+        known = option_fields(config)
+        return [known[name] for name in self.only or known if name not in self.without]
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with options in place of each parameter that is a configuration.
+
+    The command gets the configuration, checked, or for ``Callable[..., Config]`` a function that makes it. Two
+    configurations with an option of the same name share it.
+    """
+    shown: dict[str, Parameter] = {}
+    own: list[str] = []
+    made: dict[str, tuple[Any, bool, list[Field]]] = {}
+    for name, parameter in signature(command).parameters.items():
+        kind, is_called, pick = _configuration(parameter.annotation)
+        if kind is None:
+            shown[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            own.append(name)
+            continue
+        picked = pick.fields(kind)
+        made[name] = kind, is_called, picked
+        for field in picked:
+            shown.setdefault(field.parameter, _parameter(field, pick.defaults.get(field.name, field.default)))
+    if not made:
+        return command
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        taken = {name: values[name] for name in own}
+        for name, (kind, is_called, picked) in made.items():
+            make = partial(kind, **_chosen(picked, values))
+            taken[name] = make if is_called else make()
+        command(**taken)
+
+    run.__signature__ = signature(command).replace(parameters=[*shown.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
+    setattr(run, FIELDS, {field.parameter: field for _, _, picked in made.values() for field in picked})
+    return run
+
+
+def names_of(*configs: type) -> dict[str, str]:
+    """Parameters of all options of the configurations → the options."""
+    return {field.parameter: field.option_name for config in configs for field in option_fields(config).values()}
+
+
+def examples(*commands: str) -> str:
+    """Commands of greenadapt, as they are shown below the help."""
+    return "\n\n".join(["Examples:", *(f"- `greenadapt {command}`" for command in commands)])
+
+
+def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
+    """The configuration class that a parameter is annotated with, whether it wants a function that makes it, and how
+    much of it.
+    """
+    pick = Pick()
+    if get_origin(annotation) is Annotated:
+        annotation, *marks = get_args(annotation)
+        pick = next((mark for mark in marks if isinstance(mark, Pick)), pick)
+    is_called = get_origin(annotation) is Callable
+    if is_called:
+        annotation = get_args(annotation)[-1]
+    is_config = isinstance(annotation, type) and issubclass(annotation, Checked)
+    return annotation if is_config else None, is_called, pick
+
+
+def _parameter(field: Field, default: Any) -> Parameter:
+    """The field as typer takes it."""
+    option, kind = field.option, without_ranges(field.kind)
+    unset = option.unset
+    if option.parse is not None:
+        kind, default = str, option.shown
+    elif option.negated:
+        default = not default
+    elif get_origin(kind) is tuple:
+        unset = unset or ", ".join(default)
+        kind, default = list[Path] if option.is_path else list[str], None
+    if default is None:
+        kind = kind | None
+    details = [("paper", option.paper), ("default", unset)]
+    text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
+    shown = typer.Option(
+        *field.names,
+        help=text,
+        show_default=default is not None,
+        rich_help_panel=option.panel,
+    )
+    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+
+
+def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
+    """What the user chose, as values of fields; what an option leaves open stays at the field's default."""
+    chosen = {}
+    for field in picked:
+        value = values[field.parameter]
+        if field.option.negated:
+            value = not value
+        elif field.option.parse is not None:
+            value = field.default if value is None else field.option.parse(value, field.option_name)
+        elif isinstance(field.default, tuple):
+            value = tuple(map(str, value or field.default))
+        chosen[field.name] = value
+    return chosen

@@ -1,0 +1,175 @@
+"""The fields of a configuration: how they are checked on construction, and how they look as options of a command."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from greenadapt.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field looks as an option; a field without one is not on the command line."""
+
+    help: str
+    names: str = ""
+    """Names of the option, such as ``--a/--no-a`` or ``--learning-rate --lr``; by default made from the field's."""
+    panel: str | None = None
+    paper: str = ""
+    """What the paper uses that the stage implements."""
+    unset: str = ""
+    """What ``None`` or an empty value stands for."""
+    is_path: bool = False
+    """Whether its texts are paths."""
+    parse: Callable[[str, str], Any] | None = None
+    """Turns text and the option's name into a value, for what a command line cannot hold as it is."""
+    shown: str | None = None
+    """The default as such a text."""
+    negated: bool = False
+    """Whether the option is a flag that switches the field off."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a configuration that is an option."""
+
+    name: str
+    kind: Any
+    """Its type, with ranges."""
+    default: Any
+    option: Option
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the option."""
+        return tuple(self.option.names.split()) or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def option_name(self) -> str:
+        """The option in messages."""
+        return self.names[0].split("/")[0]
+
+    @property
+    def parameter(self) -> str:
+        """The option as a name in Python."""
+        return self.option_name.removeprefix("--").replace("-", "_")
+
+
+@cache
+def option_fields(config: Any) -> dict[str, Field]:
+    """The fields of a configuration class that are options, by name."""
+    found = {}
+    for field in fields(config):
+        kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+        option = next((mark for mark in marks if isinstance(mark, Option)), None)
+        if option is not None:
+            ranges = [mark for mark in marks if mark is not option]
+            found[field.name] = Field(field.name, Annotated[kind, *ranges] if ranges else kind, field.default, option)
+    return found
+
+
+class Checked:
+    """A frozen dataclass whose values are checked against its types and ranges; pydantic is imported by the first."""
+
+    def __post_init__(self) -> None:
+        """Raise ``UsageError`` with the option, the value and what is allowed."""
+        from pydantic import ValidationError
+
+        config: Any = type(self)
+        try:
+            _model(config).model_validate(vars(self))
+        except ValidationError as error:
+            [first, *_] = error.errors(include_url=False, include_context=False)
+        else:
+            return
+        name = str(first["loc"][0])
+        known = option_fields(config).get(name)
+        option = known.option_name if known else f"{config.__name__}.{name}"
+        [kind] = [field.type for field in fields(config) if field.name == name]
+        is_inside = len(first["loc"]) > 1 and first["type"] != "missing"
+        words = allowed(_of_items(kind) if is_inside else kind)
+        if first["type"].startswith(("greater_", "less_")):
+            words = words.split(", ", 1)[1]
+        raise UsageError(f"{option} {'has' if is_inside else 'is'} {first['input']!r}, must be {words}")
+
+
+@cache
+def _model(config: Any) -> Any:
+    """A pydantic model with the fields of a configuration."""
+    from pydantic import ConfigDict, create_model
+
+    types: dict[str, Any] = {field.name: (field.type, ...) for field in fields(config)}
+    return create_model(config.__name__, __config__=ConfigDict(strict=True, allow_inf_nan=False), **types)
+
+
+_KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}
+
+
+def allowed(kind: Any) -> str:
+    """What a type with ranges allows."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        limits = {
+            name: value
+            for name in ("ge", "gt", "le", "lt")
+            for mark in arguments[1:]
+            if (value := getattr(mark, name, None)) is not None
+        }
+        return ", ".join([allowed(arguments[0]), *([_range(**limits)] if limits else [])])
+    if origin is Literal:
+        return f"one of {', '.join(arguments)}"
+    if origin in (Union, UnionType):
+        return " or ".join(allowed(each) for each in arguments if each is not NoneType)
+    if origin is tuple:
+        return f"a tuple, each of it {allowed(arguments[0])}"
+    return _KINDS.get(kind) or f"a {kind.__name__}"
+
+
+def _range(**limits: float) -> str:
+    if limits.keys() == {"ge", "le"}:
+        return f"from {limits['ge']} to {limits['le']}"
+    names = {"ge": "at least", "gt": "above", "le": "at most", "lt": "under"}
+    return " and ".join(f"{names[name]} {value}" for name, value in limits.items())
+
+
+def _of_items(kind: Any) -> Any:
+    """The type of the items of a tuple."""
+    while get_origin(kind) is not tuple:
+        kind = get_args(kind)[0]
+    return get_args(kind)[0]
+
+
+def without_ranges(kind: Any) -> Any:
+    """The type as typer knows it."""
+    if get_origin(kind) is Annotated:
+        return without_ranges(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return Union[tuple(map(without_ranges, get_args(kind)))]  # noqa: UP007
+    return kind
+
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str, option: str = "--max-memory") -> int:
+    """``500M`` → bytes (binary units); raises ``UsageError``."""
+    number, unit = text.strip().upper().removesuffix("IB").removesuffix("B"), ""
+    if number and number[-1] in _UNITS:
+        number, unit = number[:-1], number[-1]
+    try:
+        value = int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option} is {text!r}, must be a number of bytes such as 500M or 8G") from None
+    if value <= 0:
+        raise UsageError(f"{option} is {text!r}, must be more than nothing")
+    return value
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """``6,12`` → (6, 12); raises ``UsageError``."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"{option} is {text!r}, must be numbers such as 6,12") from None

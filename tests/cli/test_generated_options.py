@@ -1,0 +1,113 @@
+"""Options that come from configuration classes, and the examples below each help."""
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Annotated, Any
+
+import pytest
+import typer
+
+from greenadapt import config as module
+from greenadapt.cli import app
+from greenadapt.cli.options.generated import Pick, with_options
+from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
+from greenadapt.errors import UsageError
+from greenadapt.fields import Checked, option_fields
+from tests.conftest import Run, last_line
+
+
+def _leaves(command: Any) -> Iterator[Any]:
+    for one in getattr(command, "commands", {}).values():
+        yield from _leaves(one) if hasattr(one, "commands") else [one]
+
+
+LEAVES = [*_leaves(typer.main.get_command(app))]
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
+def test_every_help_ends_with_examples_that_can_be_typed(command: Any) -> None:
+    lines = [line for line in command.epilog.split("\n\n") if line.startswith("- `greenadapt ")]
+    assert lines
+    for line in lines:
+        words = shlex.split(line.strip("-` "))[1:]
+        group: Any = typer.main.get_command(app)
+        while hasattr(group, "commands"):
+            group = group.commands[words.pop(0)]
+        assert group.name == command.name
+        group.make_context(group.name, words)
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
+def test_every_option_has_help(command: Any) -> None:
+    assert [param.name for param in command.params if not getattr(param, "help", None)] == []
+
+
+def test_a_default_without_options_is_the_configurations() -> None:
+    def command(
+        *, w2v: W2VConfig, expand: Annotated[ExpandConfig, Pick(without=("min_count",))], memory: MemoryConfig
+    ) -> None:
+        made.extend((w2v, expand, memory))
+
+    made: list[Any] = []
+    assert _call(command) is None
+    assert made == [W2VConfig(), ExpandConfig(), MemoryConfig()]
+
+
+def test_values_become_the_configurations() -> None:
+    def command(*, align: AlignConfig, run: RunConfig, memory: Callable[..., MemoryConfig], w2v: W2VConfig) -> None:
+        made.extend((align, run, memory(project=True), w2v))
+
+    made: list[Any] = []
+    _call(
+        command,
+        *("--method", "ridge", "--seed", "3", "--max-cache", "1K", "--report-to", "a", "--report-to", "b"),
+        *("--memory-layers", "6,12", "--unfreeze-memory", "--cbow-sum"),
+    )
+    assert made == [
+        AlignConfig("ridge", seed=3),
+        RunConfig(max_cache=1024, report_to=("a", "b")),
+        MemoryConfig(layers=(6, 12), frozen=False, project=True),
+        W2VConfig(seed=3, cbow_mean=False),
+    ]
+
+
+def test_a_command_picks_fields_and_its_own_defaults() -> None:
+    def command(*, w2v: Annotated[W2VConfig, Pick("epochs", "alpha", epochs=7)]) -> None:
+        made.append(w2v)
+
+    made: list[Any] = []
+    _call(command)
+    assert made == [W2VConfig(epochs=7)]
+    with pytest.raises(UsageError, match="must be above 0"):
+        _call(command, "--alpha", "-1")
+
+
+def _call(command: Callable[..., None], *words: str) -> Any:
+    own = typer.Typer()
+    own.command()(with_options(command))
+    return typer.main.get_command(own).main([*words], standalone_mode=False)
+
+
+def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed(run_alone: Run) -> None:
+    for options, message in (
+        (
+            ("align", "--method", "typo"),
+            "--method is 'typo', must be one of lstsq, procrustes, ridge, identity, random",
+        ),
+        (("expand", "--rows", "typo"), "--rows is 'typo', must be one of map, norm, pieces, blend"),
+        (("w2v", "--epochs", "three"), "--epochs is 'three', must be a whole number, at least 1"),
+        (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, above 0"),
+        (("expand", "--blend", 2), "--blend is 2.0, must be from 0 to 1"),
+        (("params", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
+    ):
+        assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")
+
+
+def test_every_field_of_a_configuration_with_an_option_has_one_name() -> None:
+    configs = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Checked)]
+    for config in configs:
+        if config is not Checked:
+            known = option_fields(config)
+            assert known.keys() <= {field.name for field in fields(config)}
+            assert len({field.option_name for field in known.values()}) == len(known)
