@@ -23,7 +23,7 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import expand
-from greenadapt.stages.adapt import Plan
+from greenadapt.stages.adapt import AdaptRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result, open_result, verified
@@ -33,7 +33,7 @@ from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
 
-PLAN = Plan(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
+PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
 ABSTRACTS = """\
 Supraventricular tachycardia is a fast heart rhythm: it begins above the ventricles of the heart. Amiodarone stops it.
 COVID-19 is caused by SARS-CoV-2, a coronavirus, and myocarditis was seen in patients with COVID-19 and tachycardia.
@@ -57,7 +57,7 @@ class Adapted:
         return self.stages[-1].path
 
 
-def adapt(root: Path, model: Path | str, plan: Plan = PLAN) -> list[Result]:
+def adapt(root: Path, model: Path | str, plan: AdaptRequest = PLAN) -> list[Result]:
     root.mkdir(parents=True, exist_ok=True)
     corpus = root / "abstracts.txt"
     corpus.write_text(ABSTRACTS * 3 + LONG + "\n")

@@ -16,7 +16,7 @@ from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import align as align_stage
 from greenadapt.stages import corpus as corpus_stage
 from greenadapt.stages import expand, export, neighbours, w2v
-from greenadapt.stages.adapt import Plan
+from greenadapt.stages.adapt import AdaptRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
@@ -25,7 +25,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 
-PLAN = Plan(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(), TextOptions())
+PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(), TextOptions())
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 
 
@@ -45,7 +45,7 @@ def session(tmp_path: Path) -> Session:
     return Session(Workspace(tmp_path / "ws"), Notes())
 
 
-def adapt(session: Session, corpus: Path, model: Path, plan: Plan = PLAN) -> list[Result]:
+def adapt(session: Session, corpus: Path, model: Path, plan: AdaptRequest = PLAN) -> list[Result]:
     return adapt_stage.adapt(session, str(corpus), str(model), plan)
 
 
