@@ -246,7 +246,7 @@ def test_each_model_class_comes_out_of_the_pipeline_whole(
     """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
     if shard != "5GB":
         sharded = partial(write_expanded, max_shard_bytes=20_000)
-        monkeypatch.setattr(sys.modules["greenadapt.vectors.expansion.expand"], "write_expanded", sharded)
+        monkeypatch.setattr(sys.modules["greenadapt.stages.expand"], "write_expanded", sharded)
     source = tiny_model(architecture, max_shard_size=shard, **config)
     folder = adapt(tmp_path / "root", source)[-1].path
     assert (len(list(folder.glob("model*.safetensors"))) > 1) == (shard != "5GB")

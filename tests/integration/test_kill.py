@@ -14,8 +14,10 @@ import pytest
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.results import MANIFEST
 from tests.conftest import WORDS, Run
+from tests.support.processes import printed_random
 
 STAGES = ("corpus", "w2v", "align", "expand")
+KILLS = 5  # every single step of a stage is a kill's turn in test_acceptance.py
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -63,7 +65,9 @@ def whole_stages(workspace: Path) -> list[str]:
     return seen
 
 
-def test_killed_at_ten_moments(tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path], run_alone: Run) -> None:
+def test_killed_at_random_moments(
+    tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path], run_alone: Run
+) -> None:
     model = tiny_model()
     (tmp_path / "few.txt").write_text(" ".join(WORDS))
     # The first use of the fast engine compiles it, which would be taken for the time that a run needs.
@@ -74,9 +78,9 @@ def test_killed_at_ten_moments(tmp_path: Path, corpus: Path, tiny_model: Callabl
     expected = digests(tmp_path / "whole")
     assert {name.partition("/")[0] for name in expected} == set(STAGES)
 
-    draw = random.Random()
+    draw = printed_random()
     killed, round_number, seen = 0, 0, set()
-    while killed < 10:
+    while killed < KILLS:
         workspace = tmp_path / f"killed{round_number}"
         process = subprocess.Popen(command(workspace, corpus, model), **QUIET, cwd=tmp_path)
         end = time.monotonic() + draw.uniform(0.1, 0.7) * seconds

@@ -1,6 +1,7 @@
 """The program as people and launchers start it, in processes of its own."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,13 @@ from pathlib import Path
 from greenadapt.storage.files import hash_file
 
 MODULE = ("-m", "greenadapt")
+
+
+def printed_random() -> random.Random:
+    """Random moments for kills. A failing test shows the seed; ``GREENADAPT_TEST_SEED`` draws the same again."""
+    seed = int(os.environ.get("GREENADAPT_TEST_SEED") or random.randrange(2**32))
+    print(f"GREENADAPT_TEST_SEED={seed}")  # noqa: T201
+    return random.Random(seed)
 
 
 def interrupted(command: Iterable[object], state: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
@@ -70,7 +78,7 @@ while children:
 
 
 def together(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """``launched`` without the launcher and most of its time; only ``test_cli_finetune`` goes through the real one."""
+    """``launched`` without the launcher and most of its time; ``tests/cli/test_finetune.py`` uses the real one."""
     return _two([sys.executable, "-c", _TWO, *map(str, program)], folder)
 
 

@@ -1,4 +1,3 @@
-import random
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ import torch
 
 from greenadapt.errors import InputError
 from greenadapt.training.state import TENSORS, State, load_state, remove_state, save_state
+from tests.support.processes import printed_random
 
 SAVING = """
 import sys
@@ -66,6 +66,7 @@ def test_json_that_is_no_object_is_named(tmp_path: Path, name: str, content: str
 
 
 def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
+    draw = printed_random()
     folders = [tmp_path / str(i) / "state" for i in range(3)]
     running = [
         subprocess.Popen([sys.executable, "-c", SAVING, folder], stdout=subprocess.PIPE, text=True)
@@ -74,7 +75,7 @@ def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
     for folder, process in zip(folders, running, strict=True):
         assert process.stdout is not None
         assert int(process.stdout.readline()) == 1
-        time.sleep(random.uniform(0.05, 0.2))
+        time.sleep(draw.uniform(0.05, 0.2))
         process.kill()
         told = [1, *map(int, process.communicate()[0].split())]
         state = load_state(folder)
