@@ -83,6 +83,7 @@ def test_the_tree_for_contributors_is_the_package_s() -> None:
     assert [path.stem for path in package.glob("*.py") if not re.search(rf"\b{path.stem}\b", tree)] == ["__init__"]
 
 
+@pytest.mark.slow
 def test_the_examples_run_as_they_stand(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def _keys(row: str, *, whole: bool = False) -> set[str]:
     return set(re.findall(r"`(\w+)`", keys))
 
 
+@pytest.mark.slow
 def test_the_json_keys_are_those_of_the_table(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
