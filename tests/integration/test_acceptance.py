@@ -33,6 +33,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
+from tests.support.processes import Forked
 
 PLAN = Plan(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
 ABSTRACTS = """\
@@ -394,8 +395,7 @@ def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp
     said = []
 
     def run(workspace: Path, *prefix: str, options: Any = ()) -> int:
-        command = [sys.executable, *prefix, "adapt", *given, "--workspace", workspace, *options]
-        done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = Forked([*prefix, "adapt", *given, "--workspace", workspace, *options], tmp_path).completed()
         said.append(done.stderr)
         return done.returncode
 
