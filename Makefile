@@ -1,36 +1,46 @@
-# Two commands: `make demo` shows what greenadapt does, `make test` checks that it does it. Both set up .venv first.
+# `make help` lists the targets; all but help and clean set up .venv first.
 PYTHON ?= python3.11
 BIN := .venv/bin
 # Processes that run the tests, each in one thread: their models are too small for more.
 WORKERS ?= 2
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := true
 
 SOURCES := $(shell find greenadapt corpora examples -name '*.py' -o -name '*.toml') pyproject.toml README.md LICENSE
 
-.PHONY: demo test lint bench clean
+.PHONY: help demo check test lint format bench clean
 
-demo: .venv/installed
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/installed ## adapt a real model to a real corpus, offline; shows what that gained and cost
 	$(BIN)/greenadapt demo --workspace demo
 
-test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+check: lint ## lint, types and unit tests: what to run before a commit (about a minute)
+	$(PYTEST) -m "not slow" --ignore tests/integration --ignore tests/benchmarks
 
-lint: .venv/installed
+test: lint ## lint, types and every test (some minutes)
+	$(PYTEST)
+
+lint: .venv/installed ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The peer beside ours; DATA is a text file with one document a line, such as make bench DATA=abstracts.txt.gz
-bench: .venv/installed
-	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document a line" >&2; exit 2; }
+format: .venv/dependencies ## format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/installed ## benchmarks of the pipeline beside other programs: make bench DATA=abstracts.txt.gz (a document per line)
+	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document per line" >&2; exit 2; }
 	$(BIN)/python benchmarks/corpus.py $(DATA)
 	$(BIN)/python benchmarks/w2v.py --corpus $(DATA)
 	$(BIN)/python benchmarks/expand.py
 	$(BIN)/python benchmarks/rows.py --work build/rows
 
-clean:
+clean: ## remove .venv and everything that was built
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -22,4 +22,4 @@ The methods are those of Poerner et al., "Inexpensive Domain Adaptation of Pretr
 Nothing is imported here: the command line must start at once.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

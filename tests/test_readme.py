@@ -1,9 +1,10 @@
-"""README.md is true: its commands run as they stand, its options and JSON keys exist, its Python runs."""
+"""README.md and CONTRIBUTING.md are true: commands run as they stand, options, JSON keys and paths exist."""
 
 import gzip
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.conftest import WORDS
 from tests.support.small_tasks import ner_file, qa_file, texts_file
 
 ROOT = Path(__file__).parent.parent
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 FENCES = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
 INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", README, flags=re.DOTALL))
@@ -58,13 +60,30 @@ def test_every_command_is_in_the_table() -> None:
     assert set(GROUP.commands) <= table
 
 
-def test_the_make_targets_exist() -> None:
-    targets = re.findall(r"^make (\w+)", "\n".join(COMMANDS), re.MULTILINE)
-    assert set(targets) == {"demo", "test"}
+def test_the_make_targets_exist_and_make_help_lists_them() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    listed = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^  make (\w+) +\S", listed, re.MULTILINE) == phony.split()
+    named = re.findall(r"^make (\w+)", "\n".join(COMMANDS) + CONTRIBUTING, re.MULTILINE)
+    assert {"demo", "test", "check"} <= {*named} <= {*phony.split()}
 
 
+def test_every_path_that_contributors_are_sent_to_exists() -> None:
+    named = set(re.findall(r"`((?:greenadapt|tests|benchmarks|docs|corpora|examples)/[\w./]*)`", CONTRIBUTING + README))
+    assert len(named) > 20
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_the_tree_for_contributors_is_the_package_s() -> None:
+    tree = CONTRIBUTING.split("```\ngreenadapt/\n")[1].split("```")[0].split("\ncorpora/")[0]
+    package = ROOT / "greenadapt"
+    folders = [path for path in package.rglob("*") if (path / "__init__.py").is_file()]
+    assert sorted(re.findall(r"(\w+)/", tree)) == sorted(path.name for path in folders)
+    assert [path.stem for path in package.glob("*.py") if not re.search(rf"\b{path.stem}\b", tree)] == ["__init__"]
+
+
+@pytest.mark.slow
 def test_the_examples_run_as_they_stand(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +150,7 @@ def _keys(row: str, *, whole: bool = False) -> set[str]:
     return set(re.findall(r"`(\w+)`", keys))
 
 
+@pytest.mark.slow
 def test_the_json_keys_are_those_of_the_table(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,8 +174,8 @@ def test_the_json_keys_are_those_of_the_table(
     assert keys("corpus", "show", "pydocs") == [_keys("`corpus list`") | _keys("`corpus show`")]
     assert set().union(*keys("neighbours", *corpus, "heart")) == _keys("`neighbours`")
     costs = keys("cost")
-    assert costs[:4] == [_keys("`cost`, a line a stage")] * 4
-    assert costs[4:] == [_keys("`cost`, a line of the paper")] * 4
+    assert costs[:4] == [_keys("`cost`, one line per stage")] * 4
+    assert costs[4:] == [_keys("`cost`, lines of the paper")] * 4
     assert keys("export", str(tmp_path / "v.bin"), *corpus) == [_keys("`export`")]
     labelled = ner_file(tmp_path / "train.tsv", 16)
     (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(labelled.read_bytes()))
@@ -179,5 +199,5 @@ def test_the_json_keys_are_those_of_the_table(
     asked = qa_file(tmp_path / "qa.json", 2, impossible=True)
     model = str(tiny_model("BertForQuestionAnswering", name="squad"))
     rows = keys("qa", "--model", model, "--data", str(asked), "--no-answer", "--compare", model)
-    assert rows[:-1] == [_keys("`qa`, a line a question", whole=True)] * 2
+    assert rows[:-1] == [_keys("`qa`, one line per question", whole=True)] * 2
     assert rows[-1] == _keys("`qa`, the last line")

@@ -159,13 +159,13 @@ def test_a_thread_that_stops_after_one_epoch_is_refused(benchmarks: Benchmarks, 
     module, config = benchmarks["word2vec_c"], W2VConfig(dim=8, workers=workers, epochs=epochs)
     trained = (workers - 1 + 1 / epochs) / workers  # as much as all threads but one, and one epoch of that
     module.check_complete(module.Span(0.999, 1, 1), 10**9, config)
-    with pytest.raises(SystemExit, match=f"trained on {trained:.0%} of the words"):
+    with pytest.raises(SystemExit, match=f"{trained:.0%}"):
         module.check_complete(module.Span(trained, 1, 1), 10**9, config)
 
 
 def test_a_text_too_short_to_tell_is_refused(benchmarks: Benchmarks) -> None:
     module = benchmarks["word2vec_c"]
-    with pytest.raises(SystemExit, match="1,000,000 words are too few to tell whether 16 threads"):
+    with pytest.raises(SystemExit, match=r"1,000,000 words .*16 threads"):
         module.check_complete(module.Span(1, 1, 1), 10**6, W2VConfig(dim=8, workers=16))
     module.check_complete(module.Span(0.9, 1, 1), 10**6, W2VConfig(dim=8, workers=16, epochs=1))
 

@@ -30,5 +30,5 @@ def test_both_sides_are_timed_on_the_same_words(splitting: ModuleType) -> None:
     words, seconds = splitting.timed(batches * 2, plain, BatchSplitter(splitter))
     assert words == 2 * sum(map(len, plain([line for line in LINES if line])))
     assert min(seconds.values()) > 0
-    with pytest.raises(SystemExit, match="batch 0 was split into other words"):
+    with pytest.raises(SystemExit, match="batch 0"):
         splitting.timed(batches, lambda lines: plain(lines[1:]), BatchSplitter(splitter))

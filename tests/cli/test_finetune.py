@@ -328,6 +328,7 @@ def test_what_fails_says_so_in_a_line(
     assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "seed", "memory"),
     [
@@ -366,6 +367,7 @@ def test_interrupted_in_the_middle(
     assert len(lines(tmp_path / "run" / "seeds" / str(seed) / "history.jsonl")) == 8
 
 
+@pytest.mark.slow
 def test_two_processes_of_a_launcher(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: Tin
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, ".head"), (signal.SIGKILL, ".state")])
 def test_interrupted_in_the_middle(
     run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, number: signal.Signals, state: str
@@ -155,6 +156,7 @@ def test_interrupted_in_the_middle(
     assert len(lines(tmp_path / "run" / "history.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")

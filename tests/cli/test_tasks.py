@@ -78,6 +78,7 @@ def test_what_cannot_be(run_alone: Run, many: Path, tmp_path: Path, tiny_model: 
     run_alone("tasks", "many", "--remove", "ner")
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     """In the second of the seeds."""
     options = (*QUICK, "--steps-per-epoch", 12, "--epochs", 4, "--seeds", 2)
@@ -93,6 +94,7 @@ def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: P
     assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 4
 
 
+@pytest.mark.slow
 def test_an_addition_that_is_killed(run_alone: Run, many: Path, tmp_path: Path) -> None:
     before = digests(many)
     command = ["finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--batch-size", 8]
@@ -128,6 +130,7 @@ for number, arguments in enumerate(json.loads(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ner_file(tmp_path / "ner-test.tsv", 10, 9)

@@ -146,7 +146,17 @@ def test_what_messages_point_to_is_there(tmp_path: Path) -> None:
 def test_a_distribution_has_what_its_tests_read() -> None:
     root = Path(__file__).parents[2]
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
-    kept = {"Makefile", "constraints.txt", "docs", "corpora", "examples", "tests", "benchmarks", "README.md"}
+    kept = {
+        "Makefile",
+        "constraints.txt",
+        "docs",
+        "corpora",
+        "examples",
+        "tests",
+        "benchmarks",
+        "README.md",
+        "CONTRIBUTING.md",
+    }
     assert kept <= set(settings["sdist"]["include"])
     assert {"corpora", "examples"} <= set(settings["wheel"]["force-include"])
 

@@ -44,6 +44,7 @@ def test_of_two_models_and_two_classes_both_choose_alike(pair: list[np.ndarray])
     np.testing.assert_array_equal(chosen[0][sure], chosen[1][sure])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "axis"), HEADS.items())
 @settings(deadline=None)
 @given(st.data())

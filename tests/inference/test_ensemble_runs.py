@@ -65,6 +65,7 @@ def by_hand(runs: dict[str, Path], number: int) -> np.ndarray:
     return np.stack([(first["base"] + first["expanded"]) / 2, second["base"]])
 
 
+@pytest.mark.slow
 def test_each_seed_goes_with_the_other_models(runs: dict[str, Path]) -> None:
     kept = opened(runs)
     examples = kept[0].model.task.read(str(runs["plain"].parent / "test.jsonl"), Silent())

@@ -164,6 +164,7 @@ def test_several_models_answer_together(make: Callable[..., Path], tmp_path: Pat
         results(folders[0], other, source=source)
 
 
+@pytest.mark.slow
 def test_what_was_cut_is_said_once(make: Callable[..., Path], tmp_path: Path) -> None:
     source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart", *["cell " * 600] * 1030])
     folder = make(TEXTS, is_expanded=False, max_length=16)

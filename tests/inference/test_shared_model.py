@@ -41,6 +41,7 @@ def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
     return str(train_tasks(session(tmp_path), request).path)
 
 
+@pytest.mark.slow
 def test_every_seed_is_as_each_task_alone(trained: str) -> None:
     made: dict[int | None, dict[str, list[np.ndarray]]] = {}
     for seed in (None, 4):
@@ -65,6 +66,7 @@ def test_every_seed_is_as_each_task_alone(trained: str) -> None:
         assert np.abs(made[None][name][0] - made[4][name][0]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
     folder = Path(trained) / "tasks" / "mood" / "task.json"
     folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))

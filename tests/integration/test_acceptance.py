@@ -32,6 +32,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
+from tests.support.processes import Forked
 
 PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
 ABSTRACTS = """\
@@ -245,7 +246,7 @@ def test_each_model_class_comes_out_of_the_pipeline_whole(
     """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
     if shard != "5GB":
         sharded = partial(write_expanded, max_shard_bytes=20_000)
-        monkeypatch.setattr(sys.modules["greenadapt.vectors.expansion.expand"], "write_expanded", sharded)
+        monkeypatch.setattr(sys.modules["greenadapt.stages.expand"], "write_expanded", sharded)
     source = tiny_model(architecture, max_shard_size=shard, **config)
     folder = adapt(tmp_path / "root", source)[-1].path
     assert (len(list(folder.glob("model*.safetensors"))) > 1) == (shard != "5GB")
@@ -393,8 +394,7 @@ def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp
     said = []
 
     def run(workspace: Path, *prefix: str, options: Any = ()) -> int:
-        command = [sys.executable, *prefix, "adapt", *given, "--workspace", workspace, *options]
-        done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = Forked([*prefix, "adapt", *given, "--workspace", workspace, *options], tmp_path).completed()
         said.append(done.stderr)
         return done.returncode
 

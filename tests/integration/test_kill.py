@@ -2,21 +2,19 @@
 
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.results import MANIFEST
 from tests.conftest import WORDS, Run
+from tests.support.processes import Forked, printed_random
 
 STAGES = ("corpus", "w2v", "align", "expand")
-QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+KILLS = 5  # every single step of a stage is a kill's turn in test_acceptance.py
 
 
 @pytest.fixture
@@ -32,7 +30,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def command(workspace: Path, corpus: Path, model: Path) -> list[str]:
     options = ["--workspace", workspace, "--corpus", corpus, "--model", model, "--workers", "1", "--epochs", "8"]
-    return [sys.executable, "-m", "greenadapt", "adapt", *map(str, options)]
+    return ["-m", "greenadapt", "adapt", *map(str, options)]
 
 
 def published(workspace: Path) -> list[Path]:
@@ -63,28 +61,30 @@ def whole_stages(workspace: Path) -> list[str]:
     return seen
 
 
-def test_killed_at_ten_moments(tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path], run_alone: Run) -> None:
+def test_killed_at_random_moments(
+    tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path], run_alone: Run
+) -> None:
     model = tiny_model()
     (tmp_path / "few.txt").write_text(" ".join(WORDS))
     # The first use of the fast engine compiles it, which would be taken for the time that a run needs.
     run_alone("w2v", "-c", "few.txt", "-m", model, "--min-count", 1, "--workers", 1, "--engine", "fast")
     start = time.monotonic()
-    subprocess.run(command(tmp_path / "whole", corpus, model), check=True, capture_output=True, cwd=tmp_path)
+    assert Forked(command(tmp_path / "whole", corpus, model), tmp_path).completed().returncode == 0
     seconds = time.monotonic() - start
     expected = digests(tmp_path / "whole")
     assert {name.partition("/")[0] for name in expected} == set(STAGES)
 
-    draw = random.Random()
+    draw = printed_random()
     killed, round_number, seen = 0, 0, set()
-    while killed < 10:
+    while killed < KILLS:
         workspace = tmp_path / f"killed{round_number}"
-        process = subprocess.Popen(command(workspace, corpus, model), **QUIET, cwd=tmp_path)
+        process = Forked(command(workspace, corpus, model), tmp_path)
         end = time.monotonic() + draw.uniform(0.1, 0.7) * seconds
         while time.monotonic() < end and process.poll() is None:
             seen.update(whole_stages(workspace))
-            time.sleep(0.01)
+            time.sleep(0.05)
         process.kill()
-        if process.wait() == -9:
+        if process.completed().returncode == -9:
             killed += 1
             seen.update(whole_stages(workspace))
         else:  # what the killed runs before it left was nearly done
@@ -92,7 +92,7 @@ def test_killed_at_ten_moments(tmp_path: Path, corpus: Path, tiny_model: Callabl
             assert digests(workspace) == expected
             round_number += 1
     last = tmp_path / f"killed{round_number}"
-    subprocess.run(command(last, corpus, model), check=True, capture_output=True, cwd=tmp_path)
+    assert Forked(command(last, corpus, model), tmp_path).completed().returncode == 0
     assert digests(last) == expected
     assert seen, "every run was killed before its first stage"
 
@@ -101,16 +101,14 @@ def test_a_second_run_at_the_same_time_names_the_first(
     tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
     model = tiny_model()
-    first = subprocess.Popen(command(tmp_path / "ws", corpus, model), **QUIET, cwd=tmp_path)
+    first = Forked(command(tmp_path / "ws", corpus, model), tmp_path)
     try:
         while not list((tmp_path / "ws").glob("*/*/.lock")) and first.poll() is None:
             time.sleep(0.01)
-        second = subprocess.run(
-            command(tmp_path / "ws", corpus, model), capture_output=True, text=True, cwd=tmp_path, timeout=60
-        )
+        second = Forked(command(tmp_path / "ws", corpus, model), tmp_path).completed(60)
     finally:
         first.kill()
-        first.wait()
+        first.completed()
     assert second.returncode == 1
     assert len(second.stderr.strip().splitlines()) == 1
     assert f"process {first.pid} on" in second.stderr

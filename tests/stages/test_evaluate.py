@@ -59,6 +59,7 @@ def objects(result: CliResult) -> list[Json]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "memory"), [*((kind, None) for kind in KINDS), ("classes", "base")])
 def test_the_test_set_of_fine_tuning_has_the_same_scores(
     kind: str, memory: str | None, tiny_model: TinyModel, tmp_path: Path, run_alone: Run
@@ -95,6 +96,7 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
             np.testing.assert_array_equal(ours[name], theirs[name])
 
 
+@pytest.mark.slow
 def test_entities_of_other_files_are_scored_as_by_seqeval(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tm
     )
 
 
+@pytest.mark.slow
 def test_what_is_refused(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     folder, test = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path, labelled(tmp_path, "ner")
     (tmp_path / "empty.tsv").write_text("")

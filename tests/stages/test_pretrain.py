@@ -35,6 +35,7 @@ def request(tmp_path: Path, model: Path, **changes: Any) -> PretrainRequest:
     return PretrainRequest(**{**given, **changes})
 
 
+@pytest.mark.slow
 def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     facts = facts_file(model)
@@ -82,6 +83,7 @@ def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> N
     transformers.AutoTokenizer.from_pretrained(result.folder)
 
 
+@pytest.mark.slow
 def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     asked = request(tmp_path, model, general_text=str(text_file(tmp_path / "general.txt", 10, 5)))
@@ -104,6 +106,7 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
     assert pretrain(session(tmp_path, force=True), asked).fresh
 
 
+@pytest.mark.slow
 def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     facts_file(model)
@@ -142,6 +145,7 @@ def test_requests_that_make_no_sense(tmp_path: Path, changes: Any, message: str)
         request(tmp_path, tmp_path, **changes)
 
 
+@pytest.mark.slow
 def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) -> None:
     base = tiny_model()
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, base))
@@ -171,6 +175,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_all_text_can_be_trained_on(tiny_model: TinyModel, tmp_path: Path) -> None:
     config = replace(CONFIG, heldout=0.0)
     result = pretrain(session(tmp_path), request(tmp_path, adapted(tiny_model), config=config))
@@ -179,6 +184,7 @@ def test_all_text_can_be_trained_on(tiny_model: TinyModel, tmp_path: Path) -> No
     assert "heldout" not in lines(result.folder / "history.jsonl")[0]
 
 
+@pytest.mark.slow
 def test_the_sides_of_the_split_do_not_depend_on_the_model(tiny_model: TinyModel, tmp_path: Path) -> None:
     counts = [
         pretrain(session(tmp_path, name), request(tmp_path, model)).manifest.counts["documents"]
@@ -188,6 +194,7 @@ def test_the_sides_of_the_split_do_not_depend_on_the_model(tiny_model: TinyModel
     assert 0.5 < counts[0] / 60 < 0.9
 
 
+@pytest.mark.slow
 def test_the_usual_length_is_what_the_model_reads_at_most(tiny_model: TinyModel, tmp_path: Path) -> None:
     config = replace(CONFIG, max_length=None)
     short = tiny_model(name="short", max_position_embeddings=40)

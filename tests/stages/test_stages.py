@@ -141,6 +141,7 @@ def test_changed_text_is_noticed_and_only_then_work_is_done(
     assert any(note.startswith("corpus: text changed") for note in session.progress.notes)
 
 
+@pytest.mark.slow
 def test_another_configuration_is_refused_kept_beside_or_replaced(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -262,6 +263,7 @@ def test_options_that_were_not_given_stay_as_they_were(
         w2v.w2v(session, str(corpus), None, PLAN.w2v, TextOptions(heldout=0.1))
 
 
+@pytest.mark.slow
 def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     model = str(tiny_model())
     with pytest.raises(

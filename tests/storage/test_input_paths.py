@@ -37,13 +37,13 @@ def place(tmp_path: Path) -> Place:
 def test_another_path_is_another_input(place: Place, tmp_path: Path) -> None:
     a, b = tmp_path / "a.tsv", tmp_path / "b.tsv"
     made = run(place, job(train=a)).manifest
-    with pytest.raises(ConflictError, match=rf"was made from other inputs \(train: {a} → {b}\): keep both with anoth"):
+    with pytest.raises(ConflictError, match=rf"train: {a} → {b}.*--out"):
         run(place, job(train=b))
-    with pytest.raises(ConflictError, match=rf"\(test: none → {b}\)"):
+    with pytest.raises(ConflictError, match=rf"test: none → {b}"):
         run(place, job(train=a, test=b))
-    with pytest.raises(ConflictError, match=rf"\(train: {a} → none, dev: none → {b}\)"):
+    with pytest.raises(ConflictError, match=rf"train: {a} → none, dev: none → {b}"):
         run(place, job(dev=b))
-    with pytest.raises(ConflictError, match=rf"with another configuration \(epochs: 1 → 2, train: {a} → {b}\)"):
+    with pytest.raises(ConflictError, match=rf"epochs: 1 → 2, train: {a} → {b}"):
         run(place, replace(job(train=b), config={"epochs": 2}))
     assert run(place, job(train=a)).manifest == made
     assert run(place, job(train=b), force=True).fresh
@@ -95,9 +95,9 @@ def test_a_finished_model_is_only_trained_again_by_force(place: Place, tmp_path:
     first = run(place, replace(wanted, kept=True))
     (tmp_path / "b.tsv").write_text("corrected")
     changed = replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), kept=True)
-    with pytest.raises(ConflictError, match="is finished, and test changed since: train it again with --force, or"):
+    with pytest.raises(ConflictError, match=r"test .*--force"):
         run(place, changed)
-    with pytest.raises(ConflictError, match="test changed since: greenadapt evaluate"):
+    with pytest.raises(ConflictError, match=r"test .*greenadapt evaluate"):
         run(place, replace(changed, advice={"test": "greenadapt evaluate"}))
     assert json.loads((place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
     assert run(place, changed, force=True).fresh
@@ -108,7 +108,7 @@ def test_the_demo_brings_its_own_models_up_to_date(place: Place, tmp_path: Path)
     session.run(place, replace(job(train=tmp_path / "a.tsv"), kept=True))
     (tmp_path / "a.tsv").write_text("changed")
     changed = replace(job(train=tmp_path / "a.tsv"), kept=True)
-    with pytest.raises(ConflictError, match="is finished, and train changed since"):
+    with pytest.raises(ConflictError, match=r"train .*--force"):
         session.run(place, changed)
     assert replace(session, updates=True).run(place, changed).fresh
 
@@ -117,7 +117,7 @@ def test_damage_to_a_finished_model_is_named(place: Place, tmp_path: Path) -> No
     wanted = replace(job(train=tmp_path / "a.tsv"), kept=True)
     run(place, wanted)
     (place.path / "model").write_text("damaged")
-    with pytest.raises(InputError, match=r"run/model is damaged: .* make the stage again with --force"):
+    with pytest.raises(InputError, match=r"run/model .*--force"):
         run(place, wanted)
     assert run(place, wanted, force=True).fresh
 
@@ -132,5 +132,5 @@ def test_results_that_a_workspace_finds_by_name_are_no_other_inputs(tmp_path: Pa
     run(place, first)
     assert run(place, second).fresh
     elsewhere = replace(job(), inputs={"vectors": {"sha256": "x", "path": os.devnull}})
-    with pytest.raises(ConflictError, match=r"\(vectors: .*w2v@wide → /dev/null\): keep both with --variant"):
+    with pytest.raises(ConflictError, match=r"vectors: .*w2v@wide → /dev/null.*--variant"):
         run(place, elsewhere)

@@ -86,15 +86,15 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "lost").symlink_to("no/x")
     (tmp_path / "same").symlink_to("there")
     check_file(tmp_path / "there", ["elsewhere", "-"])
-    with pytest.raises(ConflictError, match="is a folder: name a file in it"):
+    with pytest.raises(ConflictError, match="is a folder"):
         check_file(tmp_path)
     for name in ("no/x", "lost"):
-        with pytest.raises(MissingError, match=f"{name}: there is no folder {tmp_path / 'no'}: make it"):
+        with pytest.raises(MissingError, match=f"{name}: .*{tmp_path / 'no'}"):
             check_file(tmp_path / name)
         with pytest.raises(MissingError), open_file(tmp_path / name, "w"):
             pass
     for name in ("there", "same"):
-        with pytest.raises(UsageError, match="is read and would be replaced"):
+        with pytest.raises(UsageError, match="is read"):
             check_file(tmp_path / name, [str(tmp_path / "there")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lost", "same", "there"]
 

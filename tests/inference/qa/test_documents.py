@@ -94,6 +94,7 @@ def test_characters_count_as_in_the_decoded_file(content: bytes, tmp_path_factor
         assert len(notes.warnings) == (n_broken > 0)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -75,6 +75,7 @@ class Portions:
             yield {f"of {id(self)}": Found((Candidate(one.id, 0, 1, 0.0),))}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([1, 1000, 1 << 20, 5 << 20]), st.integers(1, 400)), max_size=8))
 def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts: list[tuple[int, int]]) -> None:
     texts = [("x" * length, n) for length, n in contexts]

@@ -86,6 +86,7 @@ def assert_close(ours: Any, theirs: Any) -> None:
     np.testing.assert_allclose(np.asarray(ours).reshape(-1, 2), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("max_length", "unit"), [(32, "punct"), (64, "whitespace")])
 @pytest.mark.parametrize("folder", ARCHITECTURES, indirect=True)
@@ -127,6 +128,7 @@ def assert_same_row(row: Json, theirs: list[Any], context: str) -> None:
         assert context[one["sentence_start"] :].startswith(one["sentence"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_path: Path) -> None:
     asked = [(text, context) for text, context in ASKED[:5] if text.strip()]

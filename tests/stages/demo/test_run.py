@@ -42,8 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_demo_on_two_packages(folder: Path) -> None:
-    plan = TaskPlan(train=8, test=12, epochs=2, seeds=(0, 1))
+    plan = TaskPlan(train=8, test=12, epochs=1, seeds=(0, 1))
     shown = demo(Session(Workspace(folder / "ws"), Silent()), str(folder / "small.toml"), plan)
     facts = json.loads(json.dumps(shown.as_dict()))
     assert facts["counts"]["words"] > 100
@@ -67,6 +68,7 @@ def test_the_demo_on_two_packages(folder: Path) -> None:
         assert row["low"] <= row["difference"] <= row["high"]
 
 
+@pytest.mark.slow
 def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Told(Silent):
         def warn(self, message: str) -> None:

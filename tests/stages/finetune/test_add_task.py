@@ -14,6 +14,7 @@ from tests.support.small_multitask import entry, files_of, request, said, same, 
 from tests.support.small_tasks import session
 
 
+@pytest.mark.slow
 def test_a_task_is_added_and_the_others_stay(two_tasks: Path, tmp_path: Path) -> None:
     own, before = session(tmp_path, "many"), files_of(two_tasks)
     answers = {name: said(two_tasks, name) for name in ("ner", "ill.1")}

@@ -20,6 +20,7 @@ from tests.support.small_tasks import TRAIN, TinyModel, adapted, expand, ner_req
 QUICK = replace(TRAIN, epochs=2)
 
 
+@pytest.mark.slow
 def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     ours = adapted(tiny_model)
     base, reference = str(ours.parent / "base"), str(tiny_model(name="reference", initializer_range=0.05))
@@ -49,6 +50,7 @@ def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert again.rows == compared.rows
 
 
+@pytest.mark.slow
 def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = tiny_model()
@@ -61,6 +63,7 @@ def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch:
     ]
 
 
+@pytest.mark.slow
 def test_two_models_of_one_name_do_not_replace_each_other(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +84,7 @@ def test_two_models_of_one_name_do_not_replace_each_other(
     assert theirs.manifest.inputs["model"]["source"] == str(other)
 
 
+@pytest.mark.slow
 def test_a_correlation_that_is_not_defined_counts_as_none(tiny_model: TinyModel, tmp_path: Path) -> None:
     train = texts_file(tmp_path / "train.jsonl", numbers=True)
     test = tmp_path / "test.jsonl"

@@ -25,6 +25,7 @@ Json = dict[str, Any]
 NAMES = tuple(CONFIGS)
 
 
+@pytest.mark.slow
 def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     wanted = request(tmp_path, model, NAMES, seeds=(4, 9))
@@ -68,6 +69,7 @@ def _check_scores(two_tasks: Path, scores: Json) -> None:
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 9]
 
 
+@pytest.mark.slow
 def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path) -> None:
     own = session(tmp_path, "many")
     add_tasks(own, two_tasks, request(tmp_path, two_tasks, ("number",)))
@@ -84,6 +86,7 @@ def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path)
     assert train_tasks(replace(own, force=True), wanted).fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
@@ -110,6 +113,7 @@ def test_runs_of_the_same_request_are_alike(two_tasks: Path, tmp_path: Path) -> 
     assert digests(two_tasks) == digests(other.folder)
 
 
+@pytest.mark.slow
 def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path, tmp_path: Path) -> None:
     """One task is fine-tuned on it, and others share it anew."""
     alone = finetune(session(tmp_path, "one"), ner_request(tmp_path, two_tasks))
@@ -119,6 +123,7 @@ def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path
     assert read_scores(more)["metrics"] == {"number": "pearson"}
 
 
+@pytest.mark.slow
 def test_an_expanded_model_keeps_its_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     base = tiny_model(name="base", initializer_range=0.1)
     folder = train_tasks(session(tmp_path, "many"), request(tmp_path, base)).folder

@@ -87,6 +87,7 @@ def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) ->
     return scores
 
 
+@pytest.mark.slow
 def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
     from seqeval.metrics import f1_score, precision_score, recall_score
 
@@ -126,6 +127,7 @@ def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
         assert [tag[2:] for tag in row["tags"]] == [labels[k][2:] for k in logits.argmax(-1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [False, True])
 def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
@@ -173,6 +175,7 @@ def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("impossible", [False, True])
 def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> None:
     from torchmetrics.functional.text import squad
@@ -215,6 +218,7 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
         assert found["logit"] == pytest.approx(float(sums.max()), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = ner_request(tmp_path, adapted(tiny_model))
     first = finetune(session(tmp_path), request)
@@ -254,6 +258,7 @@ def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyM
     assert weights.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5, 6), dev=str(tmp_path / "dev.tsv"))
     result = finetune(session(tmp_path), request)
@@ -283,6 +288,7 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert read_scores(alone)["seeds"] == scores["seeds"][1:2]
 
 
+@pytest.mark.slow
 def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +327,7 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
     assert [step for names, step in logged if any(name.endswith("/dev_f1") for name in names)] == [2, 4, 6]
 
 
+@pytest.mark.slow
 def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model()
     both = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
@@ -358,6 +365,7 @@ def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -
         yield trained
 
 
+@pytest.mark.slow
 def test_a_finished_seed_is_not_trained_again(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,6 +465,7 @@ def test_requests_that_make_no_sense() -> None:
             FinetuneRequest("m", ("t",), seeds=seeds)
 
 
+@pytest.mark.slow
 def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     """Labels unseen in training, words that the tokenizer makes nothing of, sentences without words, no entities."""
     rows = "virus\tB-Disease\n\u200b\tO\ncell\tB-Plant\n\n\n\n\u200b\tB-Plant\n\nheart\tO\n"

@@ -17,6 +17,7 @@ from tests.support.small_multitask import files_of, request, said
 from tests.support.small_tasks import TinyModel, adapted, read_json, session
 
 
+@pytest.mark.slow
 def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: Path) -> None:
     wanted = request(tmp_path, adapted(tiny_model), seeds=(0, 1))
     own = session(tmp_path, "many")

@@ -80,6 +80,7 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
     return [name for name in before if not torch.equal(before[name], after[name])]
 
 
+@pytest.mark.slow
 def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ner", "ill.1", "number", "qa"))
     run = MultitaskRun(setup, 2, tmp_path / "seed")
@@ -118,6 +119,7 @@ def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) ->
     assert scores["counts"]["rows_used"] == len(run.rows) < scores["counts"]["rows"]
 
 
+@pytest.mark.slow
 def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, weight_decay=0.1)
     run = MultitaskRun(setup, 0, tmp_path / "seed")
@@ -183,6 +185,7 @@ def test_a_pooler_that_no_task_reads_is_not_trained(model: Path, tmp_path: Path)
         assert bool(changed(before, state_of(run.model.encoder.pooler))) == is_trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patience", [None, 1])
 def test_the_epoch_with_the_best_average_is_kept(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int | None
@@ -213,6 +216,7 @@ def test_the_epoch_with_the_best_average_is_kept(
     np.testing.assert_allclose(ids[unused].numpy(), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_tasks_without_sets_have_no_scores(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model)
     bare = tuple(replace(one, dev={}, test={}) for one in setup.tasks)
@@ -227,6 +231,7 @@ def test_tasks_without_sets_have_no_scores(model: Path, tmp_path: Path) -> None:
     assert scores["average"].keys() == {"dev", "test"}
 
 
+@pytest.mark.slow
 def test_trackers_and_history_tell_of_each_task(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[Json, int]] = []
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
@@ -246,6 +251,7 @@ def test_trackers_and_history_tell_of_each_task(model: Path, tmp_path: Path, mon
     assert {"seed_4/dev_ill.1_m_accuracy", "seed_4/dev_ner_test_f1"} <= dev[0].keys()
 
 
+@pytest.mark.slow
 def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ner", "ill.1", "qa"), keep="best", weight_decay=0.1)
     train_and_finish(MultitaskRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
@@ -268,6 +274,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
     assert histories[0] == histories[1]
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, adapter=replace(PALS, freeze_encoder=True), weight_decay=0.1)
     train_and_finish(MultitaskRun(setup, 0, tmp_path / "seed"), tmp_path / "whole")
@@ -290,6 +297,7 @@ def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path,
     assert changed(state_of(run.model.part("ill.1")), part) == []
 
 
+@pytest.mark.slow
 def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model)
     train_and_finish(MultitaskRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
@@ -306,6 +314,7 @@ def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -
         assert changed(state_of(other.model.part(one.name)), part) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, is_kept: bool) -> None:
     """The gates learn from every task; with a frozen encoder they stay as they are."""
@@ -330,6 +339,7 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, i
     assert changed(before, state_of(again.model.encoder)) == []
 
 
+@pytest.mark.slow
 def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: Path) -> None:
     general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
     setup = replace(make_setup(model), general=general)

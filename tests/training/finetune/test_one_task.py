@@ -80,6 +80,7 @@ class Recorded(TaskRun):
         self.after.append({name: weight.detach().clone() for name, weight in self.model.state_dict().items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("patience", "n_epochs"), [(None, 6), (2, None)])
 def test_the_best_epoch_is_kept(model: Path, tmp_path: Path, patience: int | None, n_epochs: int | None) -> None:
     setup = make_setup(
@@ -190,6 +191,7 @@ def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Pat
     assert set(seen) == {(name, precision == "bfloat16") for name in ("train", "dev", "test")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "at"), [(signal.SIGINT, 1), (signal.SIGTERM, 3), (signal.SIGINT, 4), (signal.SIGTERM, 9)]
 )

@@ -52,6 +52,7 @@ def done(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: Path) -> None:
     made = setup(adapted(tiny_model), tmp_path, train=replace(TRAIN, epochs=5))
     done(made, tmp_path / "run")
@@ -71,6 +72,7 @@ def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: 
     assert history[-1]["learning_rate"] < history[0]["learning_rate"]
 
 
+@pytest.mark.slow
 def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     source = Checkpoint.open(model)
@@ -139,6 +141,7 @@ class _Stopping(Silent):
         yield Counting()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "steps", "only_new_rows"), [("new head", 5, False), ("training", 7, True)])
 def test_an_interrupted_run_goes_on_to_the_same_bits(
     tiny_model: TinyModel, tmp_path: Path, label: str, steps: int, only_new_rows: bool
@@ -159,6 +162,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert scores[0] == scores[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> None:
     model = adapted(tiny_model)
