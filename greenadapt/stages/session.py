@@ -17,7 +17,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, naming, real_folder
-from greenadapt.storage.results import Job, Place, Result, check_place, open_result, run_job
+from greenadapt.storage.results import Job, Manifest, Place, Result, check_place, open_result, run_job
 from greenadapt.storage.workspace import Workspace
 from greenadapt.workers import launched_processes
 
@@ -43,6 +43,8 @@ class Session:
     workers: int = 1
     max_memory: int = 4 << 30
     """Bytes."""
+    command: str | None = None
+    """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
 
     def place(self, corpus: str, model: str, stage: str) -> Place:
         """Where this command writes a stage."""
@@ -71,7 +73,7 @@ class Session:
 
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
-        job = replace(job, kept=job.kept and not self.updates)
+        job = replace(job, kept=job.kept and not self.updates, command=self.command)
         with naming(place.work):  # where it is not known which file of it did not go onto a full disk
             return run_job(place, job, force=self.force, progress=self.progress)
 
@@ -101,6 +103,12 @@ class Session:
 def model_of(result: Result) -> PretrainedModel:
     """The model that a result was made for."""
     return find_model(result.manifest.facts["model"]["source"])
+
+
+def commands_of(session: Session, *manifests: Manifest) -> list[str]:
+    """The command lines that made the results of ``manifests`` and, last, this one; each once."""
+    made = [*(manifest.facts.get("command") for manifest in manifests), session.command]
+    return list(dict.fromkeys(command for command in made if command))
 
 
 def require_same_model(aligned: Result, model: Json) -> None:

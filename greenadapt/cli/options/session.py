@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from greenadapt.cli.options.command_line import GIVEN
 from greenadapt.cli.options.shared import parse_bytes
 from greenadapt.cli.output.console import make_progress
 from greenadapt.config import TextLimits
@@ -34,6 +35,7 @@ def make_session(
         download=download,
         workers=workers or usable_cores(),
         max_memory=parse_bytes(max_memory),
+        command=GIVEN.get(),
     )
 
 
