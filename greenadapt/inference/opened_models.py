@@ -39,7 +39,7 @@ class ReadingOptions:
     max_length: int | None = None
     """Pieces that a model reads at once; ``None``: as it was trained."""
     memory: str | None = None
-    """Where the general model is that a model needs as its memory; ``None``: where it was when that was trained."""
+    """Where the general model lies that a model needs as its memory; ``None``: where it was in training."""
 
     def __post_init__(self) -> None:
         RunConfig(max_tokens=self.max_tokens)
@@ -176,6 +176,6 @@ def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, m
 
 
 def one_process(command: str) -> None:
-    """Raise ``UsageError`` where a launcher started several processes, which would all do the same."""
+    """Raise ``UsageError`` if a launcher started several processes: all would do the same."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")

@@ -18,7 +18,7 @@ paper averages what both give.
 """
 
 
-# What begins or ends something in Markdown, but for an underscore in a word, where it does neither.
+# Marks of Markdown; an underscore within a word is none.
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -127,9 +127,9 @@ def _longest_run(text: str) -> int:
 
 
 _MIX = {
-    "sample": "each example in a tokenization drawn again every epoch",
-    "fixed": "each example in a tokenization drawn once",
-    "batch": "each batch in a tokenization of its own",
+    "sample": "each example in a tokenization drawn at random in every epoch",
+    "fixed": "each example in a tokenization drawn at random once",
+    "batch": "each batch in a tokenization drawn at random",
     "both": "each example in both tokenizations",
     "base": "the base tokenization alone",
     "expanded": "the expanded tokenization alone",

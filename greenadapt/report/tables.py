@@ -116,7 +116,7 @@ def _columns(seeds: Mapping[str, Json]) -> list[str]:
 
 
 def _over_seeds(name: str, seeds: Mapping[str, Json]) -> list[str]:
-    """Mean, deviation (of a sample) and each; only the one where there is one seed."""
+    """Mean, sample deviation and each seed; of one seed only that."""
     values = [scores.get(name) for scores in seeds.values()]
     known = [value for value in values if value is not None]
     summary: list[str] = []

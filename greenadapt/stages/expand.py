@@ -135,7 +135,7 @@ class Expansion:
 
     @cached_property
     def entries(self) -> NewEntries:
-        """The new vocabulary strings, one a new row; raises ``InputError`` where there are none."""
+        """The new vocabulary strings, one a new row; raises ``InputError`` if there are none."""
         if not len(self.chosen):
             raise InputError(
                 f"none of the {len(self.vectors.words):,} words gets a row (the model or the options leave them out)",

@@ -46,7 +46,7 @@ class InterpolateRequest:
 def interpolate(session: Session, request: InterpolateRequest) -> Result:
     """Write the model between two others as a folder that transformers and ``finetune`` load.
 
-    Raises ``UsageError`` where ``session.out`` names no folder, ``InputError`` where the models differ in more than
+    Raises ``UsageError`` if ``session.out`` names no folder, ``InputError`` if the models differ in more than
     their weights.
     """
     if session.out is None:

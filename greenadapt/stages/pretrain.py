@@ -47,13 +47,13 @@ _TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-train
 
 @dataclass(frozen=True)
 class PretrainRequest:
-    """What is to be trained on what."""
+    """What to train on which texts."""
 
     model: str
     texts: tuple[str, ...]
     """Named corpora, recipes or paths, read one after the other."""
     general_text: str | None = None
-    """Text of no domain, on which the loss tells what the model forgets."""
+    """Text of no domain, on which the loss shows what the model forgets."""
     format: str | None = None
     """Of ``texts``, where their names do not say it."""
     fields: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class PretrainRequest:
 
 @dataclass(frozen=True)
 class _Start:
-    """What training begins with."""
+    """What training starts from."""
 
     model: PretrainedModel
     memory: MemoryChoice | None
@@ -112,7 +112,7 @@ class _Start:
         return cls(model, memory, texts, None if given is None else _open(session, given, said))
 
     def inputs(self, request: PretrainRequest) -> dict[str, Json]:
-        """What a manifest says of all that is read."""
+        """The manifest's entries for all that is read."""
         inputs = {"model": adapted_input(self.model)}
         if self.memory is not None:
             inputs["memory"] = self.memory.as_input()
@@ -129,13 +129,13 @@ class _Start:
 
 
 def _lies_at(given: str, reading: Reading) -> Json:
-    """How a manifest says which text this is: a path, or a corpus by name or address."""
+    """How a manifest names a text: a path, or a corpus by name or address."""
     is_path = given != reading.recipe.name and "://" not in given
     return {"path": str(Path(given).absolute())} if is_path else {"source": given}
 
 
 def pretrain(session: Session, request: PretrainRequest) -> Result:
-    """Train and write the model; does nothing where that is done, goes on where it was killed."""
+    """Train and write the model; does nothing if that is done, resumes a killed run."""
     require_torch("pre-training")
     start = _Start.of(session, request)
     name = f"pretrain-{start.model.name}-{data_name(request.texts)}"

@@ -38,7 +38,7 @@ class Session:
     variant: str | None = None
     force: bool = False
     updates: bool = False
-    """Whether a finished model is trained again where the content of an input changed, without ``force``."""
+    """Whether a finished model is trained again if the content of an input changed, without ``force``."""
     download: bool = False
     workers: int = 1
     max_memory: int = 4 << 30
@@ -74,18 +74,18 @@ class Session:
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
         job = replace(job, kept=job.kept and not self.updates, command=self.command)
-        with naming(place.work):  # where it is not known which file of it did not go onto a full disk
+        with naming(place.work):  # if it is not known which of its files did not fit on a full disk
             return run_job(place, job, force=self.force, progress=self.progress)
 
     def standard_input(self, said: Json) -> Recipe:
-        """The corpus on standard input; raises ``UsageError`` where several processes would have to share it."""
+        """The corpus on standard input; raises ``UsageError`` if several processes would have to share it."""
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         return keep_input(stream, self.workspace.root, said, self.progress)
 
     def corpus_name(self, corpus: str | None) -> str:
-        """The workspace name of ``--corpus``; raises ``UsageError`` where it was left out."""
+        """The workspace name of ``--corpus``; raises ``UsageError`` if it was left out."""
         if corpus is None:
             raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
         if corpus == STDIN:

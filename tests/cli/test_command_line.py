@@ -43,6 +43,7 @@ from greenadapt.cli.options.command_line import GIVEN
         ),
         (["w2v", "-c", "https://me:secret@host/a.txt?token=secret", "--cbow-sum"], "--corpus a.txt --cbow-sum"),
         (["w2v", "--workspace", "/home/me/ws", "--dim", "3"], "--dim 3"),
+        (["neighbours", "x" * 5000, "~nobody-here", "\udcff"], f"{'x' * 5000} '~nobody-here' '?'"),
         (["neighbours", "heart", "-c", "text"], "heart --corpus text"),
     ],
 )

@@ -1,7 +1,8 @@
-"""The command line as it was given, for manifests and cards: without what only this machine or this run concerns."""
+"""The command line as it was given, for manifests and cards, without what concerns only this machine or this run."""
 
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,7 +21,7 @@ def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
         value = values.get(parameter.name)
         if parameter.name in _LEFT_OUT | {"out"} or value is None:
             continue
-        each = [short(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
+        each = [_shown(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
         if parameter.param_type_name == "argument":
             arguments += each
         elif getattr(parameter, "is_flag", False):
@@ -34,6 +35,12 @@ def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
         names.insert(0, ctx.info_name)
         ctx = ctx.parent
     GIVEN.set(shlex.join(["greenadapt", *names, *arguments, *words]))
+
+
+def _shown(value: str) -> str:
+    with suppress(OSError, RuntimeError):  # too long for a file's name, or the home of an unknown user
+        value = short(value)
+    return value.encode("utf-8", "replace").decode("utf-8")  # as JSON takes it
 
 
 def _long(options: list[str]) -> str:

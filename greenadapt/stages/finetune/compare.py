@@ -1,4 +1,4 @@
-"""Models fine-tuned alike, and how sure their difference is."""
+"""Models fine-tuned with the same settings, and how sure their difference is."""
 
 import json
 from collections.abc import Sequence

@@ -30,7 +30,7 @@ class Start:
         check_model(found, whole=True)
         return cls(found, None if memory is None else MemoryChoice.find(memory, found, config))
 
-    def tell(self, encoder: Encoder, progress: Progress) -> None:
+    def report(self, encoder: Encoder, progress: Progress) -> None:
         """Report what the model, which reads by ``encoder``, lacks."""
         note_code(self.model, progress)
         if not encoder.has_words:

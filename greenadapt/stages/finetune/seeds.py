@@ -55,7 +55,7 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
 
 
 def _over_seeds(values: Sequence[float | None]) -> Json:
-    """``None`` where a seed has no value."""
+    """``None`` if a seed has no value."""
     known = [value for value in values if value is not None]
     is_whole = len(known) == len(values)
     over: Json = {"mean": fmean(known) if is_whole else None}

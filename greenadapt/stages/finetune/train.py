@@ -248,7 +248,7 @@ class Finetuning:
         if request.adapter is not None:
             _check_fit(request.adapter, checkpoint)
         tasks = tuple(read_task_data(one, checkpoint, request.adapter, session.progress) for one in request.tasks)
-        start.tell(tasks[0].encoder, session.progress)
+        start.report(tasks[0].encoder, session.progress)
         return FinetuneSetup(
             tasks=tasks,
             checkpoint=checkpoint,

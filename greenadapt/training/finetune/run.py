@@ -295,7 +295,7 @@ class FinetuneRun:
         return _float_scores({"average": self._score(tasks)}) | named
 
     def _final_scores(self, dev: Json | None) -> Json:
-        """What ``scores.json`` has beside the counts of ``dev``, as the history has it, and of the test sets.
+        """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'.
 
         Of a plain model ``dev`` and ``test``; of shared tasks both under ``average`` and, by task, ``tasks``. Writes
         the predictions, too.
