@@ -38,8 +38,8 @@ from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.stages import align, expand, w2v
-from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.qa import answer, read_rows
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, write_json
@@ -177,7 +177,7 @@ def _trained(
     model, train = sources
     task, training = settings
     run, seeds = RunConfig(max_tokens=options.max_tokens), (options.seed,)
-    request = FinetuneRequest(model, (str(train),), task=task, training=training, run=run, seeds=seeds)
+    request = FinetuneRequest.of_one(model, (str(train),), task=task, training=training, run=run, seeds=seeds)
     return finetune(replace(session, out=out), request).path
 
 

@@ -29,8 +29,8 @@ from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, Ru
 from greenadapt.errors import GreenadaptError
 from greenadapt.inference.ensemble import KeptRun, score_ensemble
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.one_task import finetune, read_scores
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.stages.interpolate import InterpolateRequest, interpolate
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.session import Session
@@ -143,7 +143,7 @@ class Bench:
     def _request(self, run: Run) -> FinetuneRequest:
         options, method = self.options, METHODS[run.method]
         is_frozen = method.memory is not None and method.memory.frozen
-        return FinetuneRequest(
+        return FinetuneRequest.of_one(
             model=self._model(run),
             train=(str(self._file(run, "train")),),
             dev=str(self._file(run, "dev")),
@@ -209,7 +209,11 @@ def keep(result: Result, folder: Path) -> None:
 def describe(request: FinetuneRequest) -> Json:
     """All that decides a run, the models and files by their content."""
     files = [hash_file(Path(source)) for source in request.sources().values()]
-    settings = {"task": asdict(request.task), "training": asdict(request.training), "seeds": list(request.seeds)}
+    settings = {
+        "task": asdict(request.tasks[0].config),
+        "training": asdict(request.training),
+        "seeds": list(request.seeds),
+    }
     asked: Json = {"model": _model_hash(request.model), "files": files, **settings}
     if request.memory is not None:
         asked |= {"memory": _model_hash(request.memory), "memory_config": asdict(request.memory_config)}

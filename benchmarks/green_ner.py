@@ -41,8 +41,8 @@ from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages import align, expand, w2v
 from greenadapt.stages.finetune.compare import read_predictions
-from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
@@ -186,7 +186,7 @@ def _request(options: argparse.Namespace, model: str, which: tuple[str, str, int
         train[0].parent.mkdir(parents=True, exist_ok=True)
         text = (folder / "train.tsv").read_text("utf-8")
         train[0].write_text(first_sentences(text, options.train_sentences), "utf-8")
-    return FinetuneRequest(
+    return FinetuneRequest.of_one(
         model=model,
         train=tuple(map(str, train)),
         test=str(folder / "test.tsv"),
@@ -203,7 +203,11 @@ def _describe(request: FinetuneRequest) -> Json:
     files = [hash_file(Path(source)) for source in request.sources().values()]
     model = Path(request.model) / "manifest.json"
     named = hash_file(model) if model.is_file() else request.model
-    settings = {"task": asdict(request.task), "training": asdict(request.training), "seeds": list(request.seeds)}
+    settings = {
+        "task": asdict(request.tasks[0].config),
+        "training": asdict(request.training),
+        "seeds": list(request.seeds),
+    }
     return dict(plain({"model": named, "files": files, **settings}))
 
 

@@ -35,9 +35,8 @@ from tables import aligned
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.errors import GreenadaptError
-from greenadapt.stages.finetune.many_tasks import train_tasks
-from greenadapt.stages.finetune.one_task import read_scores
-from greenadapt.stages.finetune.request import MultitaskRequest
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
@@ -120,7 +119,7 @@ class Bench:
             return self.records.by_key[key]
         name = "-".join([method, *(tasks if METHODS[method].is_separate else ()), str(seed)])
         self.session.progress.note(name)
-        result = train_tasks(replace(self.session, out=self.options.work / "runs" / f"{name}-{key[:8]}"), request)
+        result = finetune(replace(self.session, out=self.options.work / "runs" / f"{name}-{key[:8]}"), request)
         scores = read_scores(result)
         made: Json = {"method": method, "seed": seed, "key": key}
         made["scores"] = {task: scores["tasks"][task]["test"]["test"]["mean"] for task in tasks}
@@ -130,9 +129,9 @@ class Bench:
         shutil.rmtree(result.folder)
         return record
 
-    def _request(self, method: str, tasks: tuple[str, ...], seed: int) -> MultitaskRequest:
+    def _request(self, method: str, tasks: tuple[str, ...], seed: int) -> FinetuneRequest:
         options, chosen = self.options, METHODS[method]
-        return MultitaskRequest(
+        return FinetuneRequest(
             model=options.model,
             tasks=tuple(self.entries[task] for task in tasks),
             adapter=AdapterConfig(chosen.adapter),
@@ -165,7 +164,7 @@ def parameters(result: Result) -> int:
     return sum(math.prod(file.shape(name)) for file in files for name in file.names)
 
 
-def describe(request: MultitaskRequest) -> Json:
+def describe(request: FinetuneRequest) -> Json:
     """All that decides a run, the model and the files by their content."""
     files = {name: hash_file(Path(source)) for name, source in request.sources().items()}
     return dict(plain({"model": _model_hash(request.model), "config": request.config(), "files": files}))

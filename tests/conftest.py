@@ -218,12 +218,12 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``base``, ``adapted`` and, trained on that, two tasks on one encoder in ``many``; to be copied."""
-    from greenadapt.stages.finetune.many_tasks import train_tasks
+    from greenadapt.stages.finetune.train import finetune
     from tests.support.small_multitask import request
     from tests.support.small_tasks import adapted, session
 
     folder = tmp_path_factory.mktemp("trained")
-    train_tasks(session(folder, "many"), request(folder, adapted(partial(tiny_model_in, folder))))
+    finetune(session(folder, "many"), request(folder, adapted(partial(tiny_model_in, folder))))
     return folder
 
 

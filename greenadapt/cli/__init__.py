@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
+from greenadapt.cli.options.command_line import remember
 from greenadapt.cli.options.generated import FIELDS, with_options
 from greenadapt.cli.options.quiet import with_quiet
 from greenadapt.errors import UsageError
@@ -67,13 +68,14 @@ class _Command(TyperCommand):
     """Refuses values in one line; also an empty one (an unset variable, say), which as a path is the current folder."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter in self.params:
             value = given.get(parameter.name)
             if value == "" or (isinstance(value, list | tuple) and "" in value):
                 name = parameter.opts[0]
                 shown = name if name.startswith("-") else name.upper()
                 raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
+        remember(ctx, given, order)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:

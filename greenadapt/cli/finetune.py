@@ -226,12 +226,12 @@ def _train_one(
     from greenadapt.cli.output.results import describe, print_results
     from greenadapt.cli.output.tables import print_comparison, print_scores
     from greenadapt.stages.finetune.compare import compare as compare_models
-    from greenadapt.stages.finetune.one_task import read_scores
     from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.finetune.train import read_scores
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
 
-    asked = FinetuneRequest(model=adapted_model(session, start.corpus, start.model), **request)
+    asked = FinetuneRequest.of_one(model=adapted_model(session, start.corpus, start.model), **request)
     compared = compare_models(session, asked, others)
     if launched_processes()[0] > 0:
         return  # the first process prints
@@ -255,19 +255,19 @@ def _train_many(
 ) -> None:
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.results import describe, print_results
-    from greenadapt.cli.output.tables import print_task_scores
+    from greenadapt.cli.output.tables import print_scores
     from greenadapt.stages.finetune.add_task import add_tasks
-    from greenadapt.stages.finetune.many_tasks import train_tasks
-    from greenadapt.stages.finetune.one_task import read_scores
-    from greenadapt.stages.finetune.request import MultitaskRequest
+    from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.finetune.train import finetune as train
+    from greenadapt.stages.finetune.train import read_scores
     from greenadapt.stages.session import adapted_model
     from greenadapt.tasks.tasks_file import read_tasks_file
     from greenadapt.workers import launched_processes
 
     add_to = start.add_to
     chosen = adapted_model(session, start.corpus, start.model) if add_to is None else str(add_to)
-    asked = MultitaskRequest(model=chosen, tasks=read_tasks_file(tasks), **request)
-    results = [train_tasks(session, asked)] if add_to is None else add_tasks(session, add_to, asked)
+    asked = FinetuneRequest(model=chosen, tasks=read_tasks_file(tasks), **request)
+    results = [train(session, asked)] if add_to is None else add_tasks(session, add_to, asked)
     if launched_processes()[0] > 0:
         return  # the first process prints
     for result in results:
@@ -275,6 +275,6 @@ def _train_many(
         if as_json:
             print_json({**describe(result), "scores": scores})
         else:
-            print_task_scores(scores)
+            print_scores(scores)
     if not as_json:
         print_results(results, as_json=False)

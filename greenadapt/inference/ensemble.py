@@ -1,4 +1,4 @@
-"""What several models, or the seeds of one, say together.
+"""Predictions of several models, or of the seeds of one, combined.
 
 Among them the control of equal cost, one model's logits averaged over two seeds: reading a text in two tokenizations
 takes two passes, and averaging helps by itself. What the second tokenization is worth shows only beside a model that
@@ -59,13 +59,13 @@ class KeptRun:
 
     @classmethod
     def open(cls, folder: Path) -> "KeptRun":
-        """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` where there are none."""
+        """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` if there are none."""
         return cls(TaskFolder.without_model(folder), read_seeds(folder))
 
     def logits(self, seed: int) -> list[Array]:
         """(n_units, k) float32 of each example under ``seed``, of the view or the mean that the model is used with.
 
-        Raises ``MissingError`` where they were not kept.
+        Raises ``MissingError`` if they were not kept.
         """
         from greenadapt.models.example_blocks import ViewOutputs
         from greenadapt.models.forward import pooled
@@ -81,7 +81,7 @@ class KeptRun:
 
 @dataclass(frozen=True)
 class SeedScores:
-    """What an ensemble says on a test set: the ``seeds`` of its members, its predictions and their scores."""
+    """An ensemble on a test set: the ``seeds`` of its members, its predictions and their scores."""
 
     seeds: tuple[int, ...]
     predictions: list[Json]
@@ -91,7 +91,7 @@ class SeedScores:
 def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[SeedScores]:
     """Score the ensemble of the runs' first seeds on the labelled ``examples``, of their second ones, and so on.
 
-    Raises ``InputError`` where the runs differ in task, labels or number of seeds, or were tested on other examples.
+    Raises ``InputError`` if the runs differ in task, labels or number of seeds, or were tested on other examples.
     """
     check_alike([run.model for run in runs])
     first, task = runs[0], runs[0].model.task
@@ -113,7 +113,7 @@ def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: Ensem
 def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
     """``combined`` of one example: (n_units, k) float32 from those of each model, (n_units, k).
 
-    Raises ``InputError`` where the models do not read the same units.
+    Raises ``InputError`` if the models do not read the same units.
     """
     if len({len(each) for each in logits}) > 1:
         raise InputError(
@@ -125,7 +125,7 @@ def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Ar
 
 
 def check_alike(models: Sequence[TaskFolder]) -> None:
-    """Raise ``InputError`` where models are of different tasks or labels, and so can be no ensemble."""
+    """Raise ``InputError`` if models differ in task or labels, and so cannot be an ensemble."""
     first = models[0]
     for other in models[1:]:
         if other.task.name != first.task.name:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How models read what they are asked about."""
+    """How models read their input."""
 
     pool: Pool | None = None
     """``None``: as each model was trained."""
@@ -39,7 +39,7 @@ class ReadingOptions:
     max_length: int | None = None
     """Pieces that a model reads at once; ``None``: as it was trained."""
     memory: str | None = None
-    """Where the general model is that a model needs as its memory; ``None``: where it was when that was trained."""
+    """Where the general model lies that a model needs as its memory; ``None``: where it was in training."""
 
     def __post_init__(self) -> None:
         RunConfig(max_tokens=self.max_tokens)
@@ -58,41 +58,63 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """One model, and how it reads examples."""
+    """A model opened for its only task, or for some of the tasks that share its encoder."""
 
-    task: Task[Any]
-    encoder: Encoder
+    folders: Mapping[str | None, TaskFolder]
+    """By the task's name, ``None`` for the only task of a plain model."""
+    encoders: Mapping[str | None, Encoder]
+    """How each task reads examples; they differ at most in the maximum length."""
+    pools: Mapping[str | None, Pool]
+    """Whose logits decide for each task."""
     opened: "TaskModel | TrainedTasks"
     run: "Inference"
 
     @classmethod
     def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
-        """Load the model, with its memory where it has one; raises ``InputError`` where its head is not the task's, and
-        what ``MemoryChoice.of_task`` raises.
+        """Load a model for one task, see ``open_all``."""
+        return cls.open_all([folder], options)
+
+    @classmethod
+    def open_all(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
+        """Load one model, with its memory if it has one, for tasks that share its encoder.
+
+        Raises ``InputError`` if its head is not the task's, and what ``open_tasks`` and ``MemoryChoice.of_task`` raise.
         """
         from greenadapt.models.adapters.multitask_weights import open_tasks
         from greenadapt.models.forward import Inference
         from greenadapt.models.machine import Machine
 
-        memory = MemoryChoice.of_task(folder, options.memory)
+        first = folders[0]
+        names = [folder.name for folder in folders if folder.name is not None]
+        memory = MemoryChoice.of_task(first, options.memory)
         machine = Machine.start(options.precision, ())
-        opened: TaskModel | TrainedTasks
-        if folder.name is None:
-            opened = _one_model(folder)
-            host: Any = opened.model
-        else:
-            opened = open_tasks(folder.folder, [folder.name], folder.seed)
-            host = opened.model.encoder
-        encoder, pool = options.encoder_of(folder, opened.checkpoint), options.pool_of(folder)
-        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, pool, task=folder.name)
-        if memory is not None:
-            run = replace(run, memory=attached(memory, host, folder.weights, encoder, machine))
+        opened = open_tasks(first.folder, names, first.seed) if names else _one_model(first)
         model: Any = opened.model
+        encoders = {folder.name: options.encoder_of(folder, opened.checkpoint) for folder in folders}
+        encoder = encoders[first.name]
+        pools = {folder.name: options.pool_of(folder) for folder in folders}
+        wanted = {*pools.values()}
+        views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
+        task = first.name if len(folders) == 1 else None
+        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, views, task=task)
+        if memory is not None:
+            host = model.encoder if names else model
+            run = replace(run, memory=attached(memory, host, first.weights, encoder, machine))
         model.to(machine.device)
-        return cls(folder.task, encoder, opened, run)
+        return cls({folder.name: folder for folder in folders}, encoders, pools, opened, run)
+
+    @property
+    def task(self) -> Task[Any]:
+        """The first or only task."""
+        return next(iter(self.folders.values())).task
+
+    @property
+    def encoder(self) -> Encoder:
+        """How the first or only task reads."""
+        return next(iter(self.encoders.values()))
 
     def outputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> "Iterator[ViewOutputs]":
-        """What the model says about each example, in order, by each view that is wanted."""
+        """The only task's outputs for each example, in order, by each view that is wanted."""
         return self.run_on(self.task.inference(examples, self.encoder, counts))
 
     def run_on(self, views: Iterable[Views]) -> "Iterator[ViewOutputs]":
@@ -102,11 +124,32 @@ class OpenedModel:
         return outputs(self.opened.model, self.opened.rows, views, self.run)
 
     def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Array]:
-        """(n_units, k) float32 for each example, pooled."""
+        """(n_units, k) float32 for each example of the only task, pooled."""
         from greenadapt.models.forward import pooled
 
         for output in self.outputs(examples, counts):
             yield pooled(output, self.run.pool)
+
+    def logits_of_all(
+        self, examples: Sequence[Mapping[str, Any]], cut: Mapping[str, Counter[str]]
+    ) -> Iterator[dict[str, Array]]:
+        """For each entry, an example per task by its name, the pooled logits by task, (n_units, k) float32.
+
+        ``cut`` counts for each task what was too long, see ``Task.inference``.
+        """
+        from greenadapt.models.adapters.shared_forward import shared_outputs
+        from greenadapt.models.forward import pooled
+
+        model: Any = self.opened.model
+        views = {
+            name: self.folders[name].task.inference([one[name] for one in examples], self.encoders[name], counts)
+            for name, counts in cut.items()
+        }
+        entries: Iterator[dict[str, Views]] = (
+            dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
+        )
+        for outputs in shared_outputs(model, self.opened.rows, entries, self.run):
+            yield {name: pooled(output, self.pools[name]) for name, output in outputs.items()}
 
 
 def _one_model(folder: TaskFolder) -> "TaskModel":
@@ -133,65 +176,6 @@ def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, m
 
 
 def one_process(command: str) -> None:
-    """Raise ``UsageError`` where a launcher started several processes, which would all do the same."""
+    """Raise ``UsageError`` if a launcher started several processes: all would do the same."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")
-
-
-@dataclass(frozen=True)
-class SharedModel:
-    """Several tasks of one folder on the encoder that they share, and how each of them reads examples."""
-
-    folders: Mapping[str, TaskFolder]
-    """By the task's name."""
-    encoders: Mapping[str, Encoder]
-    """By the task's name; they differ at most in how many pieces they read."""
-    pools: Mapping[str, Pool]
-    """By the task's name: whose logits decide."""
-    opened: "TrainedTasks"
-    run: "Inference"
-
-    @classmethod
-    def open(cls, folders: Mapping[str, TaskFolder], options: ReadingOptions) -> "SharedModel":
-        """Load the encoder once, with its memory where it has one, and what each task adds to it.
-
-        Raises what ``open_tasks`` and ``MemoryChoice.of_task`` raise.
-        """
-        from greenadapt.models.adapters.multitask_weights import open_tasks
-        from greenadapt.models.forward import Inference
-        from greenadapt.models.machine import Machine
-
-        first = next(iter(folders.values()))
-        memory = MemoryChoice.of_task(first, options.memory)
-        machine = Machine.start(options.precision, ())
-        opened = open_tasks(first.folder, tuple(folders), first.seed)
-        encoders = {name: options.encoder_of(folder, opened.checkpoint) for name, folder in folders.items()}
-        encoder = next(iter(encoders.values()))
-        pools = {name: options.pool_of(folder) for name, folder in folders.items()}
-        wanted = {*pools.values()}
-        views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
-        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, views)
-        if memory is not None:
-            run = replace(run, memory=attached(memory, opened.model.encoder, first.weights, encoder, machine))
-        opened.model.to(machine.device)
-        return cls(folders, encoders, pools, opened, run)
-
-    def logits(
-        self, examples: Sequence[Mapping[str, Any]], cut: Mapping[str, Counter[str]]
-    ) -> Iterator[dict[str, Array]]:
-        """For each entry, an example a task by its name, the pooled logits by task, (n_units, k) float32.
-
-        ``cut`` counts of each task what was too long, see ``Task.inference``.
-        """
-        from greenadapt.models.adapters.shared_forward import shared_outputs
-        from greenadapt.models.forward import pooled
-
-        views = {
-            name: folder.task.inference([one[name] for one in examples], self.encoders[name], cut[name])
-            for name, folder in self.folders.items()
-        }
-        entries: Iterator[dict[str, Views]] = (
-            dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
-        )
-        for outputs in shared_outputs(self.opened.model, self.opened.rows, entries, self.run):
-            yield {name: pooled(output, self.pools[name]) for name, output in outputs.items()}

@@ -11,7 +11,7 @@ from greenadapt.corpus.opening import STDIN, require_source
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, blocks, read_entries, read_glue_entries
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, SharedModel, one_process
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
@@ -20,12 +20,12 @@ from greenadapt.tasks.base import Task
 from greenadapt.tasks.qa.questions import Question
 
 Answer = Callable[[Sequence[Any]], Iterator[Json]]
-"""What the examples of a block have as results."""
+"""Results for the examples of a block."""
 
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What is to be predicted, and by which models."""
+    """What to predict, and by which models."""
 
     models: tuple[str, ...]
     """Task folders; several are an ensemble."""
@@ -36,7 +36,7 @@ class PredictRequest:
     ensemble: EnsembleRule | None = None
     """What is averaged of several models; ``None`` is ``logits``."""
     tasks: tuple[str, ...] = ()
-    """Names of the tasks of a model of several that are asked; none for the only task of a model."""
+    """The tasks to predict, by name, of a model of several; none for the only task of a model."""
     glue: bool = False
     """Whether ``source`` is a test table as GLUE publishes it, whatever ``format`` is."""
 
@@ -65,7 +65,7 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the models say about one entry of the input.
+    """The models' prediction for one entry of the input.
 
     Of one task ``result`` is what its ``decode`` gives. Of several it has that of each by its name in ``tasks``, and
     the entry's ``example`` is one of each task, by name.
@@ -75,7 +75,7 @@ class Prediction:
     result: Json
 
     def as_dict(self) -> Json:
-        """``line`` and ``id`` where there are such, and the result."""
+        """``line`` and ``id``, if known, and the result."""
         known = {"line": self.entry.line, "id": self.entry.id}
         return {
             **{name: value for name, value in known.items() if value is not None},
@@ -149,10 +149,10 @@ class _SeveralTasks:
             yield replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_shared else entry
 
     def open(self) -> Answer:
-        model = SharedModel.open(self._named, self._request.reading)
+        model = OpenedModel.open_all(self.folders, self._request.reading)
 
         def answer(examples: Sequence[Any]) -> Iterator[Json]:
-            for example, logits in zip(examples, model.logits(examples, self._counts), strict=True):
+            for example, logits in zip(examples, model.logits_of_all(examples, self._counts), strict=True):
                 made = {name: task.decode(example[name], logits[name]) for name, task in self.tasks.items()}
                 yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
 
@@ -162,7 +162,7 @@ class _SeveralTasks:
 class Predictor:
     """Fine-tuned models of one task, or several tasks of one model, opened for prediction.
 
-    Raises ``MissingError`` or ``InputError`` where a folder is none that ``finetune`` wrote or has no such task, or two
+    Raises ``MissingError`` or ``InputError`` if ``finetune`` did not write a folder, if it has no such task, or if two
     differ in their labels.
     """
 
@@ -177,17 +177,17 @@ class Predictor:
 
     @property
     def tasks(self) -> dict[str, Task[Any]]:
-        """The tasks that are asked, by name; the only one of a model has an empty name."""
+        """The tasks by name; the only one of a model has an empty name."""
         return self._asked.tasks
 
     def predict(self, progress: Progress) -> Iterator[list[Prediction]]:
         """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
 
-        Raises ``InputError`` where the input is broken, once the predictions for all before it are out. Says how many
-        examples were cut.
+        Raises ``InputError`` if the input is broken, once the predictions for all before it are out. Warns of examples
+        that were cut.
         """
         entries = self._entries(progress)
-        if self._request.source != STDIN:  # that a file is missing is said before the models are loaded
+        if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
         answer = self._asked.open()
         with progress.bar("predict", None, "examples") as bar:

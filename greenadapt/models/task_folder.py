@@ -1,4 +1,4 @@
-"""What the task in a model's folder is, and where the weights of a seed lie."""
+"""The task in a model's folder, and where the weights of a seed lie."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from greenadapt.tasks.qa.task import QuestionTask
 
 @dataclass(frozen=True)
 class DescribedTask:
-    """What ``task.json`` of one of several tasks says."""
+    """The content of ``task.json`` for one of several tasks."""
 
     task: Task[Any]
     adapter: AdapterConfig
@@ -54,7 +54,7 @@ class WeightFolders:
 def read_task(folder: Path, name: str) -> DescribedTask:
     """The task ``name`` of ``folder``.
 
-    Raises ``MissingError`` that lists those there are for another one, ``InputError`` where its file is broken.
+    Raises ``MissingError`` that lists the tasks if there is no such one, ``InputError`` if its file is broken.
     """
     require_tasks(folder, [name])
     file = folder / TASKS / name / TASK_FILE
@@ -90,7 +90,7 @@ def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> Weig
 
 @dataclass(frozen=True)
 class TaskFolder:
-    """A task's model on disk: what its task is, and where the weights of the wanted seed lie."""
+    """A task's model on disk: the task, and where the weights of the wanted seed lie."""
 
     folder: Path
     weights: Path
@@ -106,8 +106,8 @@ class TaskFolder:
     def open(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
         """Look at everything but the numbers in a folder that ``finetune`` wrote, or ``expand`` from one.
 
-        A folder of several tasks needs the name of one as ``task``. Raises ``MissingError`` or ``InputError`` where it
-        is no such folder, ``UsageError`` for a name where it has one task, and for none where it has several.
+        A folder of several tasks needs the name of one as ``task``. Raises ``MissingError`` or ``InputError`` for
+        any other folder, ``UsageError`` for a name if it has one task, and for no name if it has several.
         """
         folder = find_model(model).folder
         if (folder / MANIFEST).is_file():

@@ -77,10 +77,10 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
     """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
 
     It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
-    with the same head where that is new, and with the other rows left out; the table is never read whole. A head that
-    the checkpoint has for other labels is made anew. Runs none of the folder's code.
+    with the same head if that is new, and with the other rows left out; the table is never read whole. A head that
+    the checkpoint has for other labels is replaced by a new one. Runs none of the folder's code.
 
-    Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """
     weights = read_weights(checkpoint)
     if _labels(checkpoint.config) != _labels(head_config):
@@ -97,7 +97,7 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
 def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     """The encoder of ``checkpoint`` alone, float32, with the first ``n_rows`` of its embedding, in evaluation mode.
 
-    Runs none of the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder.
+    Runs none of the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """
     weights = read_weights(checkpoint)
     weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
@@ -185,7 +185,7 @@ def read_trained(folder: Path) -> TrainedWeights:
 def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedModel", StreamedRows]:
     """The model of transformers' ``mapping``, in evaluation mode, and its view of the whole embedding.
 
-    Raises ``InputError`` where its folder lacks weights.
+    Raises ``InputError`` if its folder lacks weights.
     """
     checkpoint = trained.checkpoint
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
@@ -198,7 +198,7 @@ def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedMode
 
 
 def takes_segments(model: Any) -> bool:
-    """Whether a model tells the first part of its input from the second one (``token_type_ids``)."""
+    """Whether a model takes ``token_type_ids``, which separate the two parts of its input."""
     known = "token_type_ids" in inspect.signature(model.forward).parameters
     return known and getattr(model.config, "type_vocab_size", 0) > 1
 
@@ -218,14 +218,14 @@ def load_model(
             config=settings,
             state_dict=weights,
             dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # of a head for other labels, which is made anew
+            ignore_mismatched_sizes=True,  # of a head for other labels, which is replaced
             output_loading_info=True,
         )
     return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
 
 
 def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
-    """Raise ``InputError`` for weights of the encoder that had to be made anew; a pooler may lack."""
+    """Raise ``InputError`` for missing weights of the encoder; the pooler may be missing."""
     lost = [name for name in new if "pooler" not in name]
     if lost:
         raise InputError(
@@ -275,7 +275,7 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
 
 
 def _arrays(model: "PreTrainedModel") -> dict[str, Array]:
-    """All weights by name but the memory's, float32 where they have floating point numbers."""
+    """All weights by name but the memory's; floating point numbers as float32."""
     weights = model.state_dict()
     return {name: as_array(tensor) for name, tensor in weights.items() if not name.startswith(_MEMORY)}
 

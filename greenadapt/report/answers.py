@@ -16,7 +16,7 @@ MEASURES = {"em": "EM", "f1": "F1", "substr": "substring"}
 PARTS = {"has_answer": "has answer", "no_answer": "no answer"}
 
 
-_FEWEST = 10  # questions, below which nothing is said of which model is better
+_FEWEST = 10  # questions, below which no model is called the better one
 
 
 _MAX_CHARS = 200  # of an answer that stands alone
@@ -95,7 +95,7 @@ def comparison_tables(comparison: Json) -> list[Table]:
     """A table for each score: that of every model, its difference to the base model, and whether the interval of that
     says which is better, or holds zero.
 
-    None where there are no gold answers.
+    None if there are no gold answers.
     """
     models = comparison["models"]
     names = _names(models)
@@ -143,7 +143,7 @@ def _in_sentence(row: Json) -> Marked:
 
 
 def _alone(label: str, answer: Json) -> Marked:
-    """An answer without its sentence; with its scores where it has any."""
+    """An answer without its sentence; with its scores if it has any."""
     text = "no answer" if answer["start"] is None else _short(answer["answer"])
     note = ", ".join(filter(None, (_told(answer), _measured(answer) if label else "")))
     return Marked("", text, note=note, label=label)
@@ -169,7 +169,7 @@ def _changed(change: Json, name: str) -> View:
 
 
 def _names(models: list[Json]) -> list[str]:
-    """What each model's answers are called: where there is one tokenization, by the model."""
+    """What each model's answers are called: by the model if there is one tokenization."""
     if any(model["name"] == "expanded" for model in models):
         return [NAMES[model["name"]] for model in models]
     return [NAMES["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models]
@@ -211,7 +211,7 @@ def _interval(ends: list[float], written: Callable[[float | None], str]) -> str:
 
 
 def _short(text: str) -> str:
-    """An answer on one line, its middle left out where it is long."""
+    """An answer on one line, its middle left out if it is long."""
     line = printable(text).strip()
     if len(line) <= _MAX_CHARS:
         return line

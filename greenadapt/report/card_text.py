@@ -1,30 +1,89 @@
-"""What all model cards share: Markdown, front matter, and a configuration as command-line options."""
+"""What all model cards share: the template, front matter, Markdown, and how a model reads."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import ClassVar
 
-from greenadapt.config import MemoryConfig
+from greenadapt import __version__
 from greenadapt.report.tables import VIEWS, Table
-from greenadapt.storage.files import Json, plain
-from greenadapt.storage.names import short
+from greenadapt.storage.files import Json
 
-SENTENCES = """
+_SENTENCES = """
 `sentence-transformers` reads this folder by the expanded tokenizer alone, and its embeddings can find less than those
 of the base model. Average the two embeddings of a text, by `base_tokenizer/` and by the expanded tokenizer, as the
 paper averages what both give.
 """
-"""On models with added words that ``sentence-transformers`` loads."""
 
 
-# What begins or ends something in Markdown, but for an underscore in a word, where it does neither.
+# Marks of Markdown; an underscore within a word is none.
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Card(ABC):
+    """The README of a model's folder."""
+
+    model: str
+    """The model that was adapted or trained, by name or hub id."""
+    base: str | None = None
+    """The hub's id of the pretrained model, if known."""
+    commands: Sequence[str] = ()
+    """The command lines that it was made by; none if it was made from Python."""
+    is_expanded: bool = True
+    """Whether the model has added words."""
+    reads_sentences: bool = False
+    """Whether ``sentence-transformers`` loads the model, and by the expanded tokenizer."""
+    cost: Json | None = None
+    """A ``Cost``, as JSON."""
+
+    tags: ClassVar[Sequence[str]] = ()
+    closing: ClassVar[str] = ""
+    """Further files, named after version and cost."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str: ...
+
+    @abstractmethod
+    def parts(self) -> Sequence[str]:
+        """The paragraphs and sections between the title and how it was made."""
+
+    def front(self) -> str:
+        """The YAML at the top."""
+        return front_matter(self.base, pipeline=self.pipeline, tags=self.tags)
+
+    @property
+    def pipeline(self) -> str | None:
+        """The hub's name of what the model does."""
+        return None
+
+    @property
+    def sentences(self) -> str:
+        """A warning for sentence models with added words."""
+        return _SENTENCES if self.reads_sentences else ""
+
+    @property
+    def tokenizer(self) -> str:
+        """Python that names the folder of the model's own tokenizer."""
+        return 'f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER"
+
+    def notes(self) -> Sequence[str]:
+        """Paragraphs at the end."""
+        return ()
+
+    def text(self) -> str:
+        """The card, in Markdown."""
+        command = fenced("\n".join(self.commands)) if self.commands else ""
+        made = f"greenadapt {__version__}" + ("" if self.cost is None else f"; {spent(self.cost)}") + self.closing
+        parts = [self.front(), f"# {self.title}", *self.parts(), "## Made by", command, made, *self.notes()]
+        return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
 def front_matter(base: str | None, *, pipeline: str | None = None, tags: Sequence[str] = ()) -> str:
-    """The YAML at the top of a card, with ``base``, the hub's id of the pretrained model, where that is known."""
+    """The YAML at the top of a card, with ``base``, the hub's id of the pretrained model, if known."""
     from huggingface_hub import ModelCardData
 
     tags = ["greenadapt", "domain-adaptation", *tags]
@@ -68,9 +127,9 @@ def _longest_run(text: str) -> int:
 
 
 _MIX = {
-    "sample": "each example in a tokenization drawn anew every epoch",
-    "fixed": "each example in a tokenization drawn once",
-    "batch": "each batch in a tokenization drawn anew",
+    "sample": "each example in a tokenization drawn at random in every epoch",
+    "fixed": "each example in a tokenization drawn at random once",
+    "batch": "each batch in a tokenization drawn at random",
     "both": "each example in both tokenizations",
     "base": "the base tokenization alone",
     "expanded": "the expanded tokenization alone",
@@ -81,7 +140,7 @@ _INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions
 
 
 def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
-    """By which tokenizations ``model`` was trained, and whose logits decide; ``config`` has ``mix`` and ``pool``."""
+    """The tokenizations of the training, and whose logits decide; ``config`` has ``mix`` and ``pool``."""
     if not is_expanded:
         return f"The model {escaped(model)} has no added words: it was trained with its own tokenizer.\n"
     return (
@@ -115,52 +174,3 @@ def memory_text(memory: Json | None) -> str:
 def input_name(task: Json) -> str:
     """What a file that ``task`` (its ``settings()``) predicts on may be called."""
     return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
-
-
-def memory_words(memory: Json | None, config: Json) -> list[str]:
-    """The options by which a model gets its ``memory``, see ``memory_text``; ``config`` has its settings."""
-    if memory is None:
-        return []
-    return ["--memory", short(memory["general"]["source"]), *memory_options(config["memory"])]
-
-
-def seed_words(seeds: Sequence[int]) -> list[str]:
-    """The options that stand for ``seeds``."""
-    return [
-        *(["--seeds", str(len(seeds))] if len(seeds) > 1 else []),
-        *(["--seed", str(seeds[0])] if seeds[0] else []),
-    ]
-
-
-def options_of(config: Json, default: Any) -> list[str]:
-    """Every setting of ``config`` that is not that of ``default``, a dataclass, as options."""
-    defaults = plain(asdict(default))
-    values = {**defaults, **{name: config[name] for name in defaults if name in config}}  # an older one has fewer
-    changed = {name: value for name, value in values.items() if value != defaults[name]}
-    workers = changed.pop("workers", "several")
-    options = [part for name, value in changed.items() for part in _option(name, value)]
-    return options + (["--workers", "1"] if workers == "one" else [])
-
-
-def memory_options(memory: Json) -> list[str]:
-    """The options that give the fields of a ``MemoryConfig``, of those that are not the default."""
-    layers = ",".join(map(str, memory["layers"]))
-    options = options_of({**memory, "layers": layers or []}, MemoryConfig())
-    return [_OF_MEMORY.get(option, option) for option in options]
-
-
-_OF_MEMORY = {f"--{name}": f"--memory-{name}" for name in ("attention", "layers", "source", "project")}
-
-
-_NEGATIVE = {"cbow_mean": "--cbow-sum", "shrink_windows": "--full-windows", "frozen": "--unfreeze-memory"}
-
-
-def _option(name: str, value: Any) -> list[str]:
-    if value is False:
-        return [_NEGATIVE[name]]
-    option = f"--{name.replace('_', '-')}"
-    if value is True:
-        return [option]
-    if isinstance(value, list):
-        return [part for item in value for part in (option, str(item))]
-    return [option, str(value)]

@@ -16,7 +16,7 @@ def r2(figures: Json) -> str:
 
 
 def warning(figures: Json | None) -> str:
-    """What a map that explains nothing means and what to do; empty for any other, and where there are no figures."""
+    """What a map that explains nothing means and what to do; empty for any other, and without figures."""
     if not figures or not explains_nothing(figures):
         return ""
     return (

@@ -1,43 +1,30 @@
 """The README of a folder with many tasks on one encoder, and of a task that was added to one."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from greenadapt.config import AdapterConfig, SamplingConfig, TrainConfig
-from greenadapt.report.card_text import (
-    escaped,
-    fenced,
-    front_matter,
-    input_name,
-    memory_text,
-    memory_words,
-    options_of,
-    reads_text,
-    section,
-    seed_words,
-    spent,
-)
-from greenadapt.report.tables import Table, counted, set_name, task_score_tables
-from greenadapt.storage.files import Json, plain
+from greenadapt.report.card_text import Card, escaped, input_name, memory_text, reads_text, section
+from greenadapt.report.tables import Table, score_tables, set_name
+from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
 from greenadapt.tasks.tasks_file import TaskEntry
+from greenadapt.wording import counted
 
-_CARD = """{front}
-# {model}, fine-tuned for {n_tasks}
-
+_ABOUT = """
 One encoder, which all tasks share, and for each task
 {adapter},
 as in Stickland and Murray, *BERT and PALs: Projected Attention Layers for Efficient Adaptation in Multi-Task Learning*
 (arXiv 1902.02671). {trained}
-{reads}{memory}{tasks}{data}{scores}
+"""
+
+_USE = """
 ## Use
 
 ```sh
 greenadapt predict --model FOLDER --task {first} --input {input} > predictions.jsonl
 greenadapt finetune --tasks tasks.toml --add-to FOLDER    # more tasks, on the encoder as it is
-greenadapt tasks FOLDER                                   # which there are
+greenadapt tasks FOLDER                                   # list the tasks
 greenadapt tasks FOLDER --remove {first}
 ```
 
@@ -49,34 +36,16 @@ from transformers import AutoModel, AutoTokenizer
 model = AutoModel.from_pretrained(FOLDER)
 tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 ```
-
-## Made by
-
-{command}
-
-greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test sets.
 """
 
-
-_ADDED = """# {name}, a task added to {model}
-
-The encoder stayed as it was; the task has
-{adapter},
-as in Stickland and Murray, *BERT and PALs* (arXiv 1902.02671).
-{tasks}{data}{scores}
+_USE_ADDED = """
 ## Use
 
 ```sh
-greenadapt predict --model FOLDER --task {name} --input {input} > predictions.jsonl
+greenadapt predict --model FOLDER --task {first} --input {input} > predictions.jsonl
 ```
 
 `FOLDER` is that of the encoder, which has this one in `tasks/`.
-
-## Made by
-
-{command}
-
-greenadapt {version}{cost}; `seeds/` holds each seed's history and its predictions on the test sets.
 """
 
 
@@ -104,19 +73,10 @@ _SAMPLING = {
 }
 
 
-_OPTIONS = {f"--{name}": f"--adapter-{name}" for name in ("size", "heads", "form", "init")}
+@dataclass(frozen=True, kw_only=True)
+class MultitaskCard(Card):
+    """The card of many tasks."""
 
-
-@dataclass(frozen=True)
-class MultitaskCard:
-    """What the card of many tasks says."""
-
-    model: str
-    """The model that was trained, by name or hub id."""
-    base: str | None
-    """The hub's id of the pretrained model that it was adapted from, or itself, where that is known."""
-    given: str
-    """What the user gave as ``--model``."""
     tasks: Mapping[str, Json]
     """Each task's ``task.json``."""
     weights: Mapping[str, int]
@@ -129,38 +89,25 @@ class MultitaskCard:
     """``scores.json``."""
     examples: Json
     """How many examples each task has: ``train``, and the sets of ``dev`` and ``test`` by name."""
-    version: str
-    is_expanded: bool
-    """Whether the model has added words."""
     memory: Json | None = None
     """What ``multitask.json`` says of its memory."""
-    cost: Json | None = None
-    """A ``Cost``, as JSON."""
 
-    _text: ClassVar[str] = _CARD
+    tags: ClassVar[Sequence[str]] = ("multi-task",)
+    closing: ClassVar[str] = "; `seeds/` holds each seed's history and its predictions on the test sets."
 
-    def text(self) -> str:
-        """The card, in Markdown."""
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)}, fine-tuned for {counted(len(self.tasks), 'task')}"
+
+    def parts(self) -> Sequence[str]:
+        about = _ABOUT.format(adapter=self._adapter(), trained=self._trained())
+        reads = reads_text(self.model, self.config, is_expanded=self.is_expanded)
+        return about.rstrip() + "\n" + reads, memory_text(self.memory), *self._sections(_USE)
+
+    def _sections(self, use: str) -> list[str]:
         first = next(iter(self.tasks))
-        return self._text.format(
-            front=front_matter(self.base, tags=["multi-task"]),
-            model=escaped(self.model),
-            name=first,
-            first=first,
-            n_tasks=counted(len(self.tasks)),
-            adapter=self._adapter(),
-            trained=self._trained(),
-            reads=reads_text(self.model, self.config, is_expanded=self.is_expanded),
-            memory=memory_text(self.memory),
-            tasks=self._tasks(),
-            data=self._data(),
-            scores="".join(section(table) for table in task_score_tables(self.scores)),
-            input=input_name(self.tasks[first]),
-            tokenizer='f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER",
-            command=fenced(self._command()),
-            version=self.version,
-            cost="" if self.cost is None else f"; {spent(self.cost)}",
-        )
+        used = use.format(first=first, input=input_name(self.tasks[first]), tokenizer=self.tokenizer)
+        return [self._tasks(), self._data(), *map(section, score_tables(self.scores)), used]
 
     def _adapter(self) -> str:
         name, layers = self.config["adapter"], self.config["layers"]
@@ -193,38 +140,20 @@ class MultitaskCard:
                 ]
         return section(Table("Data", ["task", "set", "from", "examples"], rows), n_left=3)
 
-    def _command(self) -> str:
-        """The command line that gives this configuration, with files as others may read them."""
-        config = plain(self.config)
-        others = [part for default in (AdapterConfig(), SamplingConfig(), TrainConfig())
-                  for part in options_of(self._given(config), default)]  # fmt: skip
-        options = ["--tasks", "tasks.toml", *self._start(config), *(_OPTIONS.get(option, option) for option in others)]
-        return shlex.join(["greenadapt", "finetune", *options, *seed_words(config["seeds"]), *self._end()])
 
-    def _start(self, config: Json) -> list[str]:
-        """The options of what training begins with."""
-        return ["--model", short(self.given), *memory_words(self.memory, config)]
-
-    def _end(self) -> list[str]:
-        """The options of where the result goes."""
-        return ["--out", "FOLDER"]
-
-    def _given(self, config: Json) -> Json:
-        """``config`` as far as it was asked for."""
-        return config
-
-
-@dataclass(frozen=True)
 class AddedTaskCard(MultitaskCard):
-    """What the card of one task says that was added to ``model``; ``given`` is what the user gave as ``--add-to``."""
+    """The card of one task that was added to ``model``."""
 
-    _text: ClassVar[str] = _ADDED
+    @property
+    def title(self) -> str:
+        return f"{next(iter(self.tasks))}, a task added to {escaped(self.model)}"
 
-    def _start(self, config: Json) -> list[str]:
-        return ["--add-to", short(self.given)]
+    def front(self) -> str:
+        return ""
 
-    def _end(self) -> list[str]:
-        return []
-
-    def _given(self, config: Json) -> Json:
-        return {**config, "freeze_encoder": False}  # which goes without saying
+    def parts(self) -> Sequence[str]:
+        about = (
+            f"The encoder stayed as it was; the task has\n{self._adapter()},\n"
+            "as in Stickland and Murray, *BERT and PALs* (arXiv 1902.02671)."
+        )
+        return about, *self._sections(_USE_ADDED)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from greenadapt.storage.files import Json
+from greenadapt.wording import counted
 
 VIEWS = {"mean": "both tokenizers, averaged", "base": "the base tokenizer", "expanded": "the expanded tokenizer"}
 
@@ -38,10 +39,14 @@ class Table:
 
 
 def score_tables(scores: Json, test: str = "test set") -> list[Table]:
-    """The tables of a ``scores.json``: on the test and the development set each seed, their mean and deviation; of each
-    set also by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is what the title
-    calls the test set; a seed that is ``None`` is the only model.
+    """The tables of a ``scores.json``: on the test and the development set each seed, their mean and deviation.
+
+    For each set also by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is the
+    test set in the title; a seed that is ``None`` is the only model. For tasks that share an encoder, one row per set
+    and the average, over the seeds.
     """
+    if "tasks" in scores:
+        return [_table(scores, kind) for kind in _KINDS if kind in scores["average"]]
     tables = []
     for name, called in (("test", test), ("dev", "dev set")):
         if not all(name in seed for seed in scores["seeds"]):
@@ -111,7 +116,7 @@ def _columns(seeds: Mapping[str, Json]) -> list[str]:
 
 
 def _over_seeds(name: str, seeds: Mapping[str, Json]) -> list[str]:
-    """Mean, deviation (of a sample) and each; only the one where there is one seed."""
+    """Mean, sample deviation and each seed; of one seed only that."""
     values = [scores.get(name) for scores in seeds.values()]
     known = [value for value in values if value is not None]
     summary: list[str] = []
@@ -130,17 +135,9 @@ def _score(name: str, value: float | None) -> str:
 _KINDS = {"test": "test", "dev": "development"}
 
 
-def task_score_tables(scores: Json) -> list[Table]:
-    """The tables of a ``scores.json`` of many tasks: on the test and the development sets a row a set, and the average.
-
-    Of several seeds the mean and the deviation of a sample. Shares and correlations are in percent.
-    """
-    return [_table(scores, kind) for kind in _KINDS if kind in scores["average"]]
-
-
 def listed_table(tasks: Sequence[Json]) -> Table:
     """Tasks of a folder, each with ``name``, ``kind``, ``adapter``, ``is_added``, ``weights``, ``metric`` and
-    ``scores``, of which the test sets' are told, or else the development sets'.
+    ``scores``, of which it shows the test sets', or else the development sets'.
     """
     rows = [
         [
@@ -154,22 +151,17 @@ def listed_table(tasks: Sequence[Json]) -> Table:
         for one in tasks
     ]
     columns = ["task", "kind", "adapter", "weights", "score", "in percent"]
-    return Table(f"{counted(len(rows))} on one encoder", columns, rows)
-
-
-def counted(n_tasks: int) -> str:
-    """So many tasks, in words."""
-    return "1 task" if n_tasks == 1 else f"{n_tasks} tasks"
+    return Table(f"{counted(len(rows), 'task')} on one encoder", columns, rows)
 
 
 def set_name(task: str, kind: str, name: str) -> str:
-    """How a set of a task is called: by the task's name alone where it is the only one of its kind."""
+    """The name of a task's set: the task's own if it is the only one of its kind."""
     return task if name == kind else f"{task} {name}"
 
 
 def _table(scores: Json, kind: str) -> Table:
     seeds = scores["seeds"]
-    title = f"{counted(len(scores['tasks']))}, {_KINDS[kind]} sets, in percent"
+    title = f"{counted(len(scores['tasks']), 'task')}, {_KINDS[kind]} sets, in percent"
     if _has_views(seeds[0], kind):
         title += f", by the logits of {VIEWS[scores['pool']]}"
     rows = [

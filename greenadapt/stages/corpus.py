@@ -151,6 +151,8 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
         _tell(session, reading, counts)
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
         facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
+        if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
+            facts["command"] = earlier.manifest.facts["command"]  # which says how the text is read
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)

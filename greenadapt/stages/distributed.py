@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import InputError
@@ -19,39 +19,51 @@ if TYPE_CHECKING:
 Build = Callable[[Path], Outcome]
 
 
+class Run(Protocol):
+    """A stage that is to write into ``place``."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def place(self) -> Place: ...
+
+    def machine(self) -> "Machine":
+        """What it runs on; one process alone starts it only if it builds."""
+
+    def job(self, build: Build) -> Job:
+        """The job that ``build`` does, for the first process."""
+
+    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
+        """Write into a work folder, in all processes."""
+
+
 def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
-    """What a stage trains on; its trackers write beside the session's folder, and are told the ``settings``."""
+    """What a stage trains on; its trackers write beside the session's folder, and log the ``settings``."""
     from greenadapt.models.machine import Machine
 
     out = session.out or Path()
     return Machine.start(training.precision, run.report_to, out.with_name(f"{out.name}-logs"), settings)
 
 
-def run_together(
-    session: Session,
-    place: Place,
-    start: Callable[[], "Machine"],
-    build: Callable[[Session, "Machine", Path], Outcome],
-    job: Callable[[Build], Job],
-) -> Result:
-    """Run a stage into ``place``: the first process keeps the books, all of them build, the others in silence.
+def run_together(stage: Run) -> Result:
+    """Run a stage: the first process keeps the books, all of them build, the others silently.
 
-    ``start`` gives the machine, which one process alone needs only where it builds. ``build`` writes into a work
-    folder; ``job`` is given it as it is called in the first process. Raises ``InputError`` in the others where the
-    first one failed.
+    Raises ``InputError`` in the others if the first one failed.
     """
+    session, place = stage.session, stage.place
 
     def run(build: Build) -> Result:
         with session.locked():
-            return session.run(place, job(build))
+            return session.run(place, stage.job(build))
 
     if launched_processes()[1] == 1:
-        return run(lambda work: build(session, start(), work))
-    machine = start()
+        return run(lambda work: stage.build(session, stage.machine(), work))
+    machine = stage.machine()
     if not machine.is_first:
         work = machine.shared(None)
         if work is not None:
-            build(replace(session, progress=Silent()), machine, Path(work))
+            stage.build(replace(session, progress=Silent()), machine, Path(work))
             machine.wait()
         result = place.current()
         if result is None:
@@ -62,7 +74,7 @@ def run_together(
     def tell(work: Path) -> Outcome:
         nonlocal told
         told = machine.shared(str(work)) is not None
-        return build(session, machine, work)
+        return stage.build(session, machine, work)
 
     try:
         result = run(tell)

@@ -42,7 +42,7 @@ class EvaluateRequest:
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     """Without a ``seed`` every seed of the folder is scored."""
     fields: Json = field(default_factory=dict)
-    """``text_fields`` and ``label_field`` of classification, where they are not called as in training."""
+    """``text_fields`` and ``label_field`` of classification, if they are called otherwise than in training."""
     keep_logits: bool = False
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Evaluated:
 def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     """Score the model on each file under each seed, in the order of the files; writes nothing.
 
-    Raises ``MissingError`` or ``InputError`` where the model or a file is not what it should be.
+    Raises ``MissingError`` or ``InputError`` if the model or a file is not as it should be.
     """
     require_torch("evaluating")
     one_process("evaluate")
@@ -137,7 +137,7 @@ def _examples(task: Task[Any], source: str, progress: Progress) -> list[Any]:
 def _evaluations(
     folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
 ) -> "dict[str, Evaluation]":
-    """What the model of one seed says about each file; with the end of this function its memory is free."""
+    """The evaluation of one seed's model on each file; when this function returns its memory is free."""
     from greenadapt.training.evaluation import Evaluator
 
     opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views

@@ -16,17 +16,16 @@ from greenadapt.checkpoints.provenance import (
 )
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
-from greenadapt.config import AlignConfig, CorpusConfig, ExpandConfig, W2VConfig
+from greenadapt.config import ExpandConfig
 from greenadapt.corpus.occurring import words_in_files
 from greenadapt.errors import InputError, MissingError
-from greenadapt.report.adapted_card import Card, Made
-from greenadapt.report.card_text import options_of
+from greenadapt.report.adapted_card import AdaptedCard
 from greenadapt.stages.align import VectorSource, fitted_vectors
-from greenadapt.stages.session import ALIGN, EXPAND, W2V, OpenedBase, Session, model_of
+from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.names import short
-from greenadapt.storage.results import Job, Manifest, Outcome, Result, open_result, read_manifest, verified
+from greenadapt.storage.results import Job, Outcome, Result, open_result, read_manifest, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
@@ -85,7 +84,7 @@ def run_expand(
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
-        card = _card(aligned, model, work, config, counts, report)
+        card = _card(session, aligned, work, config, counts, report)
         (work / "README.md").write_text(card.text(), "utf-8")
         return Outcome(counts, facts)
 
@@ -146,43 +145,31 @@ class Expansion:
         return export_tokenizers(vocabulary, folder, work, self.entries, first_id, self.config.oov)
 
 
-def _reading_options(corpus: Manifest) -> list[str]:
-    """The options of ``w2v`` by which the text was read otherwise than by default."""
-    said = [part for name, values in corpus.facts.get("said", {}).items() for value in values for part in (name, value)]
-    return said + options_of(corpus.config, CorpusConfig())
-
-
 def _card(
-    aligned: Result, pretrained: PretrainedModel, work: Path, config: ExpandConfig, counts: Json, report: ExportReport
-) -> Card:
-    facts = aligned.manifest.facts
-    model = short(facts["model"]["source"])
-    steps = [
-        Made(ALIGN, aligned.manifest.config, AlignConfig()),
-        Made(EXPAND, asdict(config) | {"restrict_to": list(map(short, config.restrict_to))}, ExpandConfig()),
-    ]
-    if (aligned.folder / VECTORS).is_file():
-        inputs = [["--vectors", facts["given"], "--model", model, "--out", "map"], ["--alignment", "map"]]
-    else:
+    session: Session,
+    aligned: Result,
+    work: Path,
+    config: ExpandConfig,
+    counts: Json,
+    report: ExportReport,
+) -> AdaptedCard:
+    facts, imported = aligned.manifest.facts, (aligned.folder / VECTORS).is_file()
+    model, made = short(facts["model"]["source"]), [aligned.manifest]
+    if not imported:
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
-        steps.insert(0, Made(W2V, trained.config, W2VConfig(dim=aligned.manifest.counts["target_dim"])))
-        named = ["--corpus", facts["given"], "--model", model]
-        reading = _reading_options(read_manifest(Path(trained.inputs["corpus"]["path"])))
-        inputs = [named + reading, named, [*named]]
-    inputs[-1] += ["--out", "FOLDER"]
-    return Card(
+        made = [read_manifest(Path(trained.inputs["corpus"]["path"])), trained, *made]
+    return AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
-        base=base_id(pretrained),
-        title=facts["title"],
+        base=base_id(model_of(aligned)),
+        commands=commands_of(session, *made),
+        corpus=facts["title"],
         licence=facts["licence"],
-        version=__version__,
-        command="\n".join(step.command(given) for step, given in zip(steps, inputs, strict=True)),
         align=aligned.manifest.config,
         expand=asdict(config),
         counts=counts,
         heldout=facts["heldout"],
         hidden_words=report.hidden_words,
         changed_entries=len(report.changed_entries),
-        imported=(aligned.folder / VECTORS).is_file(),
+        imported=imported,
         reads_sentences=reads_sentences(work),
     )

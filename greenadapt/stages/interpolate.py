@@ -4,7 +4,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt import __version__
 from greenadapt.checkpoints.interpolation import Interpolation, n_base_rows
 from greenadapt.checkpoints.layout import FACTS_FILE
 from greenadapt.checkpoints.provenance import (
@@ -22,7 +21,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import copy_side_files, write_weights
 from greenadapt.errors import UsageError
 from greenadapt.report.interpolation_card import InterpolationCard
-from greenadapt.stages.session import INTERPOLATE, Session
+from greenadapt.stages.session import INTERPOLATE, Session, commands_of
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.names import short
 from greenadapt.storage.results import Job, Outcome, Result
@@ -47,7 +46,7 @@ class InterpolateRequest:
 def interpolate(session: Session, request: InterpolateRequest) -> Result:
     """Write the model between two others as a folder that transformers and ``finetune`` load.
 
-    Raises ``UsageError`` where ``session.out`` names no folder, ``InputError`` where the models differ in more than
+    Raises ``UsageError`` if ``session.out`` names no folder, ``InputError`` if the models differ in more than
     their weights.
     """
     if session.out is None:
@@ -67,10 +66,10 @@ def interpolate(session: Session, request: InterpolateRequest) -> Result:
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         return InterpolationCard(
             model=short(request.model),
+            base=base_id(domain),
+            commands=commands_of(session),
             general=short(request.general),
             weight=request.weight,
-            version=__version__,
-            base=base_id(domain),
             reads_sentences=reads_sentences(work),
         ).text()
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +29,9 @@ from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.run_names import data_name
-from greenadapt.stages.session import PRETRAIN, Session
+from greenadapt.stages.session import PRETRAIN, Session, commands_of
 from greenadapt.storage.files import Json, hash_json, read_object, write_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.storage.results import Job, Outcome, Place, Result
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.writer import copy_tokenizers
@@ -48,13 +47,13 @@ _TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-train
 
 @dataclass(frozen=True)
 class PretrainRequest:
-    """What is to be trained on what."""
+    """What to train on which texts."""
 
     model: str
     texts: tuple[str, ...]
     """Named corpora, recipes or paths, read one after the other."""
     general_text: str | None = None
-    """Text of no domain, on which the loss tells what the model forgets."""
+    """Text of no domain, on which the loss shows what the model forgets."""
     format: str | None = None
     """Of ``texts``, where their names do not say it."""
     fields: tuple[str, ...] = ()
@@ -86,7 +85,7 @@ class PretrainRequest:
 
 @dataclass(frozen=True)
 class _Start:
-    """What training begins with."""
+    """What training starts from."""
 
     model: PretrainedModel
     memory: MemoryChoice | None
@@ -113,7 +112,7 @@ class _Start:
         return cls(model, memory, texts, None if given is None else _open(session, given, said))
 
     def inputs(self, request: PretrainRequest) -> dict[str, Json]:
-        """What a manifest says of all that is read."""
+        """The manifest's entries for all that is read."""
         inputs = {"model": adapted_input(self.model)}
         if self.memory is not None:
             inputs["memory"] = self.memory.as_input()
@@ -130,27 +129,20 @@ class _Start:
 
 
 def _lies_at(given: str, reading: Reading) -> Json:
-    """How a manifest says which text this is: a path, or a corpus by name or address."""
+    """How a manifest names a text: a path, or a corpus by name or address."""
     is_path = given != reading.recipe.name and "://" not in given
     return {"path": str(Path(given).absolute())} if is_path else {"source": given}
 
 
 def pretrain(session: Session, request: PretrainRequest) -> Result:
-    """Train and write the model; does nothing where that is done, goes on where it was killed."""
+    """Train and write the model; does nothing if that is done, resumes a killed run."""
     require_torch("pre-training")
     start = _Start.of(session, request)
     name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
     session = replace(session, out=session.out or Path("runs") / name)
-    settings = {**asdict(request.config), **asdict(request.training)}
     place = session.place("", start.model.name, PRETRAIN)
     session.check(place, PRETRAIN, _config(request, start))
-    return run_together(
-        session,
-        place,
-        partial(start_machine, session, request.training, request.run, settings),
-        partial(_build, request, start),
-        partial(_job, request, start),
-    )
+    return run_together(_Pretraining(session, place, request, start))
 
 
 def read_losses(result: Result) -> Json:
@@ -165,64 +157,79 @@ def _config(request: PretrainRequest, start: _Start) -> Json:
     return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
 
 
-def _job(request: PretrainRequest, start: _Start, build: Build) -> Job:
-    config = _config(request, start)
+@dataclass(frozen=True)
+class _Pretraining:
+    """One run of the stage: what is trained, from where to where."""
 
-    def card(work: Path, outcome: Outcome, cost: Json) -> str:
-        from greenadapt.report.pretrain_card import PretrainCard
+    session: Session
+    place: Place
+    request: PretrainRequest
+    start: _Start
 
-        return PretrainCard(
-            model=start.model.name,
-            base=base_id(start.model),
-            given=request.model,
-            texts=request.texts,
-            general_text=request.general_text,
-            memory=None if start.memory is None else start.memory.as_settings()["general"],
-            config=config,
-            scores=_read_scores(work),
-            counts=outcome.counts,
-            version=__version__,
-            is_expanded=(work / WORDS_FILE).is_file(),
-            cost=cost,
-            reads_sentences=reads_sentences(work),
-        ).text()
+    def machine(self) -> "Machine":
+        """What the run trains on; trackers get the settings."""
+        request = self.request
+        settings = {**asdict(request.config), **asdict(request.training)}
+        return start_machine(self.session, request.training, request.run, settings)
 
-    return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
+    def job(self, build: Build) -> Job:
+        """The job that ``build`` does."""
+        request, start = self.request, self.start
+        config = _config(request, start)
 
+        def card(work: Path, outcome: Outcome, cost: Json) -> str:
+            from greenadapt.report.pretrain_card import PretrainCard
 
-def _build(request: PretrainRequest, start: _Start, session: Session, machine: "Machine", work: Path) -> Outcome:
-    from greenadapt.training.pretrain.run import Pretraining, PretrainRun
-    from greenadapt.training.state import remove_state
+            return PretrainCard(
+                model=start.model.name,
+                base=base_id(start.model),
+                commands=commands_of(self.session),
+                texts=request.texts,
+                memory=None if start.memory is None else start.memory.as_settings()["general"],
+                config=config,
+                scores=_read_scores(work),
+                counts=outcome.counts,
+                is_expanded=(work / WORDS_FILE).is_file(),
+                cost=cost,
+                reads_sentences=reads_sentences(work),
+            ).text()
 
-    progress = session.progress
-    checkpoint = Checkpoint.open(start.model.folder)
-    encoder = _encoder(checkpoint, request.config.max_length)
-    note_code(start.model, progress)
-    if not encoder.has_words:
-        progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
-    setup = Pretraining(
-        checkpoint=checkpoint,
-        encoder=encoder,
-        texts=_packed(start, request.config, encoder, work, machine, progress),
-        config=request.config,
-        train=request.training,
-        run=request.run,
-        machine=machine,
-        progress=progress,
-        general=None if start.memory is None else start.memory.open(),
-    )
-    run = PretrainRun(setup, work)
-    _tell(run, start, request.config, progress)
-    run.train()
-    run.finish(work)
-    if machine.is_first:
-        copy_tokenizers(start.model.folder, work)
-        copy_side_files(start.model.folder, work)
-        write_json(work / FACTS_FILE, _facts(request, start))
-        remove_state(work)
-    machine.end()
-    losses = _read_scores(work)["losses"] if machine.is_first else {}
-    return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
+        return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
+
+    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
+        """Train and write the model into ``work``."""
+        from greenadapt.training.pretrain.run import Pretraining, PretrainRun
+        from greenadapt.training.state import remove_state
+
+        request, start, progress = self.request, self.start, session.progress
+        checkpoint = Checkpoint.open(start.model.folder)
+        encoder = _encoder(checkpoint, request.config.max_length)
+        note_code(start.model, progress)
+        if not encoder.has_words:
+            progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
+        setup = Pretraining(
+            checkpoint=checkpoint,
+            encoder=encoder,
+            texts=_packed(start, request.config, encoder, work, machine, progress),
+            config=request.config,
+            train=request.training,
+            run=request.run,
+            machine=machine,
+            progress=progress,
+            general=None if start.memory is None else start.memory.open(),
+        )
+        run = PretrainRun(setup, work)
+        _tell(run, start, request.config, progress)
+        run.train()
+        run.finish(work)
+        if machine.is_first:
+            copy_tokenizers(start.model.folder, work)
+            copy_side_files(start.model.folder, work)
+            write_json(work / FACTS_FILE, _facts(request, start))
+            remove_state(work)
+        machine.end()
+        losses = _read_scores(work)["losses"] if machine.is_first else {}
+        return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
 
 
 def _read_scores(folder: Path) -> Json:

@@ -22,7 +22,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, naming, real_folder
-from greenadapt.storage.results import Job, Place, Result, check_place, open_result, run_job
+from greenadapt.storage.results import Job, Manifest, Place, Result, check_place, open_result, run_job
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import load_tokenizer
@@ -45,11 +45,13 @@ class Session:
     variant: str | None = None
     force: bool = False
     updates: bool = False
-    """Whether a finished model is trained again where the content of an input changed, without ``force``."""
+    """Whether a finished model is trained again if the content of an input changed, without ``force``."""
     download: bool = False
     workers: int = 1
     max_memory: int = 4 << 30
     """Bytes."""
+    command: str | None = None
+    """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
 
     def place(self, corpus: str, model: str, stage: str) -> Place:
         """Where this command writes a stage."""
@@ -78,19 +80,19 @@ class Session:
 
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
-        job = replace(job, kept=job.kept and not self.updates)
-        with naming(place.work):  # where it is not known which file of it did not go onto a full disk
+        job = replace(job, kept=job.kept and not self.updates, command=self.command)
+        with naming(place.work):  # if it is not known which of its files did not fit on a full disk
             return run_job(place, job, force=self.force, progress=self.progress)
 
     def standard_input(self, said: Json) -> Recipe:
-        """The corpus on standard input; raises ``UsageError`` where several processes would have to share it."""
+        """The corpus on standard input; raises ``UsageError`` if several processes would have to share it."""
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         return keep_input(stream, self.workspace.root, said, self.progress)
 
     def corpus_name(self, corpus: str | None) -> str:
-        """The workspace name of ``--corpus``; raises ``UsageError`` where it was left out."""
+        """The workspace name of ``--corpus``; raises ``UsageError`` if it was left out."""
         if corpus is None:
             raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
         if corpus == STDIN:
@@ -142,6 +144,12 @@ class OpenedBase:
             raise InputError(
                 f"{self.model.source} changed since {aligned.path} was fitted on it", "run greenadapt align again"
             )
+
+
+def commands_of(session: Session, *manifests: Manifest) -> list[str]:
+    """The command lines that made the results of ``manifests`` and, last, this one; each once."""
+    made = [*(manifest.facts.get("command") for manifest in manifests), session.command]
+    return list(dict.fromkeys(command for command in made if command))
 
 
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:

@@ -116,6 +116,8 @@ class Job:
     """What to do instead where only this input, by name, is another one."""
     joins: bool = False
     """Whether the result belongs into the folder of an input."""
+    command: str | None = None
+    """The command line that asked for it, if one did; kept among the facts."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         files=_checksums(work),
         counts=plain(outcome.counts),
         cost=cost,
-        facts=plain(outcome.facts),
+        facts=plain({**({} if job.command is None else {"command": job.command}), **outcome.facts}),
     )
     write_json(work / MANIFEST, asdict(manifest))
     if standing is not None and _keep_card(standing, work):

@@ -31,7 +31,7 @@ class Evaluation:
     """Of the chosen pool."""
     views: dict[str, Json]
     logits: dict[str, list[Array]] = field(default_factory=dict)
-    """View → its (n_units, k) float32 of each example, where they were asked for."""
+    """View → its (n_units, k) float32 of each example, if wanted."""
 
     def as_dict(self) -> Json:
         """The scores, and under ``views`` those of each pool."""

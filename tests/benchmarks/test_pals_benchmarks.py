@@ -111,13 +111,13 @@ def test_a_finished_run_is_not_made_again_and_a_killed_one_goes_on(
     start: Start, bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    real = bench.train_tasks
+    real = bench.finetune
 
     def counted(session: Any, request: Any) -> Any:
         made.append(session.out.name.rsplit("-", 1)[0])
         return real(session, request)
 
-    monkeypatch.setattr(bench, "train_tasks", counted)
+    monkeypatch.setattr(bench, "finetune", counted)
     steps = Training.steps
 
     def killed(self: Any) -> Any:

@@ -102,8 +102,8 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
     )
     assert [stage["status"] for stage in as_json["stages"]] == ["up to date"] * 3
     card = (tmp_path / "adapted" / "README.md").read_text()
-    said = "--corpus text.txt --model bertmodel --min-count 1 --epochs 1 --engine fast --workers 1"
-    assert f"greenadapt w2v {said}\n" in card
+    said = "--corpus text.txt --model bertmodel --workers 1 --epochs 1 --min-count 1"
+    assert f"```sh\ngreenadapt adapt {said} --out FOLDER\n```\n" in card
     assert str(tmp_path) not in card
 
 
@@ -342,11 +342,12 @@ def test_the_card_tells_how_the_text_was_read(run: Run, tiny_model: Callable[...
     read = ["--format", "jsonl", "--field", "body", "--keep-duplicates", "--heldout", 0.1]
     run("adapt", "-c", path, "-m", tiny_model(), *QUICK, *read, "-o", tmp_path / "adapted")
     said = " --format jsonl --field body --keep-duplicates --heldout 0.1"
-    command = f"{said} --min-count 1 --epochs 1 --engine fast --workers 1\n"
+    command = f" --workers 1 --epochs 1 --min-count 1{said} --out FOLDER\n"
     assert command in (tmp_path / "adapted" / "README.md").read_text()
-    # What was said once is remembered, and told again.
+    # How the text is read is remembered, and so is the command that said it.
     run("adapt", "-c", path, *QUICK, "--force", "-o", tmp_path / "adapted")
-    assert command in (tmp_path / "adapted" / "README.md").read_text()
+    card = (tmp_path / "adapted" / "README.md").read_text()
+    assert f"{command}greenadapt adapt --corpus papers.txt --workers 1" in card
 
 
 def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:

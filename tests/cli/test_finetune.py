@@ -218,10 +218,10 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         "max_cache": 3 << 20,
     }
     assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
-    assert seen[0].task == TaskConfig(chunk=None)
+    assert seen[0].tasks[0].config == TaskConfig(chunk=None)
     assert seen[0].training == TrainConfig()
     run_alone("finetune", "-m", "any", *files, code=2)
-    assert (seen[1].run, seen[1].task) == (RunConfig(), TaskConfig())
+    assert (seen[1].run, seen[1].tasks[0].config) == (RunConfig(), TaskConfig())
 
 
 @pytest.mark.parametrize(

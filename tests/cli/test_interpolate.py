@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TrainConfig
-from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import (

@@ -18,7 +18,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.ensemble import KeptRun, score_ensemble
 from greenadapt.inference.predictor import PredictRequest
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.one_task import finetune
+from greenadapt.stages.finetune.train import finetune
 from tests.conftest import last_line
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_request, qa_file, session, texts_file
 

@@ -20,7 +20,7 @@ from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_multitask
+from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
 from greenadapt.progress import Silent
@@ -29,6 +29,7 @@ from greenadapt.tasks.ner.task import NerTask
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tokenization.writer import copy_tokenizers
 from tests.support.endless import Endless
+from tests.support.small_multitask import write_multitask
 from tests.support.small_tasks import Json, TinyModel, expand
 
 NER = NerTask(("O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from greenadapt.config import AdapterConfig, MemoryConfig, TaskConfig, TrainConfig
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, SharedModel
+from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.many_tasks import train_tasks
-from greenadapt.stages.finetune.request import MultitaskRequest
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.tasks_file import TaskEntry
 from tests.support.small_tasks import TinyModel, adapted, ner_file, session, texts_file
 
@@ -29,7 +29,7 @@ def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
         TaskEntry("mood", TaskConfig("classification"), (str(texts),), {}, {}, None),
         TaskEntry("diseases", TaskConfig("ner", max_length=32), (str(tagged),), {}, {}, None),
     )
-    request = MultitaskRequest(
+    request = FinetuneRequest(
         str(model),
         entries,
         AdapterConfig("pals", size=8, heads=2, layers="top"),
@@ -38,7 +38,7 @@ def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
         memory=str(model.parent / "base"),
         memory_config=MemoryConfig(strategy="chunk"),
     )
-    return str(train_tasks(session(tmp_path), request).path)
+    return str(finetune(session(tmp_path), request).path)
 
 
 @pytest.mark.slow
@@ -47,13 +47,13 @@ def test_every_seed_is_as_each_task_alone(trained: str) -> None:
     for seed in (None, 4):
         options = ReadingOptions(seed=seed)
         folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
-        model = SharedModel.open(folders, options)
+        model = OpenedModel.open_all([*folders.values()], options)
         assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
         seen: list[int] = []
         count = model.opened.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
         count(lambda _, inputs, seen=seen: seen.append(len(inputs[0])))
         examples = [{name: folder.task.example(text, "") for name, folder in folders.items()} for text in TEXTS]
-        together = list(model.logits(examples, {name: Counter() for name in TASKS}))
+        together = list(model.logits_of_all(examples, {name: Counter() for name in TASKS}))
         made[seed] = {name: [one[name] for one in together] for name in TASKS}
         n_words = 3  # texts whose two views differ
         assert sum(seen) == len(TEXTS) + n_words
@@ -72,9 +72,9 @@ def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
     folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))
     folders = {name: TaskFolder.open(trained, None, name) for name in TASKS}
     for names in (TASKS, TASKS[::-1]):
-        model = SharedModel.open({name: folders[name] for name in names}, ReadingOptions())
+        model = OpenedModel.open_all([folders[name] for name in names], ReadingOptions())
         examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
-        together = list(model.logits(examples, {name: Counter() for name in names}))
+        together = list(model.logits_of_all(examples, {name: Counter() for name in names}))
         for name in names:
             alone = OpenedModel.open(folders[name], ReadingOptions())
             assert alone.run.pool == ("expanded" if name == "mood" else "mean")

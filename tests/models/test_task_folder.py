@@ -9,8 +9,8 @@ import pytest
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.task_list import remove_task
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.qa.task import QuestionTask
 from tests.support.small_multitask import describe, fitted
 from tests.support.small_tasks import TinyModel, ner_request, session

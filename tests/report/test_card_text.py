@@ -2,18 +2,8 @@
 
 from dataclasses import asdict
 
-import pytest
-
 from greenadapt.config import MemoryConfig
-from greenadapt.report.card_text import input_name, memory_text, memory_words, reads_text, seed_words
-
-
-@pytest.mark.parametrize(
-    ("seeds", "words"),
-    [([0], []), ([3], ["--seed", "3"]), ([0, 1], ["--seeds", "2"]), ([5, 6, 7], ["--seeds", "3", "--seed", "5"])],
-)
-def test_seeds_as_options(seeds: list[int], words: list[str]) -> None:
-    assert seed_words(seeds) == words
+from greenadapt.report.card_text import input_name, memory_text, reads_text
 
 
 def test_what_is_read() -> None:
@@ -28,8 +18,6 @@ def test_a_memory() -> None:
     general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
     config = MemoryConfig(strategy="logits")
     memory = {**asdict(config), "general": general}
-    assert memory_words(None, {}) == []
-    assert memory_words(memory, {"memory": asdict(config)}) == ["--memory", "org/tiny", "--strategy", "logits"]
     assert memory_text(None) == ""
     assert "are added to its own" in memory_text(memory)
     assert "stayed as it was and is needed" in memory_text(memory)

@@ -12,12 +12,13 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig
-from greenadapt.report.adapted_card import Card
+from greenadapt.report.adapted_card import AdaptedCard
 from greenadapt.report.interpolation_card import InterpolationCard
 from greenadapt.tasks.ner.task import NerTask
-from tests import test_multitask_card, test_pretrain_card, test_task_card
+from tests.report import test_multitask_card, test_pretrain_card, test_task_card
 
 EVIL = "m: x\nlicense: evil\n```\n# <img src=x onerror=alert(1)> [a](javascript:b) `<i>` **c** | d\n---"
+COMMANDS = [shlex.join(["greenadapt", "x", "--option", EVIL])]
 MEMORY = {**asdict(MemoryConfig()), "general": {"name": EVIL, "sha256": "ab" * 32, "source": EVIL}}
 
 
@@ -25,10 +26,9 @@ def expanded(**changes: Any) -> str:
     made: dict[str, Any] = {
         "model": EVIL,
         "base": None,
-        "title": EVIL,
+        "corpus": EVIL,
         "licence": EVIL,
-        "version": "1",
-        "command": shlex.join(["greenadapt", "w2v", "--corpus", EVIL]),
+        "commands": COMMANDS,
         "align": asdict(AlignConfig()),
         "expand": asdict(ExpandConfig()),
         "counts": {"rows": 2, "words": 2, "overlap": 3},
@@ -36,7 +36,7 @@ def expanded(**changes: Any) -> str:
         "hidden_words": 1,
         "changed_entries": 0,
     }
-    return Card(**{**made, **changes}).text()
+    return AdaptedCard(**{**made, **changes}).text()
 
 
 def fine_tuned() -> str:
@@ -45,7 +45,7 @@ def fine_tuned() -> str:
     sources = {"train 1": EVIL, "test": EVIL}
     made = test_task_card.card(task_settings=settings, config=config, sources=sources)
     made.scores["seeds"][0]["test"]["by_type"] = {EVIL: test_task_card.F1}
-    return replace(made, model=EVIL, given=EVIL).text()
+    return replace(made, model=EVIL, commands=COMMANDS).text()
 
 
 def multitask() -> str:
@@ -54,17 +54,17 @@ def multitask() -> str:
     entries = [replace(entry, train=(EVIL,), test={"test": EVIL}) for entry in card.entries]
     examples = {name: {"train": 1, "dev": {"dev": 1}, "test": {"test": 1}} for name in tasks}
     told = {"tasks": tasks, "entries": entries, "examples": examples, "memory": MEMORY}
-    return replace(card, model=EVIL, given=EVIL, **told).text()
+    return replace(card, model=EVIL, commands=COMMANDS, **told).text()
 
 
 def pretrained() -> str:
     config = {**test_pretrain_card.card().config, "memory": asdict(MemoryConfig())}
     memory = MEMORY["general"]
-    return test_pretrain_card.card(model=EVIL, given=EVIL, texts=(EVIL,), memory=memory, config=config).text()
+    return test_pretrain_card.card(model=EVIL, commands=COMMANDS, texts=(EVIL,), memory=memory, config=config).text()
 
 
 def interpolated() -> str:
-    return InterpolationCard(EVIL, EVIL, 0.3, "1", None).text()
+    return InterpolationCard(model=EVIL, general=EVIL, weight=0.3, commands=COMMANDS).text()
 
 
 CARDS: list[Callable[[], str]] = [expanded, fine_tuned, multitask, pretrained, interpolated]
@@ -93,7 +93,7 @@ def test_names_mean_nothing(card: Callable[[], str]) -> None:
 def test_what_sentence_transformers_reads_is_said_of_sentence_models_alone() -> None:
     said = "reads this folder by the expanded tokenizer alone"
     told = test_pretrain_card.card(reads_sentences=True).text()
-    mixed = InterpolationCard("a", "b", 0.3, "1", "org/a", reads_sentences=True).text()
+    mixed = InterpolationCard(model="a", base="org/a", general="b", weight=0.3, reads_sentences=True).text()
     for text in (expanded(reads_sentences=True), told, mixed):
         assert said in text
         assert "\n\n\n" not in text
@@ -107,6 +107,14 @@ def test_paths_are_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     told = test_task_card.card(
         sources={"train 1": str(tmp_path / "data/train.tsv"), "test": "/home/me/test.tsv"}
     ).text()
-    assert "--train data/train.tsv --test test.tsv --seeds 2 --out FOLDER" in told
+    assert "| train | data/train.tsv |" in told
+    assert "| test | test.tsv |" in told
     assert "/home" not in told
     assert str(tmp_path) not in told
+
+
+def test_made_without_a_command_line() -> None:
+    """By Python: the card has no command, and the rest as ever."""
+    text = expanded(commands=())
+    assert "## Made by\n\ngreenadapt 0." in text
+    assert "greenadapt x" not in text

@@ -1,15 +1,11 @@
 import json
-import re
-import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from greenadapt.cli import app
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.cost import estimate
 from greenadapt.report.task_card import TaskCard
@@ -35,7 +31,6 @@ def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) ->
     entries: Json = {
         "model": "minilm-biomedical",
         "base": "org/minilm",
-        "given": "/home/me/minilm-adapted",
         "head": "TokenClassification",
         "task": changes.pop("task_settings", NER.settings()),
         "config": config(task, train, seeds),
@@ -46,8 +41,7 @@ def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) ->
         },
         "scores": scores,
         "counts": {"train": 5432, "dev": 0, "test": 940},
-        "version": "0.2.0",
-        "is_expanded": True,
+        "commands": ["greenadapt finetune --model minilm-adapted --out FOLDER"],
     }
     return TaskCard(**(entries | changes))
 
@@ -56,12 +50,6 @@ def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) ->
 def data(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of the cards are there."""
     monkeypatch.setattr(Path, "exists", lambda path: path.is_absolute())
-
-
-def command(text: str) -> list[str]:
-    found = re.search(r"^greenadapt finetune .*$", text, re.M)
-    assert found
-    return shlex.split(found.group())
 
 
 def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
@@ -76,6 +64,7 @@ def test_data_labels_and_scores() -> None:
     assert "| train | train.tsv, own/corpus:train | 5,432 |" in text
     assert "| test | test.tsv | 940 |" in text
     assert "/home" not in text
+    assert "```sh\ngreenadapt finetune --model minilm-adapted --out FOLDER\n```\n\ngreenadapt" in text
     assert "`O`, `B-Disease`, `I-Disease`" in text
     assert "| f1 | 83.31 | 0.00 | 83.31 | 83.31 |" in text
     assert "| the expanded tokenizer | 79.00 | 0.00 | 79.00 | 79.00 |" in text
@@ -88,37 +77,6 @@ def test_the_cost() -> None:
     text = card(cost=cost.as_dict()).text()
     assert f"1,234 seconds, {1000 * cost.energy_kwh:.3g} Wh ({cost.energy_source})" in text
     assert " Wh" not in card().text()
-
-
-@pytest.mark.parametrize(
-    ("task", "train", "seeds", "options"),
-    [
-        (TaskConfig(), TrainConfig(), (0,), ""),
-        (
-            TaskConfig(chunk=None, gold_chunks=True),
-            TrainConfig(),
-            (0, 1, 2),
-            "--whole-sentences --gold-chunks --seeds 3",
-        ),
-        (
-            TaskConfig(task="classification", text_fields=("a b", "c"), label_kind="numbers"),
-            TrainConfig(epochs=3, learning_rate=1e-4, mix="both", pool="base"),
-            (7,),
-            "--text-field 'a b' --text-field c --labels numbers --mix both --pool base --epochs 3 "
-            "--learning-rate 0.0001 --seed 7",
-        ),
-    ],
-)
-def test_the_command_makes_it_again(task: TaskConfig, train: TrainConfig, seeds: tuple[int, ...], options: str) -> None:
-    lists = config(task, train, seeds)
-    told = command(card(task, train, seeds=seeds).text())
-    tuples = {**lists, **asdict(task)}  # as it is before it is written
-    assert command(card(task, train, seeds=seeds, config=tuples).text()) == told
-    files = ["--train", "train.tsv", "--train", "own/corpus:train", "--test", "test.tsv"]
-    assert told[:4] == ["greenadapt", "finetune", "--task", task.task]
-    assert told[4:] == ["--model", "minilm-adapted", *files, *shlex.split(options), "--out", "FOLDER"]
-    help_text = CliRunner().invoke(app, ["finetune", "--help"], env={"COLUMNS": "300"}).stdout
-    assert [option for option in told if option.startswith("--") and option not in help_text] == []
 
 
 def test_how_to_use_it() -> None:

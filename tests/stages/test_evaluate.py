@@ -12,8 +12,8 @@ import pytest
 from typer.testing import Result as CliResult
 
 from greenadapt.config import TaskConfig
-from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
 from tests.support.small_multitask import files_of
@@ -51,7 +51,7 @@ def tuned(kind: str, tiny_model: TinyModel, tmp_path: Path, **changes: Any) -> R
     task = replace(SHORT, task=KINDS[kind][0])
     train, test = (str(labelled(tmp_path, kind, n, seed)) for n, seed in ((30, 0), (15, 1)))
     training = replace(TRAIN, epochs=2)
-    request = FinetuneRequest(str(adapted(tiny_model)), (train,), None, test, task, training, save_logits=True)
+    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (train,), None, test, task, training, save_logits=True)
     return finetune(session(tmp_path), replace(request, **changes))
 
 

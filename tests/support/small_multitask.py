@@ -9,11 +9,12 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
+from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.task_folder import TaskFolder
+from greenadapt.models.weights import write_model, write_rows
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.request import MultitaskRequest
+from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.storage.files import hash_file
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -59,7 +60,7 @@ def entry(folder: Path, name: str, called: str | None = None, **changes: Any) ->
     return TaskEntry(**{**made, **changes})
 
 
-def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1"), **changes: Any) -> MultitaskRequest:
+def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1"), **changes: Any) -> FinetuneRequest:
     """These tasks, for two short epochs."""
     made: dict[str, Any] = {
         "model": str(model),
@@ -69,7 +70,7 @@ def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1")
         "training": TrainConfig(epochs=2, learning_rate=7e-3, batch_size=8),
         "run": RunConfig(checkpoint_steps=2),
     }
-    return MultitaskRequest(**{**made, **changes})
+    return FinetuneRequest(**{**made, **changes})
 
 
 def fitted(folder: Path, name: str) -> Task[Any]:
@@ -86,6 +87,16 @@ def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, see
         for weight in model.parameters():
             weight += 0.1 * torch.randn(weight.shape, generator=draw)
     return model
+
+
+def write_multitask(model: Any, trained: Any, source: Checkpoint, folder: Path, full: Checkpoint | None = None) -> None:
+    """As training writes it: whole, or as a further seed of ``full``."""
+    if full is None:
+        write_model(model.encoder, trained, source, folder)
+    else:
+        write_rows(model.encoder, trained, source, full, folder)
+    for name in model.tasks:
+        write_part(model, name, folder / "tasks" / name)
 
 
 def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] = (0,), **settings: Any) -> None:

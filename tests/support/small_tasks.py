@@ -168,7 +168,7 @@ def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
         "training": TRAIN,
         "run": RunConfig(checkpoint_steps=2),
     }
-    return FinetuneRequest(**{**made, **changes})
+    return FinetuneRequest.of_one(**{**made, **changes})
 
 
 def lines(path: Path) -> list[Json]:

@@ -27,8 +27,8 @@ from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.one_task import finetune, read_scores
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
@@ -277,7 +277,9 @@ def test_classes(model: Path, tmp_path: Path, pair: bool) -> None:
     train, test = (texts_file(tmp_path / f"{seed}.jsonl", 40, seed, pair=pair) for seed in (0, 1))
     fields = ("text", "second") if pair else ("text",)
     task = replace(LONG, task="classification", text_fields=fields)
-    result = finetune(session(tmp_path), FinetuneRequest(str(model), (str(train),), None, str(test), task, TRAIN))
+    result = finetune(
+        session(tmp_path), FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, TRAIN)
+    )
     task_model, tokenizer = opened(result.path, "SequenceClassification")
     for row, found in zip(lines(test), predicted(result.path, test), strict=True):
         with torch.no_grad():
@@ -291,7 +293,9 @@ def test_answers(model: Path, tmp_path: Path) -> None:
     train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed) for seed in (0, 1))
     task = replace(LONG, task="qa")
     training = replace(TRAIN, max_steps=4)
-    result = finetune(session(tmp_path), FinetuneRequest(str(model), (str(train),), None, str(test), task, training))
+    result = finetune(
+        session(tmp_path), FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, training)
+    )
     assert read_scores(result)["seeds"][0]["test"]["f1"] >= 0
     contexts = [SENTENCE, f"{SENTENCE} In 2, not. {SENTENCE}", "a\xa0heart\u2003rate--[1],(...) 日本x virus", "cell"]
     asked = tmp_path / "asked.jsonl"

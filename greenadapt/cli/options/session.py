@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from greenadapt.cli.options.command_line import GIVEN
 from greenadapt.cli.output.console import make_progress
 from greenadapt.errors import UsageError
 from greenadapt.fields import parse_bytes
@@ -32,4 +33,5 @@ def make_session(
         download=download,
         workers=workers or usable_cores(),
         max_memory=parse_bytes(max_memory),
+        command=GIVEN.get(),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
 from greenadapt.report.map_quality import r2
-from greenadapt.report.tables import Table, figure, score_tables, signed, task_score_tables
+from greenadapt.report.tables import Table, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
 
@@ -105,8 +105,9 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def print_scores(scores: Json) -> None:
-    """The scores of a fine-tuned model (its ``scores.json``): each seed, their mean and deviation, and by part."""
-    _print_tables(score_tables(scores), if_none="give --test or --dev")
+    """The scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
+    advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
+    _print_tables(score_tables(scores), if_none=advice)
 
 
 def print_evaluated(scores: Json) -> None:
@@ -122,11 +123,6 @@ def print_evaluated(scores: Json) -> None:
     drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
     of = "mean " if n_seeds > 1 else ""
     print_text([f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""])
-
-
-def print_task_scores(scores: Json) -> None:
-    """The scores of a multitask model (its ``scores.json``): of every set, and their average."""
-    _print_tables(task_score_tables(scores), if_none="give the tasks test or dev files")
 
 
 def print_comparison(rows: Sequence[Json]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from greenadapt.checkpoints.layout import TASKS, WEIGHTS_FILE
+from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import PALS_READ, AdapterConfig
 from greenadapt.errors import InputError, MissingError
@@ -17,14 +17,11 @@ from greenadapt.models.task_folder import read_task, weight_folders
 from greenadapt.models.tensors import as_array, read_tensors
 from greenadapt.models.weights import (
     ENCODER,
-    TrainedRows,
     load_model,
     load_trained,
     read_trained,
     read_weights,
     refuse_lost,
-    write_model,
-    write_rows,
 )
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import Task
@@ -52,7 +49,7 @@ def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], ro
     """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
 
     In evaluation mode. A pooler that the checkpoint does not have is drawn by ``seed``, as the parts are. Runs none of
-    the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder, and what
+    the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder, and what
     ``MultitaskModel.of`` raises.
     """
     weights = read_weights(checkpoint)
@@ -60,26 +57,6 @@ def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], ro
     encoder, new = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
     refuse_lost(checkpoint, new)
     return MultitaskModel.of(encoder, heads, seed).eval()
-
-
-def write_multitask(model: MultitaskModel, trained: TrainedRows, source: Checkpoint, folder: Path) -> None:
-    """Write the encoder, float32, that plain ``AutoModel.from_pretrained(folder)`` loads, and each task's own weights.
-
-    See ``write_model``; of a task there is ``tasks/<name>/weights.safetensors``.
-    """
-    write_model(model.encoder, trained, source, folder)
-    _write_parts(model, folder)
-
-
-def write_multitask_rows(
-    model: MultitaskModel, trained: TrainedRows, source: Checkpoint, full: Checkpoint, folder: Path
-) -> None:
-    """Write a model that ``source`` was trained to under another seed than ``full``, a folder of ``write_multitask``.
-
-    The encoder as ``write_rows`` does; the tasks' weights whole.
-    """
-    write_rows(model.encoder, trained, source, full, folder)
-    _write_parts(model, folder)
 
 
 def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
@@ -90,7 +67,7 @@ def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
 
 
 def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
-    """The tasks ``names`` of the trained model in ``folder``, one of ``write_multitask``; reads no other's weights.
+    """The tasks ``names`` of the trained model in ``folder``, one of ``finetune``; reads no other's weights.
 
     ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or a seed that is not
     there, ``UsageError`` for tasks of several encoders, ``InputError`` for files that are broken.
@@ -113,13 +90,8 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> T
     return TrainedTasks(model, rows, trained.checkpoint)
 
 
-def _write_parts(model: MultitaskModel, folder: Path) -> None:
-    for name in model.tasks:
-        write_part(model, name, folder / TASKS / name)
-
-
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
-    """Give one task its weights; raises ``MissingError`` or ``InputError`` where they are not there or not its own."""
+    """Give one task its weights; raises ``MissingError`` or ``InputError`` if they are not there or not its own."""
     file, part = folder / WEIGHTS_FILE, model.part(name)
     if not file.is_file():
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")

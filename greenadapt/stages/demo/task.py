@@ -63,7 +63,7 @@ def demo_task(session: Session, adapted: Result, packages: Sequence[str], plan: 
     """
     corpus = adapted.manifest.facts["corpus"]
     sentences = _sentences(session, corpus, packages, plan)
-    request = FinetuneRequest(
+    request = FinetuneRequest.of_one(
         model=str(adapted.path),
         train=(str(sentences.path / "train.tsv"),),
         test=str(sentences.path / "test.tsv"),

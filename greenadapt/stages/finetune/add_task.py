@@ -1,4 +1,4 @@
-"""Training further tasks, each by itself, on an encoder that tasks share and that stays as it is."""
+"""Training further tasks, each by itself, on a shared encoder that stays as it is."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,30 +13,30 @@ from greenadapt.checkpoints.layout import (
     task_names,
 )
 from greenadapt.checkpoints.provenance import check_model, encoder_input, starting_model
-from greenadapt.config import SamplingConfig
+from greenadapt.config import AdapterConfig, SamplingConfig
 from greenadapt.errors import ConflictError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import read_task
-from greenadapt.stages.finetune.many_tasks import TasksRun, is_other
-from greenadapt.stages.finetune.request import MultitaskRequest, Start
+from greenadapt.stages.distributed import run_together
+from greenadapt.stages.finetune.request import FinetuneRequest, Start
 from greenadapt.stages.finetune.task_data import described
+from greenadapt.stages.finetune.train import Finetuning, is_other
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.publish import real_folder
 from greenadapt.storage.results import Job, Place, Result, describe_difference
 
 if TYPE_CHECKING:
-    from greenadapt.report.multitask_card import MultitaskCard
-    from greenadapt.training.finetune.many_tasks import MultitaskSetup
+    from greenadapt.training.finetune.run import FinetuneSetup
 
 
-def add_tasks(session: Session, folder: Path, request: MultitaskRequest) -> list[Result]:
+def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[Result]:
     """Train further tasks on the encoder of a folder, each by itself, and put each into the folder.
 
     The encoder, its memory and the other tasks stay as they are. Every task is a result of its own, which is up to
-    date, or goes on where it was killed, like others. ``folder`` is the model, whatever ``request.model`` is, and how
-    tasks take turns says nothing. Raises ``UsageError`` for a folder without tasks that share an encoder and for a
-    memory, ``ConflictError`` for a task that the folder has already.
+    date or resumed like others. ``folder`` is the model, whatever ``request.model`` is, and the order of the tasks is
+    ignored. Raises ``UsageError`` for a folder without tasks that share an encoder and for a memory, ``ConflictError``
+    for a task that the folder has already.
     """
     require_torch("fine-tuning")
     folder = real_folder(folder)
@@ -50,28 +50,27 @@ def add_tasks(session: Session, folder: Path, request: MultitaskRequest) -> list
     asked = replace(
         request,
         model=str(folder),
-        adapter=replace(request.adapter, freeze_encoder=True),
+        adapter=replace(request.adapter or AdapterConfig(), freeze_encoder=True),
         sampling=SamplingConfig(steps_per_epoch=request.sampling.steps_per_epoch),
     )
     return [
-        _Added(replace(asked, tasks=(entry,)), start).made(session, Place(folder / TASKS / entry.name, linked=False))
+        run_together(
+            _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(asked, tasks=(entry,)), start)
+        )
         for entry in request.tasks
     ]
 
 
-class _Added(TasksRun):
-    """One task, whose own files are all that is written."""
+class _Added(Finetuning):
+    """One task, of which only its own files are written."""
 
     adds: ClassVar[bool] = True
-
-    @property
-    def model_name(self) -> str:
-        return self.start.model.folder.name
 
     def model_input(self) -> Json:
         return encoder_input(self.start.model)
 
-    def check(self, session: Session, place: Place, job: Job) -> None:
+    def check(self, job: Job) -> None:
+        place = self.place
         folder, name = place.path.parent.parent, place.path.name
         same = [one for one in task_names(folder) if one.lower() == name.lower()]
         if not same:
@@ -82,20 +81,12 @@ class _Added(TasksRun):
         current = place.current()
         if same[0] != name or current is None or not read_task(folder, name).is_added:
             raise ConflictError(f"{folder} has a task {same[0]} already", hint)
-        if is_other(current, job) and not session.force:
+        if is_other(current, job) and not self.session.force:
             what = describe_difference(current.manifest.config, plain(job.config)) or "other files"
             raise ConflictError(
                 f"{folder} has a task {name} already, added with other settings or files ({what})", hint
             )
 
-    def task_folder(self, work: Path, name: str) -> Path:
-        return work
-
-    def describe(self, setup: "MultitaskSetup", work: Path, used: Json) -> None:
+    def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         (one,) = setup.tasks
-        write_json(work / TASK_FILE, {**described(one), **used, "added": True})
-
-    def card_class(self) -> "type[MultitaskCard]":
-        from greenadapt.report.multitask_card import AddedTaskCard
-
-        return AddedTaskCard
+        write_json(work / TASK_FILE, {**described(one), **self.used(setup), "added": True})

@@ -1,4 +1,4 @@
-"""Models fine-tuned alike, and how sure their difference is."""
+"""Models fine-tuned with the same settings, and how sure their difference is."""
 
 import json
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from greenadapt.config import MemoryConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.one_task import check_finetune, default_out, finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import check_finetune, default_out, finetune
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json

@@ -1,17 +1,17 @@
-"""Training under several seeds, one after the other, and their scores together."""
+"""The seeds of a run, and their scores together."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
-from greenadapt.checkpoints.layout import SCORES, SEEDS, read_described
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
-from greenadapt.tasks.metrics import metric_of
+from greenadapt.tasks.base import Task
+from greenadapt.tasks.metrics import metric_of, over_seeds
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ``UsageError`` for no seeds, one that is there twice, or one that is too large."""
+    """Raise ``UsageError`` for no seeds, a repeated one, or one that is too large."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise UsageError("need at least one seed, and each once", "give --seeds 1 or more")
     for seed in seeds:
@@ -19,28 +19,18 @@ def check_seeds(seeds: Sequence[int]) -> None:
             raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
 
 
-def train_seeds(
-    seeds: Sequence[int], work: Path, train: Callable[[int, Path, list[Json]], None], *, is_first: bool
-) -> list[Json]:
-    """Call ``train`` for every seed that is not finished, and return the scores of each.
-
-    It is given the seed, its folder and the scores of those before it, of which there are none for the first.
-    """
-    from greenadapt.training.state import remove_state
-
-    finished: list[Json] = []
-    for seed in seeds:
-        folder = work / SEEDS / str(seed)
-        if not (folder / SCORES).is_file():
-            train(seed, folder, finished)
-        if is_first:
-            remove_state(folder)
-        finished.append(read_described(folder / SCORES))
-    return finished
+def plain_summary(task: Task[Any], pool: str, finished: list[Json]) -> Json:
+    """``scores.json`` of a plain model: every seed's scores, and over the seeds the mean and sample deviation."""
+    found: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
+    if "test" in finished[0]:
+        found |= over_seeds([seed["test"] for seed in finished])
+    if "dev" in finished[0]:
+        found["dev"] = over_seeds([seed["dev"] for seed in finished])
+    return found
 
 
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
-    """``scores.json`` from each seed's: by task and set the score that counts, and their average over all sets of all
+    """``scores.json`` of shared tasks: by task and set the score that counts, and their average over all sets of all
     tasks (arXiv 1902.02671, table 2), each as the mean over the seeds and, of several, the deviation.
 
     ``metrics`` has each task's, see ``metric_of``.
@@ -65,7 +55,7 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
 
 
 def _over_seeds(values: Sequence[float | None]) -> Json:
-    """``None`` where a seed has no value."""
+    """``None`` if a seed has no value."""
     known = [value for value in values if value is not None]
     is_whole = len(known) == len(values)
     over: Json = {"mean": fmean(known) if is_whole else None}

@@ -1,4 +1,4 @@
-"""Each of many tasks with its examples, read from their files."""
+"""Tasks with their examples, read from files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,48 +16,55 @@ from greenadapt.tasks.metrics import chosen_metric
 from greenadapt.tasks.tasks_file import TaskEntry
 
 if TYPE_CHECKING:
-    from greenadapt.training.finetune.many_tasks import TaskData
+    from greenadapt.training.finetune.run import TaskData
 
 _SHOWN = 5  # labels in a warning
 
 
-def read_task_data(entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig, progress: Progress) -> "TaskData":
-    """Everything that one task is trained and measured on.
+def read_task_data(
+    entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig | None, progress: Progress
+) -> "TaskData":
+    """Everything that a task is trained and measured on; without ``adapter`` it is a plain model's only task.
 
-    Raises ``InputError`` that names the task for files that are broken or empty.
+    Raises ``InputError``, with the task's name if it has one, for files that are broken or empty.
     """
-    from greenadapt.training.finetune.many_tasks import TaskData
+    from greenadapt.training.finetune.run import TaskData
 
-    progress = Named(progress, entry.name)
+    progress = Named(progress, entry.name) if entry.name else progress
     with _named(entry.name):
+        encoder = Encoder.of(checkpoint, entry.config.max_length)
         task = make_task(entry.config)
         parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
         for source, part in parts.items():
-            if not part:
+            if adapter is not None and not part:
                 raise InputError(f"train: {source} has no examples", "give files that have some")
-        _compare_labels(task, parts, progress)
+        if adapter is not None:
+            _compare_labels(task, parts, progress)
         train = [example for source in entry.train for example in parts[source]]
+        if not train:
+            raise InputError("--train has no examples", "give a file that has some")
         task = task.fit(train, progress)
         return TaskData(
             name=entry.name,
             task=task,
-            encoder=Encoder.of(checkpoint, entry.config.max_length),
+            encoder=encoder,
             train=train,
-            dev=_sets(task, "dev", entry.dev, progress),
-            test=_sets(task, "test", entry.test, progress),
+            dev=_sets(task, "dev", entry, progress),
+            test=_sets(task, "test", entry, progress),
             adapter=adapter,
             metric=chosen_metric(entry.metric, task, "tasks file"),
         )
 
 
 def described(one: "TaskData") -> Json:
-    """What ``task.json`` says of a task."""
+    """What ``task.json`` says of a task with an adapter."""
+    assert one.adapter is not None
     own = {"adapter": one.adapter.settings(), "metric": one.metric, "max_length": one.encoder.max_length}
     return {**one.task.settings(), **own}
 
 
 def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: Progress) -> None:
-    """Warn where a label is in some of the training files alone: another spelling would be another label."""
+    """Warn if a label is only in some of the training files: another spelling would be another label."""
     found = {source: task.labels_in(part) for source, part in parts.items()}
     for source, labels in found.items():
         lacks = sorted(set().union(*found.values()) - labels)
@@ -66,11 +73,12 @@ def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: P
             progress.warn(f"training files differ in their labels: {source} lacks {shown}")
 
 
-def _sets(task: Task[Any], kind: str, sources: Mapping[str, str], progress: Progress) -> dict[str, list[Any]]:
-    sets = {name: task.read(source, progress) for name, source in sources.items()}
+def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:
+    sets = {name: task.read(source, progress) for name, source in getattr(entry, kind).items()}
     for name, examples in sets.items():
         if not examples:
-            raise InputError(f"{set_label(kind, name)} has no examples", "give a file that has some")
+            label = set_label(kind, name) if entry.name else f"--{kind}"
+            raise InputError(f"{label} has no examples", "give a file that has some")
     return sets
 
 
@@ -79,4 +87,4 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"task {name}: {error.message}", error.hint) from None
+        raise InputError(f"task {name}: {error.message}" if name else error.message, error.hint) from None

@@ -42,11 +42,11 @@ class ListedTask:
     is_added: bool
     """Whether it was added to an encoder that was trained before."""
     scores: Json
-    """``dev`` and ``test``, where there are such, by set: ``mean`` over the seeds and, of several, ``std``."""
+    """``dev`` and ``test``, if there are any, by set: ``mean`` over the seeds and, of several, ``std``."""
 
 
 def list_tasks(folder: Path) -> list[ListedTask]:
-    """The tasks of ``folder``; raises ``UsageError`` where that has none that share an encoder."""
+    """The tasks of ``folder``; raises ``UsageError`` if that has none that share an encoder."""
     require_multitask(folder)
     require_whole(folder)
     return [_listed(folder, name) for name in task_names(folder)]
@@ -56,8 +56,8 @@ def remove_task(folder: Path, name: str) -> None:
     """Take a task out of ``folder``, with its weights of all seeds; nothing else there changes.
 
     The manifest lists no file of it any more, before the first one is gone: what is left of a folder is whole at any
-    moment. Raises ``UsageError`` where the folder has none that share an encoder, ``MissingError`` that lists the tasks
-    where there is no such.
+    moment. Raises ``UsageError`` if the folder has none that share an encoder, ``MissingError`` that lists the tasks
+    if it has no such task.
     """
     folder = real_folder(folder)
     require_multitask(folder)

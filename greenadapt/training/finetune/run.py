@@ -1,20 +1,24 @@
-"""A training run under one seed: train, measure on the way, go on after a kill, leave model, scores and predictions."""
+"""A fine-tuning run under one seed: train, measure on the way, resume after a kill, leave model, scores, predictions.
 
-from abc import ABC, abstractmethod
+One task alone trains a plain model of transformers with a head. Several tasks, or one with an adapter, share an encoder
+(arXiv 1902.02671).
+"""
+
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from safetensors import safe_open
 
-from greenadapt.checkpoints.layout import HISTORY, SCORES
+from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS, set_label
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
+from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.forward import Inference, outputs
 from greenadapt.models.machine import Machine
@@ -22,36 +26,75 @@ from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
 from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory_weights import begin_memory, trained_weights
 from greenadapt.models.tensors import MemoryInput, write_tensors
-from greenadapt.models.weights import TrainedRows
+from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
 from greenadapt.progress import Progress
+from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.evaluation import Evaluation, Evaluator
-from greenadapt.training.feed import Feed, Plan
+from greenadapt.tasks.metrics import average, metric_of
+from greenadapt.training.batches import FeatureTable
+from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
+from greenadapt.training.feed import ManyTables, OneTable, Plan, TaskTable
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.stepping import Record, Stepping
 
+Sets = dict[str, dict[str, Json]]
+"""Task → name of a set → all of its scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """A task with its labelled examples."""
+
+    name: str
+    """Empty for a plain model's only task."""
+    task: Task[Any]
+    encoder: Encoder
+    """How the model reads them."""
+    train: Sequence[Any]
+    dev: Mapping[str, Sequence[Any]]
+    """Name of each development set → its examples."""
+    test: Mapping[str, Sequence[Any]]
+    adapter: AdapterConfig | None
+    """What the task adds to a shared encoder; ``None`` for a plain model."""
+    metric: str
+    """Path of the score that counts, see ``metric_of``."""
+
+    def label(self, kind: str, name: str) -> str:
+        """How messages call one of its sets of ``kind`` ``dev`` or ``test``."""
+        return ", ".join([*filter(None, [self.name]), set_label(kind, name)])
+
 
 @dataclass(frozen=True, kw_only=True)
-class RunSetup(ABC):
-    """What all runs are made of, and all seeds of one share."""
+class FinetuneSetup:
+    """What all seeds of a run share."""
 
+    tasks: tuple[TaskData, ...]
     checkpoint: Checkpoint
-    """What training begins with."""
+    """The model that training starts from."""
     train: TrainConfig
     run: RunConfig
     machine: Machine
     progress: Progress
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    save_logits: bool = False
+    adds: bool = False
+    """Whether only the tasks' own weights are written, to add them to a folder that has the encoder."""
     general: GeneralModel | None = None
-    """What the trained model has as its memory."""
+    """The general model that the trained one has as its memory."""
     states: Path | None = None
-    """Folder where the general model's states are kept; ``None``: they are not."""
+    """Folder for the general model's states; ``None``: they are not kept."""
 
     @property
-    @abstractmethod
+    def is_plain(self) -> bool:
+        """Whether there is one task without adapter, on a model of transformers with a head."""
+        return self.tasks[0].adapter is None
+
+    @property
     def first_encoder(self) -> Encoder:
-        """How the trained model reads, with a tokenizer that all tasks have."""
+        """The first task's; those of the others differ only in their maximum length."""
+        return self.tasks[0].encoder
 
     @cached_property
     def reader(self) -> MemoryReader | None:
@@ -59,7 +102,6 @@ class RunSetup(ABC):
         return None if self.general is None else self.general.reader(self.first_encoder)
 
 
-Given = TypeVar("Given", bound=RunSetup)
 Memories = dict[str, MemoryInput | None]
 """``train``, ``dev`` and ``test`` → where what goes into the memory comes from."""
 
@@ -80,36 +122,14 @@ class _Record(Record):
         return row
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Labelled examples that a model is measured on."""
+class FinetuneRun:
+    """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state.
 
-    task: Task[Any]
-    encoder: Encoder
-    examples: Sequence[Any]
-    label: str
-    """What is told of them."""
-    memory: MemoryInput | None = None
-    name: str | None = None
-    """The task's, where the model has several."""
+    If a task's adapter freezes the encoder, all of it is frozen, and its memory too. Epochs are compared by the main
+    score, or by the average over the development sets of all tasks (arXiv 1902.02671, table 3).
+    """
 
-    def seen(self, progress: Progress, option: str) -> Iterator[Views]:
-        """What is read of them; warns of examples that are cut, as those of ``option``."""
-        counts = Counter[str]()
-        yield from self.task.inference(self.examples, self.encoder, counts)
-        if counts["cut"]:
-            progress.warn(f"{option}: {counts['cut']:,} examples are too long and were cut")
-
-
-class SeedRun(ABC, Generic[Given]):
-    """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state."""
-
-    model: Any
-    rows: Rows
-    """Those of the embedding that the model holds."""
-    training: Training
-
-    def __init__(self, setup: Given, seed: int, folder: Path, steps_before: int = 0) -> None:
+    def __init__(self, setup: FinetuneSetup, seed: int, folder: Path, steps_before: int = 0) -> None:
         self.setup = setup
         self._steps_before = steps_before  # of other seeds: trackers take no step twice
         self.seed = seed
@@ -118,36 +138,26 @@ class SeedRun(ABC, Generic[Given]):
         self.state = folder / ".state"
         self.best = folder / ".best.safetensors"
         self.record = _Record()
+        items = {one.name: self._training_items(one) for one in setup.tasks}
+        self.rows = Rows.seen(chain(*items.values(), self._measured_items()), setup.first_encoder.special)
+        """The rows of the embedding that the model holds."""
+        self.model = self._open()
+        self._memory = self._attach([*chain(*items.values())])
+        if not setup.is_plain:
+            self.model.freeze()
+        tables = [self._table(one, items[one.name]) for one in setup.tasks]
+        self.n_inputs = {one.task: one.table.n_items for one in tables}
+        plan = Plan(setup.train, setup.run, seed)
+        feed = OneTable(tables[0].table, plan) if setup.is_plain else ManyTables(tables, setup.sampling, plan)
+        self.training = Training(self.model, feed, setup.machine)
 
-    @abstractmethod
-    def dev_scores(self) -> Json | None:
-        """All scores on development sets, ``None`` where there are none."""
-
-    @abstractmethod
-    def score_of(self, dev: Json) -> float | None:
-        """By which of ``dev_scores`` epochs are compared, if it has a value."""
-
-    @abstractmethod
-    def numbers_of(self, dev: Json) -> dict[str, float]:
-        """What trackers are told of ``dev_scores``."""
-
-    @abstractmethod
-    def final_scores(self, dev: Json | None) -> Json:
-        """What ``scores.json`` has of ``dev``, the scores of the model that is kept, and of test sets.
-
-        Writes the predictions, too.
-        """
-
-    @abstractmethod
-    def write(self, trained: TrainedRows, whole: Path, *, is_whole: bool) -> None:
-        """Write the model into ``whole``, or what sets it apart from that one into ``folder``."""
-
-    @abstractmethod
-    def counts(self) -> Json:
-        """How many examples there are of each kind, and rows."""
+    @property
+    def host(self) -> Any:
+        """The model of transformers: the whole one, or the encoder that tasks share."""
+        return self.model if self.setup.is_plain else self.model.encoder
 
     def train(self) -> None:
-        """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
+        """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
@@ -156,9 +166,9 @@ class SeedRun(ABC, Generic[Given]):
         stepping.make(self.training, self.state, self.record, f"seed {self.seed}", self._after_step)
 
     def finish(self, whole: Path, *, is_whole: bool) -> None:
-        """Measure on the test sets and write everything: the model into ``whole``, or what sets it apart from that one.
+        """Measure on the test sets and write everything: the model into ``whole``, or how it differs from that one.
 
-        Only the first process does so; raises ``InputError`` where no epoch had a score.
+        Only the first process does so; raises ``InputError`` if no epoch had a score.
         """
         setup, record, shrink = self.setup, self.record, self.training.shrink
         if not setup.machine.is_first:
@@ -172,69 +182,182 @@ class SeedRun(ABC, Generic[Given]):
         dev = record.epochs[epoch - 1].get("dev")
         if dev is not None:
             scores["epoch"] = epoch
-        scores |= self.final_scores(dev)
+        scores |= self._final_scores(dev)
         write_lines(self.folder / HISTORY, record.epochs)
-        self.write(TrainedRows(self.rows, shrink), whole, is_whole=is_whole)
+        self._write(TrainedRows(self.rows, shrink), whole, is_whole=is_whole)
         # The scores come last and whole: they say that the seed is finished.
         part = self.folder / f".{SCORES}"
-        write_json(part, scores | {"counts": self.counts()})
+        write_json(part, scores | {"counts": self._counts()})
         part.replace(self.folder / SCORES)
 
-    def copy_general_tokenizer(self, folder: Path) -> None:
-        """Make a general model that was trained, too, and written into ``folder``, a model's folder of its own."""
-        general = self.setup.general
-        if general is not None and not general.config.frozen:
-            general.copy_tokenizer(folder)
-
-    @property
-    def plan(self) -> Plan:
-        """How the model is trained."""
-        return Plan(self.setup.train, self.setup.run, self.seed)
-
-    def begin(self, feed: Feed) -> Training:
-        """The training of the model on ``feed``, before its first step."""
-        return Training(self.model, feed, self.setup.machine)
-
-    def attach(self, host: Any, items: Sequence[Views], dev: Iterable[Views]) -> Memories:
-        """Give ``host``, the model or its encoder, the general model as its memory, if there is one.
-
-        ``items`` are trained on, and ``dev`` is measured on again and again.
-        """
+    def _attach(self, items: Sequence[Views]) -> Memories:
+        """Give the model, which is trained on ``items``, the general model as its memory, if there is one."""
         setup, general, reader = self.setup, self.setup.general, self.setup.reader
         if general is None or reader is None:
             return dict.fromkeys(("train", "dev", "test"))
+        host = self.host
         general.attach(host, setup.first_encoder, setup.machine, self.seed)
         source = setup.checkpoint.folder
-        if begin_memory(host, source) and not self._steps_before:  # all seeds do, the first one says so
+        if begin_memory(host, source) and not self._steps_before:  # every seed does, the first reports it
             setup.progress.note(f"its memory begins with what {source} has learnt")
         if n_cut := reader.n_cut(items):
             setup.progress.warn(
                 f"{n_cut:,} of {len(items):,} training examples are longer in base pieces than the {reader.max_length} "
-                "that the general model reads: what is beyond is no memory"
+                "that the general model reads: the rest is ignored"
             )
         cached: MemoryInput = reader
         if setup.states is not None:
             kept = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
-            cached = kept.open(general, host, reader, chain(items, dev))
+            cached = kept.open(general, host, reader, chain(items, self._dev_items()))
         return {"train": cached, "dev": cached, "test": reader}
 
-    def evaluate(self, measured: Measured, *, keep_logits: bool = False) -> Evaluation:
-        """Predictions and scores of the model as it is now."""
-        setup, encoder, examples = self.setup, measured.encoder, measured.examples
-        evaluator = Evaluator(measured.task, encoder, examples, setup.train.pool)
+    def _evaluate(self, one: TaskData, kind: str, name: str, *, keep_logits: bool = False) -> Evaluation:
+        """Predictions and scores of the model as it is now on a set of ``kind`` ``dev`` or ``test``."""
+        setup, examples = self.setup, getattr(one, kind)[name]
+        evaluator = Evaluator(one.task, one.encoder, examples, setup.train.pool)
         inference = Inference(
             setup.run.max_tokens,
-            encoder.special.pad,
+            one.encoder.special.pad,
             setup.machine.autocast,
-            memory=measured.memory,
-            task=measured.name,
+            memory=self._memory[kind],
+            task=one.name or None,
         )
         run = partial(outputs, self.model, self.rows, run=inference)
-        with setup.progress.bar(f"seed {self.seed}, {measured.label}", len(examples), "examples") as bar:
+        with setup.progress.bar(f"seed {self.seed}, {one.label(kind, name)}", len(examples), "examples") as bar:
             return evaluator.evaluate(run, bar, keep_logits=keep_logits)
 
+    def _open(self) -> Any:
+        setup = self.setup
+        if setup.is_plain:
+            task = setup.tasks[0].task
+            return open_model(setup.checkpoint, task.head, task.head_config(), self.rows, self.seed)
+        heads = {one.name: head_spec(one.task, one.adapter) for one in setup.tasks if one.adapter is not None}
+        return open_multitask(setup.checkpoint, heads, self.rows, self.seed)
+
+    def _training_items(self, one: TaskData) -> list[Views]:
+        """What a task trains on; raises ``InputError`` if that is nothing."""
+        items = one.task.training(one.train, one.encoder, self.seed, self.setup.progress)
+        if not items and one.name:
+            raise InputError(f"task {one.name} has no examples to train on", "give training files that have some")
+        return items
+
+    def _measured_items(self) -> Iterator[Views]:
+        """What is read but not trained on; warns of examples that are cut."""
+        for kind in ("dev", "test"):
+            for one, name in self._sets(kind):
+                counts = Counter[str]()
+                yield from one.task.inference(getattr(one, kind)[name], one.encoder, counts)
+                if counts["cut"]:
+                    label = one.label(kind, name) if one.name else f"--{kind}"
+                    self.setup.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
+
+    def _dev_items(self) -> Iterator[Views]:
+        """What is measured on after every epoch."""
+        for one, name in self._sets("dev"):
+            yield from one.task.inference(one.dev[name], one.encoder)
+
+    def _table(self, one: TaskData, items: Sequence[Views]) -> TaskTable:
+        pad, memory = one.encoder.special.pad, self._memory["train"]
+        return TaskTable(one.name, FeatureTable.of(items, self.rows, one.task.head, pad, memory), len(one.train))
+
+    def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
+        for one in self.setup.tasks:
+            for name in getattr(one, kind):
+                yield one, name
+
+    def _dev_scores(self) -> Sets:
+        """All scores on the development sets."""
+        tasks: Sets = {}
+        for one, name in self._sets("dev"):
+            tasks.setdefault(one.name, {})[name] = self._evaluate(one, "dev", name).scores
+        return tasks
+
+    def _score(self, tasks: Sets) -> float | None:
+        """By which epochs are compared: a plain model's main score, or the average over all sets of all tasks."""
+        metrics = {one.name: one.metric for one in self.setup.tasks}
+        columns = [metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values()]
+        return columns[0] if self.setup.is_plain else average(columns)
+
+    def _as_written(self, kind: str, tasks: Sets) -> Json:
+        """The scores of the sets of ``kind`` as the history has them: of a plain model those of its only set."""
+        return tasks[""][kind] if self.setup.is_plain else {"average": self._score(tasks), "tasks": tasks}
+
+    def _numbers(self, tasks: Sets) -> dict[str, float]:
+        """The scores for trackers: of shared tasks the average, and each score as ``<task>_<set>_<score>``."""
+        if self.setup.is_plain:
+            return _float_scores(tasks[""]["dev"])
+        named = {
+            f"{task}_{name}_{score}": value
+            for task, sets in tasks.items()
+            for name, scores in sets.items()
+            for score, value in _float_scores(scores).items()
+        }
+        return _float_scores({"average": self._score(tasks)}) | named
+
+    def _final_scores(self, dev: Json | None) -> Json:
+        """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'.
+
+        Of a plain model ``dev`` and ``test``; of shared tasks both under ``average`` and, by task, ``tasks``. Writes
+        the predictions, too.
+        """
+        setup, test = self.setup, Sets()
+        for one, name in self._sets("test"):
+            evaluation = self._evaluate(one, "test", name, keep_logits=setup.save_logits)
+            write_lines(self._predictions(one, name), evaluation.predictions)
+            if setup.save_logits:
+                write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
+            test.setdefault(one.name, {})[name] = evaluation.as_dict()
+        kinds = {"dev": dev} if dev else {}
+        kinds |= {"test": self._as_written("test", test)} if test else {}
+        if setup.is_plain:
+            return kinds
+        scored = {
+            one.name: {kind: each["tasks"][one.name] for kind, each in kinds.items() if one.name in each["tasks"]}
+            for one in setup.tasks
+        }
+        return {"average": {kind: each["average"] for kind, each in kinds.items()}, "tasks": scored}
+
+    def _predictions(self, one: TaskData, name: str) -> Path:
+        if self.setup.is_plain:
+            return self.folder / PREDICTIONS
+        folder = self.folder if self.setup.adds else self.folder / TASKS / one.name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"predictions-{name}.jsonl"
+
+    def _write(self, trained: TrainedRows, whole: Path, *, is_whole: bool) -> None:
+        """Write the model into ``whole``, or how it differs from that one into the seed's folder."""
+        setup, folder = self.setup, whole if is_whole else self.folder
+        if not setup.adds:
+            if is_whole:
+                write_model(self.host, trained, setup.checkpoint, whole)
+            else:
+                write_rows(self.host, trained, setup.checkpoint, Checkpoint.open(whole), folder)
+            if setup.general is not None and not setup.general.config.frozen:
+                setup.general.copy_tokenizer(folder)
+        for one in setup.tasks if not setup.is_plain else ():
+            write_part(self.model, one.name, folder if setup.adds else folder / TASKS / one.name)
+
+    def _counts(self) -> Json:
+        """The number of examples by kind, of ``inputs`` made from the training ones, and of ``rows``; of shared tasks
+        all but the rows by task and set.
+        """
+        tasks: Json = {
+            one.name: {
+                "train": len(one.train),
+                "inputs": self.n_inputs[one.name],
+                "dev": {name: len(examples) for name, examples in one.dev.items()},
+                "test": {name: len(examples) for name, examples in one.test.items()},
+            }
+            for one in self.setup.tasks
+        }
+        rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.rows)}
+        if not self.setup.is_plain:
+            return {"tasks": tasks, **rows}
+        own = tasks[""]
+        return {**own, **{kind: sum(own[kind].values()) for kind in ("dev", "test")}, **rows}
+
     def _after_step(self, step: Step, ended: bool) -> None:
-        """Keep what is told of a step, and measure where an epoch ended."""
+        """Record a step, and measure if an epoch ended."""
         numbers = asdict(step)
         task = numbers.pop("task")
         self.record.loss += step.loss
@@ -252,11 +375,11 @@ class SeedRun(ABC, Generic[Given]):
     def _end_epoch(self, step: Step) -> None:
         record, train = self.record, self.setup.train
         row: Json = {"seed": self.seed, **record.end_epoch(step)}
-        dev = self.setup.machine.first(self.dev_scores)
-        if dev is not None:
-            row["dev"] = dev
-            score = self.score_of(dev)
-            self._log({f"dev_{name}": value for name, value in self.numbers_of(dev).items()}, step)
+        dev = self.setup.machine.first(self._dev_scores)
+        if dev:
+            row["dev"] = self._as_written("dev", dev)
+            score = self._score(dev)
+            self._log({f"dev_{name}": value for name, value in self._numbers(dev).items()}, step)
             if score is not None and (record.best is None or score > record.best):
                 record.best, record.best_epoch = score, step.epoch
                 if train.keep == "best":
@@ -272,7 +395,7 @@ class SeedRun(ABC, Generic[Given]):
             part.replace(self.best)
 
     def _read_best(self) -> float:
-        """Put the best epoch's weights into the model; returns what decay had done by then to rows not held."""
+        """Put the best epoch's weights into the model; returns the shrinkage by then of rows that it does not hold."""
         with safe_open(self.best, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
             if weights.keys() != trained_weights(self.model).keys():
@@ -281,6 +404,6 @@ class SeedRun(ABC, Generic[Given]):
             return float(file.metadata()["shrink"])
 
 
-def float_scores(scores: Json) -> dict[str, float]:
+def _float_scores(scores: Json) -> dict[str, float]:
     """The scores that are numbers."""
     return {name: value for name, value in scores.items() if isinstance(value, float)}

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import ConflictError, InputError
-from greenadapt.stages.finetune.many_tasks import train_tasks
 from greenadapt.stages.finetune.task_list import list_tasks
+from greenadapt.stages.finetune.train import finetune
 from tests.support.small_encoders import batch
 from tests.support.small_multitask import predicted, request
 from tests.support.small_shared import moved, multitask, shared_encoder
@@ -89,7 +89,7 @@ def test_settings_come_back(adapter: AdapterConfig) -> None:
 def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
     wanted = request(tmp_path, adapted(tiny_model), ("ill.1",), adapter=AdapterConfig("houlsby-pals", 8, 2))
     own = session(tmp_path, "many")
-    folder = train_tasks(own, wanted).folder
+    folder = finetune(own, wanted).folder
     assert len(predicted(folder, "ill.1")) == 10
     for file, path in (("tasks/ill.1/task.json", ["adapter"]), ("manifest.json", ["config"])):
         settings = read_json(folder / file)
@@ -99,6 +99,6 @@ def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model
         predicted(folder, "ill.1")
     assert [task.adapter for task in list_tasks(folder)] == ["houlsby-pals"]
     with pytest.raises(ConflictError, match="pals_read"):
-        train_tasks(own, wanted)
-    train_tasks(replace(own, force=True), wanted)
+        finetune(own, wanted)
+    finetune(replace(own, force=True), wanted)
     assert len(predicted(folder, "ill.1")) == 10

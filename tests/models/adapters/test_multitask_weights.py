@@ -17,13 +17,11 @@ from greenadapt.models.adapters.multitask_weights import (
     head_spec,
     open_multitask,
     open_tasks,
-    write_multitask,
-    write_multitask_rows,
     write_part,
 )
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.weights import TrainedRows
-from tests.support.small_multitask import CONFIGS, PALS, describe, fitted, moved_model
+from tests.support.small_multitask import CONFIGS, PALS, describe, fitted, moved_model, write_multitask
 from tests.support.small_tasks import TinyModel, expanded
 
 SHRINK = 0.9
@@ -42,7 +40,7 @@ class Written:
         trained = TrainedRows(self.rows, SHRINK)
         write_multitask(self.models[3], trained, self.source, self.folder)
         full = Checkpoint.open(self.folder)
-        write_multitask_rows(self.models[7], trained, self.source, full, self.folder / "seeds" / "7")
+        write_multitask(self.models[7], trained, self.source, self.folder / "seeds" / "7", full)
         describe(self.folder, self.tasks, (3, 7))
 
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,8 +13,8 @@ from greenadapt.config import MemoryConfig, TaskConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.memory.choice import MemoryChoice, check_memories
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.one_task import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.base import make_task
 from tests.conftest import Notes, Run, last_line
 from tests.support.small_tasks import (
@@ -41,7 +41,7 @@ def _files(tmp_path: Path, task: str) -> list[Path]:
 
 def _trained(tmp_path: Path, folder: Path, task: Any = "ner", **memory: Any) -> Path:
     train, test = _files(tmp_path, task)
-    request = FinetuneRequest(
+    request = FinetuneRequest.of_one(
         str(folder),
         (str(train),),
         test=str(test),
@@ -156,7 +156,7 @@ def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Pa
     """In an ensemble, and beside the base model."""
     folder = adapted(tiny_model)
     run = _trained(tmp_path, folder, "qa", strategy="single")
-    plain = FinetuneRequest(
+    plain = FinetuneRequest.of_one(
         str(folder),
         (str(tmp_path / "train.json"),),
         task=TaskConfig(task="qa", max_length=64),
@@ -202,7 +202,9 @@ def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run
 
 def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path) -> None:
     run = _trained(tmp_path, adapted(tiny_model), strategy="gated")
-    request = FinetuneRequest(str(run), (str(tmp_path / "train.tsv"),), task=TaskConfig(max_length=64), training=TRAIN)
+    request = FinetuneRequest.of_one(
+        str(run), (str(tmp_path / "train.tsv"),), task=TaskConfig(max_length=64), training=TRAIN
+    )
     again = session(tmp_path, "again")
     finetune(again, request)
     assert isinstance(again.progress, Notes)
@@ -222,7 +224,7 @@ def test_windows_longer_in_base_pieces_than_the_general_model_reads(tiny_model: 
     folder = adapted(tiny_model)
     tiny_model(name="short", max_position_embeddings=16)
     train, _ = _files(tmp_path, "classification")
-    request = FinetuneRequest(
+    request = FinetuneRequest.of_one(
         str(folder),
         (str(train),),
         task=TaskConfig(task="classification", max_length=64),

@@ -8,7 +8,7 @@ import pytest
 from greenadapt.config import AdapterConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.stages.finetune.add_task import add_tasks
-from greenadapt.stages.finetune.many_tasks import train_tasks
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.results import verified
 from tests.support.small_multitask import entry, files_of, request, said, same, task_file
 from tests.support.small_tasks import session
@@ -35,7 +35,7 @@ def test_a_task_is_added_and_the_others_stay(two_tasks: Path, tmp_path: Path) ->
             assert same(two_tasks, name, seed, written)
     assert [one.fresh for one in add_tasks(own, two_tasks, more)] == [False, False]
     assert files_of(two_tasks) == after
-    again = train_tasks(own, request(tmp_path, two_tasks.parent / "adapted"))
+    again = finetune(own, request(tmp_path, two_tasks.parent / "adapted"))
     assert (again.fresh, files_of(two_tasks)) == (False, after)
 
 
@@ -73,6 +73,3 @@ def test_how_tasks_take_turns_says_nothing_of_one_alone(two_tasks: Path, tmp_pat
     other = replace(more, model="anything", sampling=replace(more.sampling, sampling="proportional"))
     (again,) = add_tasks(own, two_tasks, other)
     assert not again.fresh
-    card = (again.folder / "README.md").read_text("utf-8")
-    assert "finetune --tasks tasks.toml --add-to many " in card
-    assert "--sampling" not in card

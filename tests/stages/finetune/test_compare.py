@@ -13,8 +13,8 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.stages.finetune.compare import compare
-from greenadapt.stages.finetune.one_task import read_scores
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import read_scores
 from tests.support.small_tasks import TRAIN, TinyModel, adapted, expand, ner_request, session, texts_file
 
 QUICK = replace(TRAIN, epochs=2)
@@ -91,7 +91,7 @@ def test_a_correlation_that_is_not_defined_counts_as_none(tiny_model: TinyModel,
     test.write_text('{"text": "a", "label": 1.5}\n{"text": "the virus", "label": 1.5}\n')
     model = adapted(tiny_model)
     task = TaskConfig("classification", max_length=64)
-    request = FinetuneRequest(str(model), (str(train),), None, str(test), task, QUICK)
+    request = FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, QUICK)
     compared = compare(session(tmp_path), request, [str(model.parent / "base")])
     assert read_scores(compared.results[0])["seeds"][0]["test"]["pearson"] is None
     assert [row["score"] for row in compared.rows] == [0, 0]

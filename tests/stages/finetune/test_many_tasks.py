@@ -13,9 +13,8 @@ from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.add_task import add_tasks
-from greenadapt.stages.finetune.many_tasks import train_tasks
-from greenadapt.stages.finetune.one_task import finetune, read_scores
 from greenadapt.stages.finetune.task_list import list_tasks, remove_task
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.results import verified
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, files_of, request, said, same, task_file
@@ -33,7 +32,7 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     chosen = replace(wanted.tasks[1], dev=dev, metric="by_class.ill.f1")
     wanted = replace(wanted, tasks=(wanted.tasks[0], chosen, *wanted.tasks[2:]))
     own = session(tmp_path, "many")
-    result = train_tasks(own, wanted)
+    result = finetune(own, wanted)
     folder, scores = verified(result).folder, read_scores(result)
     assert not list(folder.rglob(".*"))
     for name in NAMES:
@@ -46,9 +45,9 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     plain = transformers.AutoModel.from_pretrained(folder)
     assert plain.config.architectures == ["BertModel"]
     assert result.manifest.counts["train"] == 4 * 24
-    assert not train_tasks(own, wanted).fresh
+    assert not finetune(own, wanted).fresh
     with pytest.raises(ConflictError, match=r"another configuration \(learning_rate: 0.007 → 0.001\)"):
-        train_tasks(own, replace(wanted, training=replace(wanted.training, learning_rate=1e-3)))
+        finetune(own, replace(wanted, training=replace(wanted.training, learning_rate=1e-3)))
 
 
 def _check_scores(two_tasks: Path, scores: Json) -> None:
@@ -75,15 +74,15 @@ def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path)
     add_tasks(own, two_tasks, request(tmp_path, two_tasks, ("number",)))
     before, wanted = files_of(two_tasks), request(tmp_path, two_tasks.parent / "adapted")
     with pytest.raises(ConflictError, match=r"has tasks that were added to it \(number\)"):
-        train_tasks(replace(own, force=True), wanted)
+        finetune(replace(own, force=True), wanted)
     task_file(tmp_path, "ner", "train").write_text("virus\tB-Disease\n\nthe\tO\n")
     with pytest.raises(ConflictError, match=r"added to it \(number\).*: give another --out, or remove them"):
-        train_tasks(own, wanted)
+        finetune(own, wanted)
     assert files_of(two_tasks) == before
     remove_task(two_tasks, "number")
     with pytest.raises(ConflictError, match="is finished, and ner: train 1 changed since: train it again with --force"):
-        train_tasks(own, wanted)
-    assert train_tasks(replace(own, force=True), wanted).fresh
+        finetune(own, wanted)
+    assert finetune(replace(own, force=True), wanted).fresh
 
 
 @pytest.mark.slow
@@ -93,7 +92,7 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
     facts_file(model)
     options: Json = {"memory": "base", "memory_config": MemoryConfig(strategy="single", frozen=frozen)}
     own = session(tmp_path, "many")
-    folder = train_tasks(own, request(tmp_path, model, **options)).folder
+    folder = finetune(own, request(tmp_path, model, **options)).folder
     memory = read_json(folder / "multitask.json")["memory"]
     assert (memory["strategy"], memory["frozen"]) == ("single", frozen)
     before = files_of(folder)
@@ -109,7 +108,7 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
 
 
 def test_runs_of_the_same_request_are_alike(two_tasks: Path, tmp_path: Path) -> None:
-    other = train_tasks(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
+    other = finetune(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
     assert digests(two_tasks) == digests(other.folder)
 
 
@@ -118,7 +117,7 @@ def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path
     """One task is fine-tuned on it, and others share it anew."""
     alone = finetune(session(tmp_path, "one"), ner_request(tmp_path, two_tasks))
     assert TaskFolder.open(str(alone.folder)).name is None
-    more = train_tasks(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
+    more = finetune(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
     assert [one.name for one in list_tasks(more.folder)] == ["number"]
     assert read_scores(more)["metrics"] == {"number": "pearson"}
 
@@ -126,7 +125,7 @@ def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path
 @pytest.mark.slow
 def test_an_expanded_model_keeps_its_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     base = tiny_model(name="base", initializer_range=0.1)
-    folder = train_tasks(session(tmp_path, "many"), request(tmp_path, base)).folder
+    folder = finetune(session(tmp_path, "many"), request(tmp_path, base)).folder
     grown = expand(folder, tmp_path / "grown")
     for name in ("ner", "ill.1"):
         assert said(grown, name, pool="base") == said(folder, name, pool="base")

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.one_task import finetune, read_scores
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.results import Result, verified
-from greenadapt.training.finetune.one_task import TaskRun
+from greenadapt.training.finetune.run import FinetuneRun
 from tests.support.small_tasks import (
     TRAIN,
     Json,
@@ -67,8 +68,8 @@ def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) ->
     pieces = transformers.AutoTokenizer.from_pretrained(folder / "base_tokenizer").tokenize("tachycardia")
     assert (words, len(pieces) > 1) == (["tachycardia"], True)
     task = read_json(folder / "task.json")
-    assert (task["task"], task["pool"], task["mix"]) == (request.task.task, "mean", "sample")
-    assert (scores["task"], scores["pool"]) == (request.task.task, "mean")
+    assert (task["task"], task["pool"], task["mix"]) == (request.tasks[0].config.task, "mean", "sample")
+    assert (scores["task"], scores["pool"]) == (request.tasks[0].config.task, "mean")
     (seed,) = scores["seeds"]
     assert set(seed["test"]["views"]) == {"mean", "base", "expanded"}
     assert seed["test"]["views"]["mean"] == {name: seed["test"][name] for name in seed["test"]["views"]["mean"]}
@@ -80,8 +81,6 @@ def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) ->
     assert all(np.isfinite(row["loss"]) for row in history)
     card = (folder / "README.md").read_text("utf-8")
     assert all(f"| {Path(source).name} |" in card for source in request.sources().values())
-    assert f"greenadapt finetune --task {request.task.task} " in card
-    assert f"--epochs {request.training.epochs} --learning-rate {request.training.learning_rate}" in card
     assert f"{100 * seed['test'][scores['main']]:.2f}" in card
     assert result.manifest.counts["rows_used"] < result.manifest.counts["rows"]
     return scores
@@ -96,7 +95,6 @@ def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
     result = finetune(session(tmp_path), request)
     labels = ["O", "B-Disease", "I-Disease", "B-Gene", "I-Gene"]
     (seed,) = check_folder(result, request, labels)["seeds"]
-    assert "--text-field" not in (result.folder / "README.md").read_text("utf-8")
 
     text = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
     sentences = [part.split() for part in " ".join(word or "\n" for word in text).split("\n")]
@@ -135,7 +133,7 @@ def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
     files = {name: texts_file(tmp_path / f"{name}.jsonl", 40, seed, pair=pair) for seed, name in enumerate("ab")}
     fields = ("text", "second") if pair else ("text",)
     task = replace(SHORT, task="classification", text_fields=fields)
-    request = FinetuneRequest(str(adapted(tiny_model)), (str(files["a"]),), None, str(files["b"]), task, TRAIN)
+    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (str(files["a"]),), None, str(files["b"]), task, TRAIN)
     result = finetune(session(tmp_path), request)
     (seed,) = check_folder(result, request, ["ill", "well"])["seeds"]
     gold = [row["label"] for row in lines(files["b"])]
@@ -158,7 +156,7 @@ def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
 
     train, test = (texts_file(tmp_path / f"{seed}.jsonl", 40, seed, numbers=True) for seed in (0, 1))
     task = replace(SHORT, task="classification")
-    request = FinetuneRequest(str(adapted(tiny_model)), (str(train),), None, str(test), task, TRAIN)
+    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (str(train),), None, str(test), task, TRAIN)
     result = finetune(session(tmp_path), request)
     (seed,) = check_folder(result, request, [])["seeds"]
     gold = [row["label"] for row in lines(test)]
@@ -181,7 +179,7 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
     from torchmetrics.functional.text import squad
 
     train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed, impossible=impossible) for seed in (0, 1))
-    request = FinetuneRequest(
+    request = FinetuneRequest.of_one(
         str(adapted(tiny_model)), (str(train),), None, str(test), replace(SHORT, task="qa"), TRAIN
     )
     result = finetune(session(tmp_path), request)
@@ -240,21 +238,23 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
 
 
 def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
-    request = ner_request(tmp_path, adapted(tiny_model), training=replace(TRAIN, epochs=1))
+    model = adapted(tiny_model)
+    wanted = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
+    request = wanted()
     weights = finetune(session(tmp_path), request).folder / "model.safetensors"
     before = weights.read_bytes()
     other = tmp_path / "elsewhere"
     other.mkdir()
     train, test = ner_file(other / "train.tsv", seed=7), ner_file(other / "test.tsv", seed=8)
-    with pytest.raises(ConflictError, match=rf"\(train 1: {request.train[0]} → {train}\): keep both with"):
-        finetune(session(tmp_path), replace(request, train=(str(train),)))
+    with pytest.raises(ConflictError, match=rf"\(train 1: {request.tasks[0].train[0]} → {train}\): keep both with"):
+        finetune(session(tmp_path), wanted(train=(str(train),)))
     evaluate = f"greenadapt evaluate --model {tmp_path / 'run'} --test {test}"
     with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): score the model on it with {evaluate}, or"):
-        finetune(session(tmp_path), replace(request, test=str(test)))
+        finetune(session(tmp_path), wanted(test=str(test)))
     with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
         finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
     with pytest.raises(MissingError, match=r"nowhere\.tsv does not exist"):
-        finetune(session(tmp_path), replace(request, train=(str(tmp_path / "nowhere.tsv"),)))
+        finetune(session(tmp_path), wanted(train=(str(tmp_path / "nowhere.tsv"),)))
     assert weights.read_bytes() == before
 
 
@@ -292,7 +292,7 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
 def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs: list[weakref.ref[TaskRun]] = []
+    runs: list[weakref.ref[FinetuneRun]] = []
     models: list[weakref.ref[Any]] = []
     alive: list[tuple[int, int]] = []  # runs when a seed begins, models when it trains
     logged: list[tuple[list[str], int]] = []
@@ -301,7 +301,7 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
         gc.collect()
         return sum(reference() is not None for reference in references)
 
-    class Watched(TaskRun):
+    class Watched(FinetuneRun):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             self.n_runs = count(runs)
             super().__init__(*arguments, **options)
@@ -312,7 +312,7 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
             alive.append((self.n_runs, count(models)))
             super().train()
 
-    monkeypatch.setattr("greenadapt.training.finetune.one_task.TaskRun", Watched)
+    monkeypatch.setattr("greenadapt.training.finetune.run.FinetuneRun", Watched)
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((sorted(values), step)))
     training = replace(TRAIN, max_steps=2)
     request = ner_request(
@@ -352,16 +352,16 @@ class StoppedError(RuntimeError):
 def trained_seeds(monkeypatch: pytest.MonkeyPatch, kill_in: int | None = None) -> Iterator[list[int]]:
     """The seeds that are trained meanwhile; ``kill_in`` is killed once it has, before it is finished."""
     trained: list[int] = []
-    train = TaskRun.train
+    train = FinetuneRun.train
 
-    def watched(self: TaskRun) -> None:
+    def watched(self: FinetuneRun) -> None:
         trained.append(self.seed)
         train(self)
         if self.seed == kill_in:
             raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(TaskRun, "train", watched)
+        patch.setattr(FinetuneRun, "train", watched)
         yield trained
 
 
@@ -428,7 +428,7 @@ def test_training_files_that_are_refused(
 ) -> None:
     kinds: dict[str, Any] = {".tsv": "ner", ".jsonl": "classification", ".json": "qa"}
     source = _broken(tmp_path, name, content)
-    request = FinetuneRequest(str(tiny_model()), (source,), task=replace(SHORT, task=kinds[Path(source).suffix]))
+    request = FinetuneRequest.of_one(str(tiny_model()), (source,), task=replace(SHORT, task=kinds[Path(source).suffix]))
     with pytest.raises(InputError, match=message):
         finetune(session(tmp_path), request)
     assert not (tmp_path / "run").exists()
@@ -453,16 +453,16 @@ def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: p
 
 def test_requests_that_make_no_sense() -> None:
     with pytest.raises(UsageError, match="--keep best needs a development set"):
-        FinetuneRequest("m", ("t",), training=replace(TRAIN, keep="best"))
+        FinetuneRequest.of_one("m", ("t",), training=replace(TRAIN, keep="best"))
     with pytest.raises(UsageError, match="--patience needs a development set"):
-        FinetuneRequest("m", ("t",), training=replace(TRAIN, patience=1))
+        FinetuneRequest.of_one("m", ("t",), training=replace(TRAIN, patience=1))
     with pytest.raises(UsageError, match="--save-logits needs a test set: give --test FILE"):
-        FinetuneRequest("m", ("t",), save_logits=True)
+        FinetuneRequest.of_one("m", ("t",), save_logits=True)
     with pytest.raises(UsageError, match="nothing to train on"):
-        FinetuneRequest("m", ())
+        FinetuneRequest.of_one("m", ())
     for seeds, message in (((), "at least one seed"), ((1, 1), "each once"), ((-1,), "--seed is -1, must be from 0")):
         with pytest.raises(UsageError, match=message):
-            FinetuneRequest("m", ("t",), seeds=seeds)
+            FinetuneRequest.of_one("m", ("t",), seeds=seeds)
 
 
 @pytest.mark.slow
@@ -487,7 +487,9 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     texts = _broken(tmp_path, "texts.jsonl", '{"text": "\u200b", "label": "well"}\n{"text": "", "label": "new"}\n')
     train = texts_file(tmp_path / "train.jsonl")
     own = session(tmp_path, "texts")
-    request = FinetuneRequest(request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN)
+    request = FinetuneRequest.of_one(
+        request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN
+    )
     (seed,) = read_scores(finetune(own, request))["seeds"]
     assert seed["test"]["unseen_labels"] == 1
     assert isinstance(own.progress, Notes)
@@ -500,7 +502,9 @@ def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_pa
     training = replace(TRAIN, keep="best", epochs=1)
     task = replace(SHORT, task="classification")
     with pytest.raises(InputError, match="no epoch has a score on the development set"):
-        finetune(session(tmp_path), FinetuneRequest(str(tiny_model()), (str(train),), str(dev), None, task, training))
+        finetune(
+            session(tmp_path), FinetuneRequest.of_one(str(tiny_model()), (str(train),), str(dev), None, task, training)
+        )
     assert not (tmp_path / "run").exists()
 
 

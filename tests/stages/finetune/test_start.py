@@ -14,7 +14,7 @@ def told(model: Path) -> Notes:
     """What is said of a model without a memory."""
     start, notes = Start.of(str(model), None, MemoryConfig()), Notes()
     assert start.memory is None
-    start.tell(Encoder.of(Checkpoint.open(model), None), notes)
+    start.report(Encoder.of(Checkpoint.open(model), None), notes)
     return notes
 
 

@@ -7,8 +7,8 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.stages.finetune.many_tasks import train_tasks
 from greenadapt.stages.finetune.task_data import read_task_data
+from greenadapt.stages.finetune.train import finetune
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request, task_file
 from tests.support.small_tasks import TinyModel, session
@@ -26,7 +26,7 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
     ):
         wanted = request(tmp_path, model, tasks=(entry(tmp_path, "ner", **changes),))
         with pytest.raises(InputError, match=message):
-            train_tasks(session(tmp_path), wanted)
+            finetune(session(tmp_path), wanted)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: P
     broken = entry(tmp_path, "ner", test={"test": str(tmp_path / "broken.tsv")})
     wanted = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
     with pytest.raises(UsageError, match="width is 10, no multiple of the 6 heads"):
-        train_tasks(session(tmp_path), wanted)
+        finetune(session(tmp_path), wanted)

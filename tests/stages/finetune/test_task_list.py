@@ -9,8 +9,8 @@ from safetensors.numpy import load_file
 
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.stages.finetune.add_task import add_tasks
-from greenadapt.stages.finetune.many_tasks import train_tasks
 from greenadapt.stages.finetune.task_list import list_tasks, remove_task
+from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.results import verified
 from tests.conftest import Notes
 from tests.support.small_multitask import files_of, request, said
@@ -21,7 +21,7 @@ from tests.support.small_tasks import TinyModel, adapted, read_json, session
 def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: Path) -> None:
     wanted = request(tmp_path, adapted(tiny_model), seeds=(0, 1))
     own = session(tmp_path, "many")
-    folder = train_tasks(own, wanted).folder
+    folder = finetune(own, wanted).folder
     add_tasks(own, folder, request(tmp_path, folder, ("number",)))
     before = files_of(folder)
     answers = {(name, seed): said(folder, name, seed) for name, seed in (("ill.1", 0), ("ill.1", 1), ("number", 0))}
@@ -32,18 +32,18 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     assert {(name, seed): said(folder, name, seed) for name, seed in answers} == answers
     with pytest.raises(MissingError, match=r"has no task 'ner': it has ill\.1, number"):
         remove_task(folder, "ner")
-    again = train_tasks(own, wanted)
+    again = finetune(own, wanted)
     assert not verified(again).fresh
     notes = own.progress
     assert isinstance(notes, Notes)
-    assert notes.warnings[-1].endswith("many had ner, too, until removed: train it anew with --force")
+    assert notes.warnings[-1].endswith("many had ner, too, until removed: train it again with --force")
     assert files_of(folder) == after
     remove_task(folder, "number")
     assert {name: digest for name, digest in after.items() if "number" not in name} == files_of(folder)
     add_tasks(own, folder, request(tmp_path, folder, ("ner",)))
     assert [(one.name, one.is_added) for one in list_tasks(folder)] == [("ner", True), ("ill.1", False)]
     remove_task(folder, "ner")
-    assert train_tasks(replace(own, force=True), wanted).fresh
+    assert finetune(replace(own, force=True), wanted).fresh
     assert len(list_tasks(folder)) == 2
 
 
@@ -60,7 +60,7 @@ def test_a_killed_removal_is_ended_by_the_next(two_tasks: Path, monkeypatch: pyt
     assert said(two_tasks, "ill.1") == before
     assert list(two_tasks.rglob(".*"))
     wanted = request(two_tasks.parent, two_tasks.parent / "adapted")
-    assert not train_tasks(session(two_tasks.parent, "many"), wanted).fresh
+    assert not finetune(session(two_tasks.parent, "many"), wanted).fresh
     assert not list(two_tasks.rglob(".*"))
     assert said(two_tasks, "ill.1") == before
 

@@ -22,7 +22,7 @@ from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.finetune.many_tasks import MultitaskRun, MultitaskSetup, TaskData
+from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup, TaskData
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
@@ -46,9 +46,9 @@ def _data(folder: Path, checkpoint: Checkpoint, name: str, adapter: AdapterConfi
 
 def make_setup(
     model: Path, names: tuple[str, ...] = ("ner", "ill.1"), adapter: AdapterConfig = PALS, **train: Any
-) -> MultitaskSetup:
+) -> FinetuneSetup:
     checkpoint = Checkpoint.open(model)
-    return MultitaskSetup(
+    return FinetuneSetup(
         tasks=tuple(_data(model.parent, checkpoint, name, adapter) for name in names),
         checkpoint=checkpoint,
         train=replace(TRAIN, **train),
@@ -64,7 +64,7 @@ def model(tiny_model: TinyModel) -> Path:
     return adapted(tiny_model)
 
 
-def train_and_finish(run: MultitaskRun, whole: Path) -> Json:
+def train_and_finish(run: FinetuneRun, whole: Path) -> Json:
     run.train()
     run.finish(whole, is_whole=True)
     scores: Json = read_json(run.folder / "scores.json")
@@ -83,7 +83,7 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 @pytest.mark.slow
 def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ner", "ill.1", "number", "qa"))
-    run = MultitaskRun(setup, 2, tmp_path / "seed")
+    run = FinetuneRun(setup, 2, tmp_path / "seed")
     scores = train_and_finish(run, tmp_path / "whole")
     assert (scores["seed"], scores["steps"], scores["epochs"], scores["epoch"]) == (2, 15, 3, 3)
     assert list(scores["tasks"]) == ["ner", "ill.1", "number", "qa"]
@@ -122,7 +122,7 @@ def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, weight_decay=0.1)
-    run = MultitaskRun(setup, 0, tmp_path / "seed")
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
     train_and_finish(run, tmp_path / "whole")
     plain = transformers.AutoModel.from_pretrained(tmp_path / "whole")
     ours, theirs = state_of(run.model.encoder), state_of(plain)
@@ -141,7 +141,7 @@ def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path:
 
 def test_the_model_holds_the_rows_that_any_task_reads(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model)
-    run = MultitaskRun(setup, 0, tmp_path / "seed")
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
     seen = []
     for one in setup.tasks:
         seen += one.task.training(one.train, one.encoder, 0, Silent())
@@ -154,7 +154,7 @@ def test_the_model_holds_the_rows_that_any_task_reads(model: Path, tmp_path: Pat
 def test_sets_that_are_cut_are_named(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ill.1",))
     short = replace(setup.tasks[0], encoder=Encoder.of(setup.checkpoint, 8))
-    MultitaskRun(replace(setup, tasks=(short,)), 0, tmp_path / "seed")
+    FinetuneRun(replace(setup, tasks=(short,)), 0, tmp_path / "seed")
     assert isinstance(setup.progress, Notes)
     assert [warning.split(":")[0] for warning in setup.progress.warnings] == [
         "18 of 24 training texts are cut to 8 pieces",
@@ -168,13 +168,13 @@ def test_a_task_without_training_inputs_is_named(model: Path, tmp_path: Path) ->
     setup = make_setup(model)
     empty = replace(setup.tasks[1], train=[])
     with pytest.raises(InputError, match=r"task ill\.1 has no examples to train on"):
-        MultitaskRun(replace(setup, tasks=(setup.tasks[0], empty)), 0, tmp_path / "seed")
+        FinetuneRun(replace(setup, tasks=(setup.tasks[0], empty)), 0, tmp_path / "seed")
 
 
 def test_a_pooler_that_no_task_reads_is_not_trained(model: Path, tmp_path: Path) -> None:
     """So that one task leaves no weight without a gradient, for which several processes would have to look."""
     for names, is_trained in ((("ner",), False), (("ner", "qa"), False), (("ill.1",), True), (("ner", "number"), True)):
-        run = MultitaskRun(make_setup(model, names, max_steps=2), 0, tmp_path / "-".join(names))
+        run = FinetuneRun(make_setup(model, names, max_steps=2), 0, tmp_path / "-".join(names))
         before = state_of(run.model.encoder.pooler)
         for _ in run.training.steps():
             pass
@@ -191,21 +191,22 @@ def test_the_epoch_with_the_best_average_is_kept(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int | None
 ) -> None:
     """The averages are given here; the weights, the scores and the decay are those of that epoch."""
-    averages, after = iter([0.2, 0.5, 0.5, 0.3]), []
+    averages, after = [0.2, 0.5, 0.5, 0.3], []
 
-    class Recorded(MultitaskRun):
-        def dev_scores(self) -> Json | None:
-            dev = super().dev_scores()
-            assert dev is not None
+    class Recorded(FinetuneRun):
+        def _dev_scores(self) -> dict[str, dict[str, Json]]:
             after.append(state_of(self.model))
-            return dev | {"average": next(averages)}
+            return super()._dev_scores()
+
+        def _score(self, tasks: dict[str, dict[str, Json]]) -> float | None:
+            return averages[len(after) - 1]
 
     setup = make_setup(model, keep="best", patience=patience, epochs=4, weight_decay=0.1)
     run = Recorded(setup, 0, tmp_path / "seed")
     scores = train_and_finish(run, tmp_path / "whole")
     history = lines(tmp_path / "seed" / "history.jsonl")
     assert (scores["epoch"], scores["epochs"]) == (2, 4 if patience is None else 3)
-    assert scores["average"]["dev"] == pytest.approx(run._average(history[1]["dev"]["tasks"]))
+    assert scores["average"]["dev"] == history[1]["dev"]["average"] == 0.5
     assert {name: kinds["dev"] for name, kinds in scores["tasks"].items()} == history[1]["dev"]["tasks"]
     assert changed(after[1], state_of(run.model)) == []
     assert len(changed(after[-1], after[1])) > 10
@@ -220,13 +221,13 @@ def test_the_epoch_with_the_best_average_is_kept(
 def test_tasks_without_sets_have_no_scores(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model)
     bare = tuple(replace(one, dev={}, test={}) for one in setup.tasks)
-    scores = train_and_finish(MultitaskRun(replace(setup, tasks=bare), 0, tmp_path / "seed"), tmp_path / "whole")
+    scores = train_and_finish(FinetuneRun(replace(setup, tasks=bare), 0, tmp_path / "seed"), tmp_path / "whole")
     assert scores["average"] == {}
     assert scores["tasks"] == {"ner": {}, "ill.1": {}}
     assert "epoch" not in scores
     assert all("dev" not in row for row in lines(tmp_path / "seed" / "history.jsonl"))
     some = (bare[0], setup.tasks[1])
-    scores = train_and_finish(MultitaskRun(replace(setup, tasks=some), 0, tmp_path / "some"), tmp_path / "whole2")
+    scores = train_and_finish(FinetuneRun(replace(setup, tasks=some), 0, tmp_path / "some"), tmp_path / "whole2")
     assert scores["tasks"]["ner"] == {}
     assert scores["average"].keys() == {"dev", "test"}
 
@@ -235,7 +236,7 @@ def test_tasks_without_sets_have_no_scores(model: Path, tmp_path: Path) -> None:
 def test_trackers_and_history_tell_of_each_task(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[Json, int]] = []
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
-    run = MultitaskRun(make_setup(model), 4, tmp_path / "seed", steps_before=100)
+    run = FinetuneRun(make_setup(model), 4, tmp_path / "seed", steps_before=100)
     train_and_finish(run, tmp_path / "whole")
     steps = [values for values, _ in logged if "seed_4/loss" in values]
     assert [step for values, step in logged if "seed_4/loss" in values] == list(range(101, 116))
@@ -254,13 +255,13 @@ def test_trackers_and_history_tell_of_each_task(model: Path, tmp_path: Path, mon
 @pytest.mark.slow
 def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, ("ner", "ill.1", "qa"), keep="best", weight_decay=0.1)
-    train_and_finish(MultitaskRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
-    stopped = MultitaskRun(replace(setup, progress=Signalling(signal.SIGTERM, 8)), 3, tmp_path / "again")
+    train_and_finish(FinetuneRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
+    stopped = FinetuneRun(replace(setup, progress=Signalling(signal.SIGTERM, 8)), 3, tmp_path / "again")
     with pytest.raises(SystemExit):
         stopped.train()
     assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == 8
     resumed = replace(setup, progress=Notes())
-    train_and_finish(MultitaskRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
+    train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)
     assert resumed.progress.notes == ["seed 3: going on from step 8"]
     assert digests(tmp_path / "whole") == digests(tmp_path / "whole2")
@@ -277,7 +278,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
 @pytest.mark.slow
 def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, adapter=replace(PALS, freeze_encoder=True), weight_decay=0.1)
-    train_and_finish(MultitaskRun(setup, 0, tmp_path / "seed"), tmp_path / "whole")
+    train_and_finish(FinetuneRun(setup, 0, tmp_path / "seed"), tmp_path / "whole")
     before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "whole"))
     assert changed(before, after) == []
 
@@ -285,7 +286,7 @@ def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(("is_whole", "place"), [(True, "whole"), (False, "seed")])
 def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path, is_whole: bool, place: str) -> None:
     setup = make_setup(model, ("ill.1",), replace(PALS, freeze_encoder=True))
-    run = MultitaskRun(replace(setup, adds=True), 0, tmp_path / "seed")
+    run = FinetuneRun(replace(setup, adds=True), 0, tmp_path / "seed")
     run.train()
     run.finish(tmp_path / "whole", is_whole=is_whole)
     written = {
@@ -300,8 +301,8 @@ def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path,
 @pytest.mark.slow
 def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model)
-    train_and_finish(MultitaskRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
-    other = MultitaskRun(setup, 1, tmp_path / "whole" / "seeds" / "1", steps_before=15)
+    train_and_finish(FinetuneRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
+    other = FinetuneRun(setup, 1, tmp_path / "whole" / "seeds" / "1", steps_before=15)
     other.train()
     other.finish(tmp_path / "whole", is_whole=False)
     assert not (other.folder / "config.json").exists()
@@ -321,7 +322,7 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, i
     general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
     states = tmp_path / "kept" if is_kept else None
     setup = replace(make_setup(model), general=general, states=states)
-    run = MultitaskRun(setup, 0, tmp_path / "seed")
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
     memory = state_of(run.model.encoder.memory)
     scores = train_and_finish(run, tmp_path / "whole")
     learnt = changed(memory, state_of(run.model.encoder.memory))
@@ -333,7 +334,7 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, i
     frozen = replace(
         setup, tasks=tuple(replace(one, adapter=replace(PALS, freeze_encoder=True)) for one in setup.tasks)
     )
-    again = MultitaskRun(frozen, 0, tmp_path / "frozen")
+    again = FinetuneRun(frozen, 0, tmp_path / "frozen")
     before = state_of(again.model.encoder)
     again.train()
     assert changed(before, state_of(again.model.encoder)) == []
@@ -343,12 +344,12 @@ def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, i
 def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: Path) -> None:
     general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
     setup = replace(make_setup(model), general=general)
-    run = MultitaskRun(setup, 0, tmp_path / "seed")
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
     train_and_finish(run, tmp_path / "whole")
     for file in model.iterdir():
         if not (tmp_path / "whole" / file.name).exists() and file.is_file():
             (tmp_path / "whole" / file.name).write_bytes(file.read_bytes())
-    later = MultitaskRun(
+    later = FinetuneRun(
         replace(setup, checkpoint=Checkpoint.open(tmp_path / "whole"), progress=Notes()), 0, tmp_path / "b"
     )
     learnt = {name: weight for name, weight in state_of(run.model.encoder.memory).items() if name.startswith("gates.")}
@@ -362,12 +363,11 @@ def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: P
 def test_averaged_tokenizations_decide(model: Path, tmp_path: Path) -> None:
     """Words of the added vocabulary are read in two ways, and the mean of the outputs is what is scored."""
     setup = make_setup(model, ("ill.1",), max_steps=3)
-    run = MultitaskRun(setup, 0, tmp_path / "seed")
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
     run.train()
     one = run.setup.tasks[0]
     examples = one.test["test"]
-    measured = run._measured(one, "test", "test", examples)
-    evaluation = run.evaluate(measured, keep_logits=True)
+    evaluation = run._evaluate(one, "test", "test", keep_logits=True)
     views = list(one.task.inference(examples, one.encoder))
     assert any(word in example.text for example in examples for word in NEW)
     run.model.eval()

@@ -22,7 +22,7 @@ from greenadapt.progress import Silent
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.classification.task import ClassificationTask
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.finetune.one_task import Examples, TaskRun, TaskSetup
+from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup, TaskData
 from greenadapt.training.loop import learning_rate
 from tests.support.small_tasks import TRAIN, Json, Notes, Signalling, TinyModel, adapted, lines, read_json, texts_file
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 Weights = dict[str, torch.Tensor]
 
 
-def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: Any) -> TaskSetup:
+def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: Any) -> FinetuneSetup:
     """Two classes of texts; a ``contrary`` development set has the labels the other way round."""
     task, read = ClassificationTask(), []
     for seed in range(3):
@@ -40,11 +40,11 @@ def make_setup(model: Path, folder: Path, *, contrary: bool = False, **train: An
             file.write_text("".join(json.dumps({**row, "label": other[row["label"]]}) + "\n" for row in lines(file)))
         read.append(task.read(str(file), Silent()))
     checkpoint = Checkpoint.open(model)
-    return TaskSetup(
-        task=task.fit(read[0], Silent()),
+    fitted = task.fit(read[0], Silent())
+    sets = {"dev": read[1]}, {"test": read[2]}
+    return FinetuneSetup(
+        tasks=(TaskData("", fitted, Encoder.of(checkpoint, 64), read[0], *sets, None, fitted.main),),
         checkpoint=checkpoint,
-        encoder=Encoder.of(checkpoint, 64),
-        examples=Examples(read[0], read[1], read[2]),
         train=replace(TRAIN, **train),
         run=RunConfig(checkpoint_steps=2),
         machine=Machine.start("float32"),
@@ -57,7 +57,7 @@ def model(tiny_model: TinyModel) -> Path:
     return adapted(tiny_model)
 
 
-def train_and_finish(run: TaskRun, whole: Path) -> tuple[Weights, Json]:
+def train_and_finish(run: FinetuneRun, whole: Path) -> tuple[Weights, Json]:
     run.train()
     run.finish(whole, is_whole=True)
     return load_file(whole / "model.safetensors"), read_json(run.folder / "scores.json")
@@ -68,7 +68,7 @@ def assert_equal(one: Weights, other: Weights) -> None:
     assert [name for name, weight in one.items() if not torch.equal(weight, other[name])] == []
 
 
-class Recorded(TaskRun):
+class Recorded(FinetuneRun):
     """Remembers the weights after every epoch."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -128,9 +128,11 @@ def test_the_last_epoch_is_kept_unless_asked_otherwise(model: Path, tmp_path: Pa
 
 def test_the_model_holds_the_rows_that_are_trained_or_read(model: Path, tmp_path: Path) -> None:
     setup = make_setup(model, tmp_path)
-    run = TaskRun(setup, 0, tmp_path / "seed")
-    seen = [*run.setup.task.training(setup.examples.train, setup.encoder, 0, Silent()), *run._seen()]
-    expected = Rows.seen(seen, setup.encoder.special)
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
+    (one,) = setup.tasks
+    read = [*one.dev["dev"], *one.test["test"]]
+    seen = [*one.task.training(one.train, one.encoder, 0, Silent()), *one.task.inference(read, one.encoder)]
+    expected = Rows.seen(seen, one.encoder.special)
     assert run.rows.ids.tolist() == expected.ids.tolist()
     assert run.model.get_input_embeddings().weight.shape[0] == len(expected) < setup.checkpoint.n_rows
 
@@ -138,7 +140,7 @@ def test_the_model_holds_the_rows_that_are_trained_or_read(model: Path, tmp_path
 def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
     losses = []
 
-    class Logged(TaskRun):
+    class Logged(FinetuneRun):
         def _after_step(self, step: Any, ended: bool) -> None:
             losses.append((step.epoch, step.loss))
             super()._after_step(step, ended)
@@ -155,7 +157,7 @@ def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
 def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[Json, int]] = []
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
-    run = TaskRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed", steps_before=100)
+    run = FinetuneRun(make_setup(model, tmp_path, max_steps=7), 4, tmp_path / "seed", steps_before=100)
     train_and_finish(run, tmp_path / "whole")
     history = lines(tmp_path / "seed" / "history.jsonl")
     steps = [(values, step) for values, step in logged if "seed_4/loss" in values]
@@ -177,7 +179,7 @@ def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monk
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Path, precision: Precision) -> None:
     setup = replace(make_setup(model, tmp_path, max_steps=3), machine=Machine.start(precision))
-    run, seen = TaskRun(setup, 0, tmp_path / "seed"), Counter[tuple[str, bool]]()
+    run, seen = FinetuneRun(setup, 0, tmp_path / "seed"), Counter[tuple[str, bool]]()
     phase = "train"
 
     def look(module: torch.nn.Module, *_: Any) -> None:
@@ -197,8 +199,8 @@ def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Pat
 )
 def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path, number: int, at: int) -> None:
     setup = make_setup(model, tmp_path, keep="best", weight_decay=0.1)
-    expected, scores = train_and_finish(TaskRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
-    stopped = TaskRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
+    expected, scores = train_and_finish(FinetuneRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
+    stopped = FinetuneRun(replace(setup, progress=Signalling(number, at)), 3, tmp_path / "again")
     before = signal.getsignal(number)
     with pytest.raises((KeyboardInterrupt, SystemExit)) as raised:
         stopped.train()
@@ -207,7 +209,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
     assert signal.getsignal(number) == before
     assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
     resumed = replace(setup, progress=Notes())
-    weights, others = train_and_finish(TaskRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
+    weights, others = train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)
     assert resumed.progress.notes == [f"seed 3: going on from step {at}"]
     assert_equal(weights, expected)
@@ -222,7 +224,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
 
 def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path) -> None:
     setup = replace(make_setup(model, tmp_path, learning_rate=1e30, clip=1e30), run=RunConfig(checkpoint_steps=1))
-    run = TaskRun(setup, 0, tmp_path / "seed")
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
     with pytest.raises(InputError, match=r"training diverged in step (\d) \(epoch 1\)") as raised:
         run.train()
     number = int(str(raised.value).split("step ")[1][0])
@@ -234,7 +236,7 @@ def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path)
 
 
 def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
-    run = TaskRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
+    run = FinetuneRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
     run.train()
     weights = load_file(run.best)
     del weights["classifier.bias"]

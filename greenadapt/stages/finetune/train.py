@@ -1,0 +1,296 @@
+"""The finetune stage: a model and labelled files in, a fine-tuned model's folder out."""
+
+import shlex
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from greenadapt.checkpoints.layout import (
+    MULTITASK_FILE,
+    SCORES,
+    SEEDS,
+    TASK_FILE,
+    TASKS,
+    is_multitask,
+    n_weights,
+    read_described,
+    task_names,
+)
+from greenadapt.checkpoints.provenance import adapted_input, base_id, model_facts
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.config import AdapterConfig
+from greenadapt.corpus.opening import require_source, source_input
+from greenadapt.errors import ConflictError, require_torch
+from greenadapt.models.task_folder import read_task
+from greenadapt.stages.distributed import Build, run_together, start_machine
+from greenadapt.stages.finetune.request import FinetuneRequest, Start
+from greenadapt.stages.finetune.seeds import plain_summary, summary
+from greenadapt.stages.finetune.task_data import described, read_task_data
+from greenadapt.stages.finetune.task_list import end_removals
+from greenadapt.stages.run_names import data_name, joined
+from greenadapt.stages.session import FINETUNE, Session, commands_of
+from greenadapt.storage.files import Json, plain, write_json
+from greenadapt.storage.results import Job, Manifest, Outcome, Place, Result
+from greenadapt.tasks.base import make_task
+from greenadapt.tokenization.added_words import WORDS_FILE
+from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.workers import launched_processes
+
+if TYPE_CHECKING:
+    from greenadapt.models.machine import Machine
+    from greenadapt.training.finetune.run import FinetuneSetup
+
+
+def finetune(session: Session, request: FinetuneRequest) -> Result:
+    """Train, score and write a model for each seed; does nothing if that is done, resumes a killed run.
+
+    Raises ``ConflictError`` if tasks were added to the folder, which training again would remove.
+    """
+    require_torch("fine-tuning")
+    run = check_finetune(session, request)
+    result = run_together(run)
+    gone = [] if request.is_plain else [one.name for one in request.tasks if one.name not in task_names(result.folder)]
+    if gone and launched_processes()[0] == 0:
+        session.progress.warn(
+            f"{run.place.path} had {', '.join(gone)}, too, until removed: train it again with --force"
+        )
+    return result
+
+
+def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
+    """The run; raises what it would raise about models, files or the folder, before any work."""
+    start = Start.of(request.model, request.memory, request.memory_config)
+    for source in request.sources().values():
+        require_source(source)
+    session = replace(session, out=session.out or default_out(request, start.model))
+    run = Finetuning(session, session.place("", start.model.name, FINETUNE), request, start)
+    if request.is_plain:
+        session.check(run.place, FINETUNE, run.config())
+    return run
+
+
+def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
+    """Where a model is written whose folder the user did not name."""
+    strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
+    first = request.tasks[0]
+    if request.is_plain:
+        return Path("runs") / f"{first.config.task}-{chosen.name}-{data_name(first.train)}{strategy}"
+    return Path("runs") / f"tasks-{chosen.name}-{joined(entry.name for entry in request.tasks)}{strategy}"
+
+
+def read_scores(result: Result) -> Json:
+    """``scores.json`` of a fine-tuned model."""
+    return read_described(result.folder / SCORES)
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """One run of the stage: what is trained, from where to where."""
+
+    session: Session
+    place: Place
+    request: FinetuneRequest
+    start: Start
+
+    adds: ClassVar[bool] = False
+    """Whether a task is added to a folder that has the encoder, which stays as it is."""
+
+    def config(self) -> Json:
+        """All that decides the result beside the content of files."""
+        memory = None if self.adds else self.start.memory
+        return self.request.config() | ({} if memory is None else {"memory": asdict(memory.config)})
+
+    def machine(self) -> "Machine":
+        """What the run trains on."""
+        return start_machine(self.session, self.request.training, self.request.run, self.config())
+
+    def job(self, build: Build) -> Job:
+        """The job that ``build`` does; raises ``ConflictError`` if something is in the way."""
+        inputs = {"model": self.model_input()}
+        if self.start.memory is not None:
+            inputs["memory"] = self.start.memory.as_input()
+        inputs |= {name: source_input(source) for name, source in self.request.sources().items()}
+        job = Job(
+            FINETUNE,
+            self.config(),
+            inputs,
+            build,
+            resumes=True,
+            card=self.card,
+            kept=True,
+            advice=self._advice(),
+            joins=self.adds,
+        )
+        self.check(job)
+        return job
+
+    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
+        """Train every seed that is not finished, and write what all of them share into ``work``."""
+        from greenadapt.training.state import remove_state
+
+        request = self.request
+        setup = self._setup(session, machine)
+        finished: list[Json] = []
+        for seed in request.seeds:
+            folder = work / SEEDS / str(seed)
+            if not (folder / SCORES).is_file():
+                _train_seed(setup, work, seed, finished)
+            if machine.is_first:
+                remove_state(folder)
+            finished.append(read_described(folder / SCORES))
+        counts, *_ = [one.pop("counts") for one in finished]
+        pool, tasks = request.training.pool, setup.tasks
+        if request.is_plain:
+            scores = plain_summary(tasks[0].task, pool, finished)
+        else:
+            scores = summary(pool, {one.name: one.metric for one in tasks}, finished)
+        if machine.is_first:
+            self.describe(setup, work)
+            write_json(work / SCORES, scores)
+        machine.end()
+        of_kind = {"task": tasks[0].task.name} if request.is_plain else {"examples": counts["tasks"]}
+        facts = {"model": model_facts(self.start.model), **of_kind, "scores": {**scores, "seeds": len(finished)}}
+        return Outcome(counts if request.is_plain else _totals(counts), facts)
+
+    def model_input(self) -> Json:
+        """The manifest's entry for the model that training starts from."""
+        return adapted_input(self.start.model)
+
+    def check(self, job: Job) -> None:
+        """Raise ``ConflictError`` if ``job`` would replace something that has to stay."""
+        current = self.place.current()
+        if self.request.is_plain or current is None or not is_multitask(current.folder):
+            return
+        end_removals(current.folder)
+        added = [name for name in task_names(current.folder) if read_task(current.folder, name).is_added]
+        if added and (self.session.force or is_other(current, job)):
+            raise ConflictError(
+                f"{self.place.path} has tasks that were added to it ({', '.join(added)}) and would go if it was "
+                "trained again",
+                "give another --out, or remove them first with greenadapt tasks FOLDER --remove NAME",
+            )
+
+    def used(self, setup: "FinetuneSetup") -> Json:
+        """How the trained model reads."""
+        [first, *_], training = setup.tasks, self.request.training
+        used: Json = {"pool": training.pool, "mix": training.mix}
+        if self.request.is_plain:
+            used["max_length"] = first.encoder.max_length
+        used["added_words"] = len(first.encoder.tokenizer.added)
+        return used
+
+    def describe(self, setup: "FinetuneSetup", work: Path) -> None:
+        """Write the tokenizers, and the files that say how the trained model is used."""
+        used = self.used(setup)
+        if self.start.memory is not None:
+            used["memory"] = self.start.memory.as_settings()
+        copy_tokenizers(self.start.model.folder, work)
+        if self.request.is_plain:
+            write_json(work / TASK_FILE, {**setup.tasks[0].task.settings(), **used})
+            return
+        for one in setup.tasks:
+            write_json(work / TASKS / one.name / TASK_FILE, described(one))
+        write_json(work / MULTITASK_FILE, {**used, "tasks": [one.name for one in setup.tasks]})
+
+    def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
+        """The text of ``README.md``."""
+        request, start = self.request, self.start
+        if not request.is_plain:
+            return self._tasks_card(work, outcome, cost)
+        from greenadapt.report.task_card import TaskCard
+
+        return TaskCard(
+            model=start.model.name,
+            base=base_id(start.model),
+            commands=commands_of(self.session),
+            head=make_task(request.tasks[0].config).head,
+            task=read_described(work / TASK_FILE),
+            config=self.config(),
+            sources=request.sources(),
+            scores=read_described(work / SCORES),
+            counts=outcome.counts,
+            is_expanded=(work / WORDS_FILE).is_file(),
+            cost=cost,
+        ).text()
+
+    def _tasks_card(self, work: Path, outcome: Outcome, cost: Json) -> str:
+        from greenadapt.report.multitask_card import AddedTaskCard, MultitaskCard
+
+        request, start = self.request, self.start
+        folders = {one.name: work if self.adds else work / TASKS / one.name for one in request.tasks}
+        return (AddedTaskCard if self.adds else MultitaskCard)(
+            model=start.model.folder.name if self.adds else start.model.name,
+            base=base_id(start.model),
+            commands=commands_of(self.session),
+            tasks={name: read_described(folder / TASK_FILE) for name, folder in folders.items()},
+            weights={name: n_weights(folder) for name, folder in folders.items()},
+            config=self.config(),
+            entries=request.tasks,
+            scores=read_described(work / SCORES),
+            examples=outcome.facts["examples"],
+            is_expanded=(start.model.folder / WORDS_FILE).is_file(),
+            memory=None if start.memory is None else start.memory.as_settings(),
+            cost=cost,
+        ).text()
+
+    def _advice(self) -> dict[str, str]:
+        if self.request.test is None:
+            return {}
+        command = shlex.join(["greenadapt", "evaluate", "--model", str(self.session.out), "--test", self.request.test])
+        return {"test": f"score the model on it with {command}, or train it again with --force"}
+
+    def _setup(self, session: Session, machine: "Machine") -> "FinetuneSetup":
+        from greenadapt.training.finetune.run import FinetuneSetup
+
+        request, start = self.request, self.start
+        checkpoint = Checkpoint.open(start.model.folder)
+        if request.adapter is not None:
+            _check_fit(request.adapter, checkpoint)
+        tasks = tuple(read_task_data(one, checkpoint, request.adapter, session.progress) for one in request.tasks)
+        start.report(tasks[0].encoder, session.progress)
+        return FinetuneSetup(
+            tasks=tasks,
+            checkpoint=checkpoint,
+            train=request.training,
+            run=request.run,
+            machine=machine,
+            progress=session.progress,
+            sampling=request.sampling,
+            save_logits=request.save_logits,
+            adds=self.adds,
+            general=None if start.memory is None else start.memory.open(),
+            states=session.workspace.memory_cache() if request.run.cache_memory else None,
+        )
+
+
+def is_other(current: Result, job: Job) -> bool:
+    """Whether ``job`` would make something else than what is there."""
+    return current.manifest.key != Manifest(job.stage, plain(job.config), job.inputs).key
+
+
+def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
+    """Raise ``UsageError`` if ``adapter`` does not go into the encoder, before anything is read."""
+    from greenadapt.models.adapters.hooks import check_model_type
+    from greenadapt.models.adapters.shape import AdapterShape
+
+    check_model_type(checkpoint.model_type)
+    AdapterShape.of(adapter, checkpoint.config["hidden_size"], checkpoint.config["num_hidden_layers"])
+
+
+def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, finished: list[Json]) -> None:
+    """Train and write one seed's model; when this function returns its memory is free for the next one."""
+    from greenadapt.training.finetune.run import FinetuneRun
+
+    run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before=sum(one["steps"] for one in finished))
+    run.train()
+    run.finish(work, is_whole=not finished)
+    setup.machine.wait()
+
+
+def _totals(counts: Json) -> Json:
+    """Of all tasks together."""
+    each = counts["tasks"].values()
+    totals = {"tasks": len(each), **{name: sum(one[name] for one in each) for name in ("train", "inputs")}}
+    totals |= {kind: sum(sum(one[kind].values()) for one in each) for kind in ("dev", "test")}
+    return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}

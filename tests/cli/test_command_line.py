@@ -1,0 +1,56 @@
+"""The command line as manifests and cards keep it."""
+
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from greenadapt.cli import app
+from greenadapt.cli.options.command_line import GIVEN
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (
+            [
+                "finetune",
+                "-m",
+                "/home/me/model",
+                "--train",
+                "owner/n:train",
+                "--lr",
+                "7e-3",
+                "--whole-sentences",
+                "--json",
+            ],
+            "--model model --train owner/n:train --learning-rate 7e-3 --whole-sentences",
+        ),
+        (
+            [
+                "finetune",
+                "--train=a b.tsv",
+                "--train",
+                "/x/c.tsv",
+                "--force",
+                "-q",
+                "-o",
+                "/home/me/run",
+                "--seeds",
+                "2",
+            ],
+            "--train 'a b.tsv' --train c.tsv --seeds 2 --out FOLDER",
+        ),
+        (["w2v", "-c", "https://me:secret@host/a.txt?token=secret", "--cbow-sum"], "--corpus a.txt --cbow-sum"),
+        (["w2v", "--workspace", "/home/me/ws", "--dim", "3"], "--dim 3"),
+        (["neighbours", "x" * 5000, "~nobody-here", "\udcff"], f"{'x' * 5000} '~nobody-here' '?'"),
+        (["neighbours", "heart", "-c", "text"], "heart --corpus text"),
+    ],
+)
+def test_what_is_kept(given: list[str], kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    group = typer.main.get_command(app)
+    context = group.make_context("greenadapt", given, resilient_parsing=True)
+    command = group.get_command(context, given[0])  # type: ignore[attr-defined]
+    command.make_context(given[0], given[1:], parent=context, resilient_parsing=True)
+    assert GIVEN.get() == f"greenadapt {given[0]} {kept}"
