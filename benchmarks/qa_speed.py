@@ -145,7 +145,7 @@ def check(ours: Ours, plain: PlainProcess, questions: Sequence[Question]) -> Non
     """Both sides' logits of the words of a context; in bfloat16 they round differently."""
     task = QuestionTask()
     difference = 0.0
-    for question, logits in zip(questions, ours.opened.logits(questions), strict=True):
+    for question, logits in ours.opened.logits(questions):
         units = word_units(question.context, task.word_unit)
         owner = unit_of_each(np.array(plain.call("begins", question)), units)
         expected = np.full((len(units), 2), -np.inf, np.float32)

@@ -93,20 +93,18 @@ class OpenedModel:
 
     def outputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> "Iterator[ViewOutputs]":
         """What the model says about each example, in order, by each view that is wanted."""
-        return self.run_on(self.task.inference(examples, self.encoder, counts))
-
-    def run_on(self, views: Iterable[Views]) -> "Iterator[ViewOutputs]":
-        """The same of examples as the encoder reads them."""
         from greenadapt.models.forward import outputs
 
-        return outputs(self.opened.model, self.opened.rows, views, self.run)
+        return outputs(
+            self.opened.model, self.opened.rows, self.task.inference(examples, self.encoder, counts), self.run
+        )
 
-    def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Array]:
-        """(n_units, k) float32 for each example, pooled."""
+    def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[tuple[Any, Array]]:
+        """Each example with its pooled logits, (n_units, k) float32, in order."""
         from greenadapt.models.forward import pooled
 
         for output in self.outputs(examples, counts):
-            yield pooled(output, self.run.pool)
+            yield output.example, pooled(output, self.run.pool)
 
 
 def _one_model(folder: TaskFolder) -> "TaskModel":
@@ -178,8 +176,8 @@ class SharedModel:
 
     def logits(
         self, examples: Sequence[Mapping[str, Any]], cut: Mapping[str, Counter[str]]
-    ) -> Iterator[dict[str, Array]]:
-        """For each entry, an example a task by its name, the pooled logits by task, (n_units, k) float32.
+    ) -> Iterator[dict[str, tuple[Any, Array]]]:
+        """For each entry, by task, its example and the pooled logits of it, (n_units, k) float32.
 
         ``cut`` counts of each task what was too long, see ``Task.inference``.
         """
@@ -194,4 +192,4 @@ class SharedModel:
             dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
         )
         for outputs in shared_outputs(self.opened.model, self.opened.rows, entries, self.run):
-            yield {name: pooled(output, self.pools[name]) for name, output in outputs.items()}
+            yield {name: (output.example, pooled(output, self.pools[name])) for name, output in outputs.items()}

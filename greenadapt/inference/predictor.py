@@ -109,9 +109,9 @@ class _OneTask:
         members = [OpenedModel.open(folder, self._request.reading) for folder in self.folders]
 
         def answer(examples: Sequence[Any]) -> Iterator[Json]:
-            logits = zip(*map(OpenedModel.logits, members, repeat(examples), self.cut), strict=True)
-            for example, each in zip(examples, logits, strict=True):
-                yield self._task.decode(example, combined_units(each, rule, self._task.head))
+            for each in zip(*map(OpenedModel.logits, members, repeat(examples), self.cut), strict=True):
+                example = each[0][0]
+                yield self._task.decode(example, combined_units([one for _, one in each], rule, self._task.head))
 
         return answer
 
@@ -152,8 +152,8 @@ class _SeveralTasks:
         model = SharedModel.open(self._named, self._request.reading)
 
         def answer(examples: Sequence[Any]) -> Iterator[Json]:
-            for example, logits in zip(examples, model.logits(examples, self._counts), strict=True):
-                made = {name: task.decode(example[name], logits[name]) for name, task in self.tasks.items()}
+            for read in model.logits(examples, self._counts):
+                made = {name: task.decode(*read[name]) for name, task in self.tasks.items()}
                 yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
 
         return answer

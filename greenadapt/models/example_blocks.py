@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class ViewOutputs:
 
     base: Array | None
     expanded: Array | None
+    example: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +48,8 @@ class Read:
             pairs = zip(reduced["base"], reduced["expanded"], same, strict=True)
             reduced["expanded"] = [a if is_same else b for a, b, is_same in pairs]
         none = [None] * len(self.examples)
-        both = zip(reduced.get("base", none), reduced.get("expanded", none), strict=True)
-        return [ViewOutputs(*pair) for pair in both]
+        each = zip(reduced.get("base", none), reduced.get("expanded", none), self.examples, strict=True)
+        return [ViewOutputs(base, expanded, one.example) for base, expanded, one in each]
 
 
 @dataclass(frozen=True, eq=False)

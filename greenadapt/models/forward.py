@@ -78,7 +78,7 @@ def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
 
 
 def outputs(model: Any, row_map: RowMap, views: Iterable[Views], run: Inference) -> Iterator[ViewOutputs]:
-    """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``streamed``."""
+    """Put examples through ``model``, in evaluation mode, and yield each one's outputs, in order; see ``streamed``."""
     named = {} if run.task is None else {"task": run.task}
 
     def call(_: Sequence[str], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, Output]:

@@ -51,6 +51,23 @@ class Views:
     expanded: list[Feature]
     n_units: int
     """How many units the example has; the two views speak for the same ones."""
+    example: Any = None
+    """Passed on with the model's outputs; ``None`` in training."""
+
+
+def flattened(inputs: Sequence[Views]) -> tuple[list[Feature], IntArray, IntArray]:
+    """The features of all inputs, those that both views share once, and by input and view (0: base, 1: expanded) which
+    is the first and how many there are, (n, 2) int64 each.
+    """
+    features: list[Feature] = []
+    firsts, counts = np.zeros((2, len(inputs), 2), np.int64)
+    for i, one in enumerate(inputs):
+        firsts[i], counts[i] = len(features), len(one.base)
+        features += one.base
+        if one.expanded is not one.base:
+            firsts[i, 1], counts[i, 1] = len(features), len(one.expanded)
+            features += one.expanded
+    return features, firsts, counts
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import RowMap
 from greenadapt.models.tensors import Inputs, MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.features import IGNORED, Feature, Views
+from greenadapt.tasks.features import IGNORED, Views, flattened
 from greenadapt.training.losses import n_terms
 from greenadapt.training.random_draws import Purpose, choose, random_bits
 
@@ -94,14 +94,7 @@ class FeatureTable:
         """
         if not items:
             raise InputError("there is nothing to train on", "give training files that have examples")
-        features: list[Feature] = []
-        firsts, counts = np.zeros((2, len(items), 2), np.int64)
-        for i, item in enumerate(items):
-            firsts[i], counts[i] = len(features), len(item.base)
-            features += item.base
-            if item.expanded is not item.base:
-                firsts[i, 1], counts[i, 1] = len(features), len(item.expanded)
-                features += item.expanded
+        features, firsts, counts = flattened(items)
         ids = np.concatenate([feature.ids for feature in features])
         types = np.concatenate([feature.types for feature in features]).astype(np.int8)
         targets = [np.asarray(feature.target) for feature in features]

@@ -1,7 +1,6 @@
 """Each question looked up in each of its contexts, and what was found put together."""
 
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -58,16 +57,8 @@ class Reader:
         """What the model says about each question on its context, in order."""
         from greenadapt.models.forward import pooled
 
-        asked: deque[Question] = deque()  # appended in the thread that reads ahead, taken out here
-
-        def noted() -> Iterator[Question]:
-            for question in questions:
-                asked.append(question)
-                yield question
-
-        for output in self.model.outputs(noted()):
-            question = asked.popleft()
-            yield {name: self._located(question, pooled(output, pool)) for name, pool in self.sets.items()}
+        for output in self.model.outputs(questions):
+            yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
 
     def _located(self, question: Question, logits: Array) -> Found:
         """What is found, with the sentences of those that may be told."""

@@ -44,13 +44,13 @@ def text_views(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) ->
     while block := list(islice(rest, _BLOCK)):
         parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
         encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
-        for part in parts:
+        for text, part in zip(block, parts, strict=True):
             both = list(islice(encoded, len(part)))
             base = [_feature([one.base.ids for one in both], encoder, counts)]
             expanded = base
             if encoder.has_words:
                 expanded = [_feature([one.expanded.ids for one in both], encoder, Counter())]
-            yield Views(base, expanded, n_units=1)
+            yield Views(base, expanded, 1, text)
 
 
 def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> Feature:

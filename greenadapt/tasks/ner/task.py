@@ -167,7 +167,7 @@ class NerTask:
             base = [read.base.feature(begin, end) for begin, end in read.chunks]
             same = read.expanded is read.base
             expanded = base if same else [read.expanded.feature(begin, end) for begin, end in read.chunks]
-            yield Views(base, expanded, len(read.base.sizes))
+            yield Views(base, expanded, len(read.base.sizes), read.sentence)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
         """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.
@@ -220,6 +220,7 @@ def _tags(examples: Sequence[Sentence], predictions: Sequence[Json]) -> tuple[li
 class _Read:
     """A sentence in both tokenizations, and the chunks that it is read in: first word, and the one after the last."""
 
+    sentence: Sentence
     base: "_View"
     expanded: "_View"
     tags: tuple[str, ...]
@@ -236,7 +237,7 @@ def _read(examples: Iterable[Sentence], encoder: Encoder, chunk: int | None, *, 
             expanded = _View.of(encoding.expanded, encoder) if encoder.has_words else base
             tags = example.tags or ()
             sizes = [base.sizes] if expanded is base else [base.sizes, expanded.sizes]
-            yield _Read(base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits))
+            yield _Read(example, base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -98,16 +97,13 @@ _UNITS = {
 _MOST_SPANS = 1000
 
 
-@lru_cache(maxsize=8)
 def word_units(context: str, unit: WordUnit = "punct") -> IntArray:
-    """(n, 2) int64, read-only: first character of each word of ``context`` and the one after its last.
+    """(n, 2) int64: first character of each word of ``context`` and the one after its last.
 
     ``whitespace`` takes runs of anything but white space; ``punct`` also cuts before and after each run of ASCII
     punctuation, as the authors' code does.
     """
-    units = np.array([match.span() for match in _UNITS[unit].finditer(context)], np.int64).reshape(-1, 2)
-    units.flags.writeable = False
-    return units
+    return np.array([match.span() for match in _UNITS[unit].finditer(context)], np.int64).reshape(-1, 2)
 
 
 def unit_of_each(places: IntArray, units: IntArray) -> IntArray:

@@ -9,6 +9,7 @@ from typing import Any
 from greenadapt.corpus.opening import STDIN, TABLE_SUFFIXES, Decoder, data_suffix, input_errors, is_hub_id, open_binary
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
+from greenadapt.storage.arrays import IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks.records import parse_json, records, refuse_repeated
 from greenadapt.wording import json_kind
@@ -40,6 +41,8 @@ class Question:
     """What the context is called."""
     where: str = field(default="", compare=False)
     """File and place in it, for messages."""
+    words: IntArray | None = field(default=None, compare=False, repr=False)
+    """Those of the context, see ``word_units``, where it has been tokenized."""
 
     @property
     def is_labelled(self) -> bool:

@@ -137,9 +137,9 @@ class QuestionTask:
     ) -> Iterator[Views]:
         """All windows of each question's context; a question that leaves no room for one is cut, and counted."""
         counted = Counter() if counts is None else counts
-        for _, both in self._both(examples, encoder, lambda _: counted.update(["cut"])):
+        for question, both in self._both(examples, encoder, lambda _: counted.update(["cut"])):
             features = [[one.feature(window) for window in one.windows] for one in both]
-            yield Views(features[0], features[-1], both[0].n_units)
+            yield Views(features[0], features[-1], both[0].n_units, question)
 
     def decode(self, example: Question, logits: Array) -> Json:
         """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` where there is no answer),
@@ -158,7 +158,7 @@ class QuestionTask:
 
     def found(self, example: Question, logits: Array, n_best: int = N_BEST) -> Found:
         """The ``n_best`` spans of different text by the ``logits`` of a context's units, (n_units, 2)."""
-        units = word_units(example.context, self.word_unit)
+        units = word_units(example.context, self.word_unit) if example.words is None else example.words
         words = with_carried_ends(units, logits[: len(units)])
         spans = best_spans(units, words, self.max_answer_chars)
         null = logits[len(units) :].astype(np.float64).sum(axis=1)
@@ -207,7 +207,7 @@ class QuestionTask:
                     cut(question.id)
                 both = [_Reading.of(part, one[:room], len(units)) for part, one in zip(parts, ids, strict=True)]
                 n_null = min(len(one.windows) for one in both) if self.has_null else 0
-                yield question, [replace(one, n_null=n_null) for one in both]
+                yield replace(question, words=units), [replace(one, n_null=n_null) for one in both]
 
 
 @dataclass(frozen=True, eq=False)

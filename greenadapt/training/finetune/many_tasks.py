@@ -166,14 +166,16 @@ class MultitaskRun(SeedRun[MultitaskSetup]):
     def _seen(self) -> Iterator[Views]:
         """What is read but not trained on."""
         for kind in ("dev", "test"):
-            for one, name, examples in self._sets(kind):
-                label = f"{one.name}, {set_label(kind, name)}"
-                yield from Measured(one.task, one.encoder, examples, label).seen(self.setup.progress, label)
+            yield from self._inputs(kind)
 
     def _read_again(self) -> Iterator[Views]:
         """What is measured on after every epoch."""
-        for one, _, examples in self._sets("dev"):
-            yield from one.task.inference(examples, one.encoder)
+        return self._inputs("dev")
+
+    def _inputs(self, kind: str) -> Iterator[Views]:
+        for one, name, examples in self._sets(kind):
+            label = f"{one.name}, {set_label(kind, name)}"
+            yield from self.setup.inputs(one.task, one.encoder, examples, label)
 
     def _table(self, one: TaskData, items: Sequence[Views]) -> TaskTable:
         pad, memory = one.encoder.special.pad, self._memory["train"]
@@ -181,7 +183,8 @@ class MultitaskRun(SeedRun[MultitaskSetup]):
 
     def _measured(self, one: TaskData, kind: str, name: str, examples: Sequence[Any]) -> Measured:
         label = f"{one.name}, {set_label(kind, name)}"
-        return Measured(one.task, one.encoder, examples, label, self._memory[kind], one.name)
+        inputs = self.setup.inputs(one.task, one.encoder, examples, label)
+        return Measured(one.task, one.encoder, examples, inputs, label, self._memory[kind], one.name)
 
     def _average(self, tasks: Sets) -> float | None:
         metrics = {one.name: one.metric for one in self.setup.tasks}

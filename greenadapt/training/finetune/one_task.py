@@ -15,7 +15,7 @@ from greenadapt.storage.files import Json, write_lines
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Encoder, Views
 from greenadapt.training.batches import FeatureTable
-from greenadapt.training.evaluation import stacked
+from greenadapt.training.evaluation import KeptInputs, stacked
 from greenadapt.training.feed import OneTable
 from greenadapt.training.finetune.run import Measured, RunSetup, SeedRun, float_scores
 
@@ -49,20 +49,22 @@ class TaskRun(SeedRun[TaskSetup]):
 
     def __init__(self, setup: TaskSetup, seed: int, folder: Path, steps_before: int = 0) -> None:
         super().__init__(setup, seed, folder, steps_before)
-        task, encoder, dev = setup.task, setup.encoder, setup.examples.dev or ()
+        task, encoder = setup.task, setup.encoder
         items = task.training(setup.examples.train, encoder, seed, setup.progress)
         self.rows = Rows.seen(chain(items, self._seen()), encoder.special)
         self.model = open_model(setup.checkpoint, task.head, task.head_config(), self.rows, seed)
-        self._memory = self.attach(self.model, items, task.inference(dev, encoder))
+        self._memory = self.attach(self.model, items, self._inputs("dev"))
         table = FeatureTable.of(items, self.rows, task.head, encoder.special.pad, self._memory["train"])
         self.n_inputs = table.n_items
         self.training = self.begin(OneTable(table, self.plan))
 
     def _seen(self) -> Iterator[Views]:
         """What is read but not trained on."""
-        setup = self.setup
-        for name, examples in (("dev", setup.examples.dev), ("test", setup.examples.test)):
-            yield from Measured(setup.task, setup.encoder, examples or (), name).seen(setup.progress, f"--{name}")
+        return chain(self._inputs("dev"), self._inputs("test"))
+
+    def _inputs(self, kind: str) -> KeptInputs:
+        examples = self.setup.examples.dev if kind == "dev" else self.setup.examples.test
+        return self.setup.inputs(self.setup.task, self.setup.encoder, examples or (), f"--{kind}")
 
     def dev_scores(self) -> Json | None:
         """Those of the development set."""
@@ -112,4 +114,5 @@ class TaskRun(SeedRun[TaskSetup]):
         }
 
     def _measured(self, examples: Sequence[Any], label: str) -> Measured:
-        return Measured(self.setup.task, self.setup.encoder, examples, label, self._memory[label])
+        setup = self.setup
+        return Measured(setup.task, setup.encoder, examples, self._inputs(label), label, self._memory[label])

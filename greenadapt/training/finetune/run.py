@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,7 +27,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.evaluation import Evaluation, Evaluator
+from greenadapt.training.evaluation import Evaluation, KeptInputs
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.stepping import Record, Stepping
@@ -47,6 +47,7 @@ class RunSetup(ABC):
     """What the trained model has as its memory."""
     states: Path | None = None
     """Folder where the general model's states are kept; ``None``: they are not."""
+    _inputs: dict[str, KeptInputs] = field(init=False, default_factory=dict)
 
     @property
     @abstractmethod
@@ -57,6 +58,18 @@ class RunSetup(ABC):
     def reader(self) -> MemoryReader | None:
         """How the general model reads what the trained one reads."""
         return None if self.general is None else self.general.reader(self.first_encoder)
+
+    def inputs(self, task: Task[Any], encoder: Encoder, examples: Sequence[Any], label: str) -> KeptInputs:
+        """The inputs of examples that are measured on, tokenized by the first seed and kept for the others.
+
+        Warns of examples that are cut, as those of ``label``.
+        """
+        if label not in self._inputs:
+            counts = Counter[str]()
+            self._inputs[label] = KeptInputs.of(task.inference(examples, encoder, counts))
+            if counts["cut"]:
+                self.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
+        return self._inputs[label]
 
 
 Given = TypeVar("Given", bound=RunSetup)
@@ -87,18 +100,12 @@ class Measured:
     task: Task[Any]
     encoder: Encoder
     examples: Sequence[Any]
+    inputs: KeptInputs
     label: str
-    """What is told of them."""
+    """What the progress bar shows."""
     memory: MemoryInput | None = None
     name: str | None = None
-    """The task's, where the model has several."""
-
-    def seen(self, progress: Progress, option: str) -> Iterator[Views]:
-        """What is read of them; warns of examples that are cut, as those of ``option``."""
-        counts = Counter[str]()
-        yield from self.task.inference(self.examples, self.encoder, counts)
-        if counts["cut"]:
-            progress.warn(f"{option}: {counts['cut']:,} examples are too long and were cut")
+    """The task's, if the model has several."""
 
 
 class SeedRun(ABC, Generic[Given]):
@@ -221,7 +228,7 @@ class SeedRun(ABC, Generic[Given]):
     def evaluate(self, measured: Measured, *, keep_logits: bool = False) -> Evaluation:
         """Predictions and scores of the model as it is now."""
         setup, encoder, examples = self.setup, measured.encoder, measured.examples
-        evaluator = Evaluator(measured.task, encoder, examples, setup.train.pool)
+        pool = setup.train.pool if encoder.has_words else None
         inference = Inference(
             setup.run.max_tokens,
             encoder.special.pad,
@@ -229,9 +236,9 @@ class SeedRun(ABC, Generic[Given]):
             memory=measured.memory,
             task=measured.name,
         )
-        run = partial(outputs, self.model, self.rows, run=inference)
+        read = outputs(self.model, self.rows, measured.inputs, inference)
         with setup.progress.bar(f"seed {self.seed}, {measured.label}", len(examples), "examples") as bar:
-            return evaluator.evaluate(run, bar, keep_logits=keep_logits)
+            return Evaluation.of(measured.task, examples, read, pool, bar, keep_logits=keep_logits)
 
     def _after_step(self, step: Step, ended: bool) -> None:
         """Keep what is told of a step, and measure where an epoch ended."""

@@ -374,7 +374,7 @@ def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Cal
     from greenadapt.models.embedding_rows import Rows
     from greenadapt.models.forward import Inference, outputs
     from greenadapt.models.weights import open_model
-    from greenadapt.training.evaluation import Evaluator
+    from greenadapt.training.evaluation import Evaluation
 
     draw = np.random.default_rng(0)
     words = ["heart", "virus", "cell", "patient", "protein", "sample", "isolated"]
@@ -384,12 +384,13 @@ def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Cal
     checkpoint = Checkpoint.open(tiny_model(initializer_range=1.0))
     rows = Rows.all(checkpoint.n_rows)
     model = open_model(checkpoint, task.head, task.head_config(), rows, seed=1)
-    evaluator = Evaluator(task, Encoder.of(checkpoint, 16), examples, "base")
+    encoder = Encoder.of(checkpoint, 16)
 
     def evaluated(max_tokens: int) -> tuple[Json, list[Any]]:
         run = Inference(max_tokens, checkpoint.config["pad_token_id"], pool="base")
+        read = task.inference(examples, encoder)
         with Silent().bar("dev", None, "examples") as bar:
-            found = evaluator.evaluate(lambda views: outputs(model, rows, views, run), bar)
+            found = Evaluation.of(task, examples, outputs(model, rows, read, run), None, bar)
         return found.scores, [one["label" if kind == "classes" else "value"] for one in found.predictions]
 
     scores, predicted = evaluated(4096)
