@@ -30,8 +30,8 @@ from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 
 SEED = 0
@@ -71,8 +71,8 @@ def train_ours(setting: Setting, items: list[Views]) -> float:
     model = open_model(checkpoint, setting.task.head, setting.task.head_config(), rows, SEED)
     train = TrainConfig(mix="base", epochs=1, batch_size=setting.batch_size, learning_rate=RATE)
     plan = Plan(train, RunConfig(compile=setting.compiled), SEED)
-    table = FeatureTable.of(items, rows, setting.task.head, setting.encoder.special.pad)
-    training = Training(model, OneTable(table, plan), setting.machine)
+    table = TaskDataset.of(items, rows, setting.task.head, setting.encoder.special.pad)
+    training = Training(model, Feed([table], plan), setting.machine)
     begin = time.perf_counter()
     for _ in training.steps():
         pass

@@ -191,22 +191,22 @@ class Training:
     def _work(self, done: int) -> _Work:
         """This process's share of the step after ``done`` steps."""
         draw, machine = self._feed.draw(done), self._machine
-        table, epoch = draw.table, draw.epoch
-        inputs = table.inputs_of(draw.items, draw.expanded)
+        dataset, epoch = draw.dataset, draw.epoch
+        inputs = dataset.inputs_of(draw.items, draw.expanded)
         mine = share(inputs, machine.rank, machine.processes)
         takes_part = len(mine) > 0
         if not takes_part:
             mine = inputs[:1]
-        parts = self._cut.parts(table.lengths(mine))
+        parts = self._cut.parts(dataset.lengths(mine))
         # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
-        weight = machine.processes / max(table.n_terms(inputs, epoch), 1) if takes_part else 0.0
-        batches = [table.batch(mine[part], epoch).to(machine.device) for part in parts]
-        return _Work(draw, batches, weight, int(table.lengths(inputs).sum()))
+        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if takes_part else 0.0
+        batches = [dataset.batch(mine[part], epoch).to(machine.device) for part in parts]
+        return _Work(draw, batches, weight, int(dataset.lengths(inputs).sum()))
 
     def _gradient(self, work: _Work) -> torch.Tensor:
         """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
-        machine, number, draw = self._machine, self.number, work.draw
-        chosen = {} if draw.task is None else {"task": draw.task}
+        machine, number, dataset = self._machine, self.number, work.draw.dataset
+        chosen = {} if dataset.task is None else {"task": dataset.task}
         self._called.train()
         torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
@@ -216,7 +216,7 @@ class Training:
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
                     output = self._called(**batch.inputs(self._has_segments), **chosen)
-                loss = loss_sum(draw.table.head, output, batch.targets, batch.mask) * work.weight
+                loss = loss_sum(dataset.head, output, batch.targets, batch.mask) * work.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes
@@ -239,4 +239,4 @@ class Training:
         self.number = number
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
         draw = work.draw
-        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.task)
+        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.dataset.task)

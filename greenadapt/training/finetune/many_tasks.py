@@ -1,7 +1,7 @@
 """One seed of a fine-tuning run on several tasks, which share one encoder (arXiv 1902.02671)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from greenadapt.storage.files import Json, write_lines
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Encoder, Views
 from greenadapt.tasks.metrics import average, metric_of
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import ManyTables, TaskTable
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed
 from greenadapt.training.finetune.run import Measured, RunSetup, SeedRun, float_scores
 
 Sets = dict[str, dict[str, Json]]
@@ -84,9 +84,9 @@ class MultitaskRun(SeedRun[MultitaskSetup]):
         self.model = open_multitask(setup.checkpoint, heads, self.rows, seed)
         self._memory = self.attach(self.model.encoder, [*chain(*items.values())], self._read_again())
         self.model.freeze()
-        tables = [self._table(one, items[one.name]) for one in setup.tasks]
-        self.n_inputs = {one.task: one.table.n_items for one in tables}
-        self.training = self.begin(ManyTables(tables, setup.sampling, self.plan))
+        datasets = [self._dataset(one, items[one.name]) for one in setup.tasks]
+        self.n_inputs = {one.task: one.n_items for one in datasets}
+        self.training = self.begin(Feed(datasets, self.plan, setup.sampling))
 
     def dev_scores(self) -> Json | None:
         """``average``, and under ``tasks`` the scores of every set; ``None`` where no task has a development set."""
@@ -177,9 +177,10 @@ class MultitaskRun(SeedRun[MultitaskSetup]):
             label = f"{one.name}, {set_label(kind, name)}"
             yield from self.setup.inputs(one.task, one.encoder, examples, label)
 
-    def _table(self, one: TaskData, items: Sequence[Views]) -> TaskTable:
+    def _dataset(self, one: TaskData, items: Sequence[Views]) -> TaskDataset:
         pad, memory = one.encoder.special.pad, self._memory["train"]
-        return TaskTable(one.name, FeatureTable.of(items, self.rows, one.task.head, pad, memory), len(one.train))
+        dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
+        return replace(dataset, task=one.name, n_examples=len(one.train))
 
     def _measured(self, one: TaskData, kind: str, name: str, examples: Sequence[Any]) -> Measured:
         label = f"{one.name}, {set_label(kind, name)}"

@@ -14,9 +14,9 @@ from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_lines
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
+from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import KeptInputs, stacked
-from greenadapt.training.feed import OneTable
+from greenadapt.training.feed import Feed
 from greenadapt.training.finetune.run import Measured, RunSetup, SeedRun, float_scores
 
 
@@ -54,9 +54,9 @@ class TaskRun(SeedRun[TaskSetup]):
         self.rows = Rows.seen(chain(items, self._seen()), encoder.special)
         self.model = open_model(setup.checkpoint, task.head, task.head_config(), self.rows, seed)
         self._memory = self.attach(self.model, items, self._inputs("dev"))
-        table = FeatureTable.of(items, self.rows, task.head, encoder.special.pad, self._memory["train"])
-        self.n_inputs = table.n_items
-        self.training = self.begin(OneTable(table, self.plan))
+        dataset = TaskDataset.of(items, self.rows, task.head, encoder.special.pad, self._memory["train"])
+        self.n_inputs = dataset.n_items
+        self.training = self.begin(Feed([dataset], self.plan))
 
     def _seen(self) -> Iterator[Views]:
         """What is read but not trained on."""

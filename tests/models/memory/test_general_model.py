@@ -18,8 +18,8 @@ from greenadapt.models.tensors import Inputs
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.classification.texts import Text, text_views, with_target
 from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted, sentences
@@ -93,9 +93,9 @@ def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path:
         memory: Any = chosen.reader(encoder)
         if kept:
             memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).open(chosen, model, memory, views)
-        table = FeatureTable.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
+        table = TaskDataset.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
-        training = Training(model, OneTable(table, Plan(train, run, 0)), machine)
+        training = Training(model, Feed([table], Plan(train, run, 0)), machine)
         losses.append([step.loss for step in training.steps()])
         calls.append(n_calls[0])
     live, first, second = losses

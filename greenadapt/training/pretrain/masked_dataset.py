@@ -17,7 +17,7 @@ from greenadapt.training.random_draws import Purpose, random_bits
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedTable:
+class MaskedDataset:
     """The inputs of ``text``, corrupted by ``masking``; input i has in view v the number i · n_views + v.
 
     ``rows`` says where the model holds the rows of the embedding. The general model of a ``memory`` reads what the
@@ -32,6 +32,7 @@ class MaskedTable:
     memory: MemoryInput | None = None
     is_fixed: bool = False
     head: str = "MaskedLM"
+    task: None = None
     _made: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
     """By epoch and number, what was drawn to count the targets of a step."""
 
@@ -39,6 +40,11 @@ class MaskedTable:
     def n_items(self) -> int:
         """How many inputs there are."""
         return len(self.text)
+
+    @property
+    def n_examples(self) -> int:
+        """As many: a document is cut into inputs once."""
+        return self.n_items
 
     @property
     def n_views(self) -> int:
