@@ -41,7 +41,7 @@ from greenadapt.models.tensors import MemoryInput
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
@@ -60,7 +60,7 @@ class Setting:
     general: GeneralModel
     task: Task[Any]
     encoder: Encoder
-    items: list[Views]
+    items: list[Input]
     machine: Machine
     plan: Plan
     cache: Path

@@ -33,14 +33,13 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
-from greenadapt.models.adapters.shared_forward import shared_outputs
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.forward import Inference, outputs
+from greenadapt.models.forward import Inference, outputs, shared_outputs
 from greenadapt.models.machine import Machine
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training
@@ -74,7 +73,7 @@ class Setting:
     checkpoint: Checkpoint
     task: Task[Any]
     encoder: Encoder
-    items: list[Views]
+    items: list[Input]
     rows: Rows
     machine: Machine
     plan: Plan

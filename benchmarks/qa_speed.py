@@ -39,8 +39,8 @@ from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
 from greenadapt.inference.qa.lookups import Reader
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.answers import unit_of_each, word_units
 from greenadapt.tasks.qa.questions import Question, read_questions
+from greenadapt.tasks.qa.spans import unit_of_each, word_units
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tokenization.writer import copy_tokenizers
 

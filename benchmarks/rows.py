@@ -60,7 +60,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
     """Sentences of random pieces with random labels, enough for all steps."""
     import numpy as np
 
-    from greenadapt.tasks.features import Feature, Views
+    from greenadapt.tasks.features import Feature, Input
 
     draw = np.random.default_rng(SEED)
     old = np.arange(1000, n_rows - size)
@@ -71,7 +71,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
         ids = np.where(draw.random(n) < 0.5, draw.choice(new, n), draw.choice(old, n)).astype(np.int32)
         places = np.arange(n, dtype=np.int32)
         feature = [Feature(ids, np.zeros(n, np.int32), places, draw.integers(0, 3, n).astype(np.int64))]
-        items.append(Views(feature, feature, n))
+        items.append(Input(feature, feature, n))
     return items
 
 

@@ -29,7 +29,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
@@ -45,7 +45,7 @@ class Setting:
     folder: Path
     task: Task[Any]
     encoder: Encoder
-    items: list[Views]
+    items: list[Input]
     machine: Machine
     batch_size: int
     compiled: bool
@@ -64,7 +64,7 @@ def read(arguments: argparse.Namespace) -> Setting:
     return Setting(folder, task, encoder, items, Machine.start("auto"), arguments.batch_size, arguments.compile)
 
 
-def train_ours(setting: Setting, items: list[Views]) -> float:
+def train_ours(setting: Setting, items: list[Input]) -> float:
     """Seconds that one epoch takes."""
     rows = Rows.seen(items, setting.encoder.special)
     checkpoint = Checkpoint.open(setting.folder)
@@ -79,7 +79,7 @@ def train_ours(setting: Setting, items: list[Views]) -> float:
     return time.perf_counter() - begin
 
 
-def train_trainer(setting: Setting, items: list[Views], *, strategy: str = "random") -> float:
+def train_trainer(setting: Setting, items: list[Input], *, strategy: str = "random") -> float:
     """Seconds that one epoch takes."""
     import transformers
     from transformers import Trainer, TrainerCallback
@@ -128,7 +128,7 @@ def train_trainer(setting: Setting, items: list[Views], *, strategy: str = "rand
     return clock.end - clock.begin
 
 
-WAYS: dict[str, Callable[[Setting, list[Views]], float]] = {
+WAYS: dict[str, Callable[[Setting, list[Input]], float]] = {
     "greenadapt": train_ours,
     "Trainer": train_trainer,
     "Trainer, by length": lambda setting, items: train_trainer(setting, items, strategy="group_by_length"),

@@ -105,7 +105,7 @@ def _sentence(reader: Reader, rows: Sequence[ConllRow], name: str) -> Entry:
     return Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
 
 
-def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """``entries`` in blocks of about a thousand, fewer of long ones.
 
     An error in reading them is raised only after the block of all that stands before it.

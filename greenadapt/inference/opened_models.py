@@ -13,7 +13,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:
@@ -181,14 +181,13 @@ class SharedModel:
 
         ``cut`` counts of each task what was too long, see ``Task.inference``.
         """
-        from greenadapt.models.adapters.shared_forward import shared_outputs
-        from greenadapt.models.forward import pooled
+        from greenadapt.models.forward import pooled, shared_outputs
 
         views = {
             name: folder.task.inference([one[name] for one in examples], self.encoders[name], cut[name])
             for name, folder in self.folders.items()
         }
-        entries: Iterator[dict[str, Views]] = (
+        entries: Iterator[dict[str, Input]] = (
             dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
         )
         for outputs in shared_outputs(self.opened.model, self.opened.rows, entries, self.run):

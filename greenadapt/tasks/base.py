@@ -10,7 +10,7 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 
 Example = TypeVar("Example")
 
@@ -48,12 +48,12 @@ class Task(Protocol[Example]):
     def head_config(self) -> Json:
         """Entries of the model's ``config.json``: ``id2label``, ``label2id``, ``problem_type``, where they apply."""
 
-    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """What is trained on, one entry an example (NER: a chunk), every feature with its target."""
 
     def inference(
         self, examples: Iterable[Example], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
+    ) -> Iterator[Input]:
         """What is predicted on, one entry an example, in order, streamed; ``counts["cut"]`` grows by each example that
         is longer than the model reads and therefore cut.
         """

@@ -41,7 +41,7 @@ class Feature:
 
 
 @dataclass(frozen=True, eq=False)
-class Views:
+class Input:
     """One example in both tokenizations, each as one input or several (chunks, windows).
 
     ``expanded`` is the same object as ``base`` where the model has no added words.
@@ -55,7 +55,7 @@ class Views:
     """Passed on with the model's outputs; ``None`` in training."""
 
 
-def flattened(inputs: Sequence[Views]) -> tuple[list[Feature], IntArray, IntArray]:
+def flattened(inputs: Sequence[Input]) -> tuple[list[Feature], IntArray, IntArray]:
     """The features of all inputs, those that both views share once, and by input and view (0: base, 1: expanded) which
     is the first and how many there are, (n, 2) int64 each.
     """

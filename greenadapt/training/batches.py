@@ -9,9 +9,9 @@ import torch
 
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.tensors import Inputs, MemoryInput
+from greenadapt.models.tensors import Features, MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.features import IGNORED, Views, flattened
+from greenadapt.tasks.features import IGNORED, Input, flattened
 from greenadapt.training.losses import n_terms
 
 _PIECE_HEAD = "TokenClassification"
@@ -77,7 +77,7 @@ class TaskDataset:
 
     @classmethod
     def of(
-        cls, items: Sequence[Views], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
+        cls, items: Sequence[Input], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
     ) -> "TaskDataset":
         """The inputs of ``items``, which all have targets; examples whose views are the same share them.
 
@@ -127,7 +127,7 @@ class TaskDataset:
     def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
         """The inputs below each other, padded to the longest, alike in any epoch."""
         places, has_pieces = self._places(numbers), self.head == _PIECE_HEAD
-        inputs = Inputs(self.ids[places], self.types[places], self.lengths(numbers))
+        inputs = Features(self.ids[places], self.types[places], self.lengths(numbers))
         targets = self.targets[places if has_pieces else numbers]
         return Batch(
             inputs.padded(self.rows.compact(inputs.ids), self.pad_id),

@@ -13,7 +13,7 @@ from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Feature, Views, flattened
+from greenadapt.tasks.features import Feature, Input, flattened
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
 
@@ -37,7 +37,7 @@ class KeptInputs:
     examples: list[Any]
 
     @classmethod
-    def of(cls, inputs: Iterable[Views]) -> "KeptInputs":
+    def of(cls, inputs: Iterable[Input]) -> "KeptInputs":
         """Those of ``inputs``, without their targets."""
         each = list(inputs)
         features, firsts, counts = flattened(each)
@@ -57,11 +57,11 @@ class KeptInputs:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __iter__(self) -> Iterator[Views]:
+    def __iter__(self) -> Iterator[Input]:
         for i, example in enumerate(self.examples):
             base = self._features(i, 0)
             expanded = base if self.firsts[i, 0] == self.firsts[i, 1] else self._features(i, 1)
-            yield Views(base, expanded, self.n_units[i], example)
+            yield Input(base, expanded, self.n_units[i], example)
 
     def _features(self, i: int, view: int) -> list[Feature]:
         first = int(self.firsts[i, view])

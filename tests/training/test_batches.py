@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 from greenadapt.training.batches import Cut, TaskDataset, share
 from greenadapt.training.random_draws import epoch_order
 
@@ -24,7 +24,7 @@ def _ner(*ids: int) -> Feature:
 
 def _table() -> TaskDataset:
     base, shared = [_ner(1, 20, 30, 40)], [_ner(1, 20)]
-    items = [Views(base, [_ner(1, 50, 40)], 1), Views(shared, shared, 1)]
+    items = [Input(base, [_ner(1, 50, 40)], 1), Input(shared, shared, 1)]
     return TaskDataset.of(items, Rows(np.array([0, 1, 20, 30, 40, 50])), "TokenClassification", 0)
 
 
@@ -45,8 +45,8 @@ def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
 
 def test_one_example_can_have_several_inputs() -> None:
     windows = [_feature([1, 2, 3], [1, 2]), _feature([1, 4], [0, 0]), _feature([1, 5, 6, 7], [3, 3])]
-    none = Views([], [], 0)
-    items = [Views(windows[:2], windows[2:], 3), none, Views(windows[2:], windows[:2], 3)]
+    none = Input([], [], 0)
+    items = [Input(windows[:2], windows[2:], 3), none, Input(windows[2:], windows[:2], 3)]
     table = TaskDataset.of(items, Rows.all(9), "QuestionAnswering", 0)
     numbers = table.inputs_of(np.array([2, 1, 0]), np.array([True, False, False]))
     assert table.lengths(numbers).tolist() == [2, 2, 3, 3]

@@ -13,7 +13,7 @@ from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification.task import ClassificationTask
 from greenadapt.tasks.classification.texts import Text
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
 from greenadapt.tasks.qa.questions import Question
@@ -33,7 +33,7 @@ def logits(labels: list[int], weight: float) -> np.ndarray:
     return (weight * np.eye(3)[labels]).astype(np.float32)
 
 
-def run(views: Iterator[Views]) -> Iterator[ViewOutputs]:
+def run(views: Iterator[Input]) -> Iterator[ViewOutputs]:
     for view, base, expanded in zip(views, BASE, EXPANDED, strict=True):
         assert view.n_units == len(base)
         # Where they differ, the expanded view is the surer one.

@@ -9,7 +9,7 @@ import pytest
 
 from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan, task_seed
 from greenadapt.training.random_draws import choose, epoch_order
@@ -23,7 +23,7 @@ def _dataset(n_items: int, task: str | None = None, n_examples: int = 0) -> Task
         ids, zeros = np.full(5, 5 + i, np.int32), np.zeros(5, np.int32)
         return [Feature(ids, zeros, np.zeros(1, np.int32), np.array(i % 2))]
 
-    dataset = TaskDataset.of([Views(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
+    dataset = TaskDataset.of([Input(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
     return replace(dataset, task=task, n_examples=n_examples)
 
 

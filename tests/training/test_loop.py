@@ -14,7 +14,7 @@ from greenadapt.errors import ConflictError, InputError, ResourceError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.weights import TrainedRows, open_model, write_model
-from greenadapt.tasks.features import Views
+from greenadapt.tasks.features import Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
@@ -35,7 +35,7 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
     return getattr(transformers, f"BertFor{head}").from_pretrained(folder)
 
 
-def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Views] | None = None) -> Training:
+def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
     table = TaskDataset.of(items or items_of(head), Rows.all(400), head, 0)
     return Training(model, Feed([table], plan), Machine.start("float32"))
 
@@ -44,7 +44,7 @@ def _with(train: dict[str, Any], **run: Any) -> Plan:
     return replace(PLAN, train=replace(PLAN.train, **train), run=replace(PLAN.run, **run))
 
 
-def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
+def _plain(model: Any, items: list[Input], plan: Plan) -> list[float]:
     """The same training as one would write it by hand with transformers: one batch a step, its own loss."""
     train, n = plan.train, len(items)
     per_epoch = -(-n // train.batch_size)
@@ -252,7 +252,7 @@ from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)
@@ -263,7 +263,7 @@ def view(i):
     ids, target = (arrays[name][offsets[i] : offsets[i + 1]] for name in ("ids", "targets"))
     return [Feature(ids, np.zeros_like(ids), np.zeros_like(ids), target)]
 
-items = [Views(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
+items = [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
 model = transformers.BertForTokenClassification.from_pretrained(sys.argv[1])
 machine = Machine.start("float32")
 assert machine.processes == 2

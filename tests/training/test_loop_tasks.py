@@ -246,7 +246,7 @@ from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)
@@ -260,7 +260,7 @@ def views_of(task, head):
         target = targets[part] if head == "TokenClassification" else targets[i]
         zeros = np.zeros(offsets[i + 1] - offsets[i], np.int32)
         return [Feature(ids[part], zeros, zeros, np.asarray(target))]
-    return [Views(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
+    return [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
 
 adapter = AdapterConfig("pals", size=8, heads=2)
 specs = {name: TaskHeadSpec(head, 3, adapter) for name, head in heads.items()}

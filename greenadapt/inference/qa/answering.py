@@ -14,13 +14,13 @@ from greenadapt.errors import UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, Reader, Waiting, looked_up, read_journal
+from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.answers import Found, ranked
 from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.qa.spans import Found, ranked
 from greenadapt.tasks.qa.task import QuestionTask
 
 
@@ -77,7 +77,7 @@ class Answering:
         """
         return self._rows(self._open(), journal)
 
-    def _rows(self, readers: dict[str, Reader], journal: Path | None) -> Iterator[Json]:
+    def _rows(self, readers: dict[str, QaModel], journal: Path | None) -> Iterator[Json]:
         waiting = Waiting(self.inquiry, self._request.config.n_best)
         done: set[tuple[str, str]] = set()
         for lookup in read_journal(journal):
@@ -117,7 +117,7 @@ class Answering:
         paths = self._request.sources.paths()
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
-    def _open(self) -> dict[str, Reader]:
+    def _open(self) -> dict[str, QaModel]:
         request = self._request
         is_compared = request.compare is not None
         reading = replace(request.reading, pool="mean") if is_compared else request.reading
@@ -127,7 +127,7 @@ class Answering:
             sets: dict[str, Pool] = {name: opened.run.pool}
             if is_compared and name == OURS and opened.encoder.has_words:
                 sets |= {"base": "base", "expanded": "expanded"}
-            readers[name] = Reader(opened, model.task, sets, request.config)
+            readers[name] = QaModel(opened, model.task, sets, request.config)
         questions = {question.question: question.id for question in self.inquiry.asked.values()}
         readers[OURS].warn_long(questions, self._progress)
         return readers

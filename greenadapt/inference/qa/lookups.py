@@ -11,8 +11,8 @@ from greenadapt.inference.qa.excerpt import sentence_around
 from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.qa.answers import Candidate, Found, together
 from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.qa.spans import Candidate, Found, together
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tasks.qa.windows import longest_question
 
@@ -44,7 +44,7 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Reader:
+class QaModel:
     """One model, and the sets of answers that it gives."""
 
     model: OpenedModel
@@ -91,10 +91,10 @@ def _in_sentence(one: Candidate, question: Question) -> Candidate:
     return replace(one, document=question.document, sentence=around.text, sentence_start=around.start)
 
 
-def looked_up(readers: Iterable[Reader], questions: Iterator[Question]) -> Iterator[Lookup]:
+def looked_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
     """Look each question up in its context with every model, in order."""
     for block in _blocks(questions):
-        each = (reader.found(block) for reader in readers)
+        each = (model.found(block) for model in models)
         for question, *founds in zip(block, *each, strict=True):
             found = {name: one for sets in founds for name, one in sets.items()}
             yield Lookup(question.id, question.document, found)

@@ -22,7 +22,7 @@ from greenadapt.corpus.readers import read_whole
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.tasks.qa.questions import refuse_squad
+from greenadapt.tasks.qa.questions import Question, refuse_squad
 from greenadapt.tasks.records import Row, json_rows, records, refuse_repeated
 from greenadapt.wording import counted, json_kind
 
@@ -33,7 +33,7 @@ _SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .
 
 
 @dataclass(frozen=True)
-class Text:
+class Context:
     """A document: characters of answers count in ``text``."""
 
     name: str
@@ -66,7 +66,7 @@ def read_texts(
     format: str | None = None,  # noqa: A002  (the option's name)
     fields: tuple[str, ...] = ("text",),
     names: Names | None = None,
-) -> Iterator[Text]:
+) -> Iterator[Context]:
     """The documents of a file, a folder, a tar archive, or of standard input for ``-``, as they are asked for.
 
     ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` tells it by the suffix, and takes standard input for text. A
@@ -120,7 +120,7 @@ def _kind(source: str, given: str | None) -> str:
     return told
 
 
-def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Text]:
+def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Context]:
     decoder = Decoder()
     counts = decoder.counts
     try:
@@ -132,7 +132,7 @@ def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Text]:
                 )
             if text.strip():
                 counts["documents"] += 1
-                yield Text(names.name(document), text)
+                yield Context(names.name(document), text)
             else:
                 counts["empty"] += 1
     except InputError:
@@ -174,16 +174,8 @@ def _is_empty(path: str) -> bool:
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question without a context."""
-
-    id: str
-    question: str
-
-
-def read_asked(source: str, progress: Progress) -> list[Asked]:
-    """The questions of a file, or of standard input for ``-``.
+def read_asked(source: str, progress: Progress) -> list[Question]:
+    """The questions of a file, or of standard input for ``-``, without contexts.
 
     They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
     lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
@@ -201,7 +193,7 @@ def read_asked(source: str, progress: Progress) -> list[Asked]:
     return [asked for _, asked in found]
 
 
-def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
+def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Question]]:
     """The questions, each with its place."""
     if data_suffix(source) in TABLE_SUFFIXES:
         for where, row in records(source, progress):
@@ -217,7 +209,7 @@ def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
         else:
             for number, line in chain(first, lines):
                 if text := line.strip():
-                    yield f"{name}:{number}", Asked(f"{name}:{number}", text)
+                    yield f"{name}:{number}", Question(f"{name}:{number}", text, "")
     decoder.warn_replaced(name, progress)
 
 
@@ -229,7 +221,7 @@ def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             return
 
 
-def _asked_record(record: Row, where: str) -> Asked:
+def _asked_record(record: Row, where: str) -> Question:
     question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
     if question is None:
         raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
@@ -238,4 +230,4 @@ def _asked_record(record: Row, where: str) -> Asked:
     name = where if record.get("id") is None else record["id"]
     if type(name) not in (str, int):
         raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer")
-    return Asked(str(name), question)
+    return Question(str(name), question, "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
+from scipy.special import softmax
 
 from greenadapt.config import TaskConfig
 from greenadapt.corpus.opening import JSON_SUFFIXES, Decoder, data_suffix, is_hub_id
@@ -13,11 +14,10 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import IGNORED, Encoder, Feature, Views
-from greenadapt.tasks.ner.chunks import Limits, cut
+from greenadapt.tasks.features import IGNORED, Encoder, Feature, Input
 from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.ner.entities import entities, entity_counts, entity_f1, entity_scores, iob2
-from greenadapt.tasks.ner.sentences import Sentence, Split, joined, split_text, usual_split
+from greenadapt.tasks.ner.sentences import Limits, Sentence, Split, cut, joined, split_text, usual_split
 from greenadapt.tasks.records import records
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.wording import counted, json_kind
@@ -130,12 +130,12 @@ class NerTask:
         labels = ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
         return replace(self, labels=labels, split=usual_split(word for one in examples for word in one.words))
 
-    def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+    def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """One entry a chunk, cut where no entity goes on; an entity longer than a chunk is cut, and told once.
 
         A tag that the task has no label for is no part of the loss.
         """
-        made: list[Views] = []
+        made: list[Input] = []
         n_cut = 0
         index = {label: i for i, label in enumerate(self.labels)}
         for read in _read(examples, encoder, self.chunk, by_tags=True):
@@ -144,7 +144,7 @@ class NerTask:
                 n_cut += read.tags[begin].startswith("I-")
                 base = self._trained_on(read.base, targets, begin, end)
                 expanded = base if read.expanded is read.base else self._trained_on(read.expanded, targets, begin, end)
-                made.append(Views(base, expanded, end - begin))
+                made.append(Input(base, expanded, end - begin))
         if n_cut:
             limit = f"{encoder.max_length} pieces" + (f" and {self.chunk} words" if self.chunk else "")
             progress.warn(f"entities are longer than a chunk of at most {limit} in {n_cut:,} places: cut there")
@@ -158,7 +158,7 @@ class NerTask:
 
     def inference(
         self, examples: Iterable[Sentence], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
+    ) -> Iterator[Input]:
         """One entry a sentence with an input a chunk, plain ones but for ``gold_chunks``; a unit is a word.
 
         No sentence is ever cut, so that nothing is counted.
@@ -167,7 +167,7 @@ class NerTask:
             base = [read.base.feature(begin, end) for begin, end in read.chunks]
             same = read.expanded is read.base
             expanded = base if same else [read.expanded.feature(begin, end) for begin, end in read.chunks]
-            yield Views(base, expanded, len(read.base.sizes), read.sentence)
+            yield Input(base, expanded, len(read.base.sizes), read.sentence)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
         """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.
@@ -180,7 +180,7 @@ class NerTask:
             return {"tags": [], "entities": []}
         scores = logits[:, : len(self.labels)].astype(np.float64)
         best = scores.argmax(axis=1)
-        likelihood = 1 / np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1)
+        likelihood = softmax(scores, axis=1).max(axis=1)
         tags = iob2(self.labels[label] for label in best.tolist())
         found: list[Json] = []
         for entity in entities(tags):

@@ -13,8 +13,10 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import Encoder, Feature, Views
-from greenadapt.tasks.qa.answers import (
+from greenadapt.tasks.features import Encoder, Feature, Input
+from greenadapt.tasks.qa.questions import Question, read_questions, unlabelled_question
+from greenadapt.tasks.qa.scores import AnswerScores, normalise, score_answer
+from greenadapt.tasks.qa.spans import (
     Found,
     best_spans,
     candidates,
@@ -23,8 +25,6 @@ from greenadapt.tasks.qa.answers import (
     with_carried_ends,
     word_units,
 )
-from greenadapt.tasks.qa.questions import Question, read_questions, unlabelled_question
-from greenadapt.tasks.qa.scores import AnswerScores, as_array, normalise, score_answer
 from greenadapt.tasks.qa.windows import Window, longest_question, merged, windows
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.wording import counted
@@ -108,20 +108,20 @@ class QuestionTask:
             raise InputError(f"none of {len(examples):,} training questions has an answer", "give some that have one")
         return replace(self, has_null=has_impossible(examples))
 
-    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """All windows that hold the first answer that the context has, and ``negatives`` others, drawn by the seed and
         the question's index, whose target is ``[CLS]``.
 
         A question without answer has at least one of these. One with an answer that no window holds is left out, and
         how many these are is said. Raises ``InputError`` where nothing is left.
         """
-        found: list[Views] = []
+        found: list[Input] = []
         cut: list[str] = []
         with progress.bar("windows", len(examples), "questions") as bar:
             for index, (question, both) in enumerate(self._both(examples, encoder, cut.append)):
                 drawn = [one.training(question, self.negatives, [seed, index]) for one in both]
                 if all(drawn):
-                    found.append(Views(drawn[0], drawn[-1], both[0].n_units))
+                    found.append(Input(drawn[0], drawn[-1], both[0].n_units))
                 bar.advance(1)
         if cut:
             progress.warn(f"cut {counted(len(cut), 'question')} that the model cannot read at once, the first {cut[0]}")
@@ -134,12 +134,12 @@ class QuestionTask:
 
     def inference(
         self, examples: Iterable[Question], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
+    ) -> Iterator[Input]:
         """All windows of each question's context; a question that leaves no room for one is cut, and counted."""
         counted = Counter() if counts is None else counts
         for question, both in self._both(examples, encoder, lambda _: counted.update(["cut"])):
             features = [[one.feature(window) for window in one.windows] for one in both]
-            yield Views(features[0], features[-1], both[0].n_units, question)
+            yield Input(features[0], features[-1], both[0].n_units, question)
 
     def decode(self, example: Question, logits: Array) -> Json:
         """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` where there is no answer),
@@ -183,7 +183,7 @@ class QuestionTask:
 
     def statistics(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Array:
         """(n_examples, 2) float64: F1 and 1."""
-        return as_array(_scores(examples, predictions))
+        return np.array([[one.f1, 1.0] for one in _scores(examples, predictions)]).reshape(-1, 2)
 
     def main_score(self, sums: Array) -> Array:
         """(…, 2) sums of ``statistics`` → (…) mean F1."""

@@ -22,7 +22,7 @@ from greenadapt.models.weights import TrainedRows
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_lines
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed
@@ -163,21 +163,21 @@ class MultitaskRun(SeedRun[MultitaskSetup]):
             for name, examples in one.sets(kind).items():
                 yield one, name, examples
 
-    def _seen(self) -> Iterator[Views]:
+    def _seen(self) -> Iterator[Input]:
         """What is read but not trained on."""
         for kind in ("dev", "test"):
             yield from self._inputs(kind)
 
-    def _read_again(self) -> Iterator[Views]:
+    def _read_again(self) -> Iterator[Input]:
         """What is measured on after every epoch."""
         return self._inputs("dev")
 
-    def _inputs(self, kind: str) -> Iterator[Views]:
+    def _inputs(self, kind: str) -> Iterator[Input]:
         for one, name, examples in self._sets(kind):
             label = f"{one.name}, {set_label(kind, name)}"
             yield from self.setup.inputs(one.task, one.encoder, examples, label)
 
-    def _dataset(self, one: TaskData, items: Sequence[Views]) -> TaskDataset:
+    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset:
         pad, memory = one.encoder.special.pad, self._memory["train"]
         dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
         return replace(dataset, task=one.name, n_examples=len(one.train))
@@ -196,7 +196,7 @@ class MultitaskRun(SeedRun[MultitaskSetup]):
         return self.folder if self.setup.adds else self.folder / TASKS / name
 
 
-def _training(one: TaskData, seed: int, progress: Progress) -> list[Views]:
+def _training(one: TaskData, seed: int, progress: Progress) -> list[Input]:
     """What a task trains on; raises ``InputError`` where that is nothing."""
     items = one.task.training(one.train, one.encoder, seed, progress)
     if not items:

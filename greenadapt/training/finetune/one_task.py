@@ -13,7 +13,7 @@ from greenadapt.models.weights import TrainedRows, open_model, write_model, writ
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_lines
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import KeptInputs, stacked
 from greenadapt.training.feed import Feed
@@ -58,7 +58,7 @@ class TaskRun(SeedRun[TaskSetup]):
         self.n_inputs = dataset.n_items
         self.training = self.begin(Feed([dataset], self.plan))
 
-    def _seen(self) -> Iterator[Views]:
+    def _seen(self) -> Iterator[Input]:
         """What is read but not trained on."""
         return chain(self._inputs("dev"), self._inputs("test"))
 

@@ -26,7 +26,7 @@ from greenadapt.models.weights import TrainedRows
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.training.evaluation import Evaluation, KeptInputs
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
@@ -202,7 +202,7 @@ class SeedRun(ABC, Generic[Given]):
         """The training of the model on ``feed``, before its first step."""
         return Training(self.model, feed, self.setup.machine)
 
-    def attach(self, host: Any, items: Sequence[Views], dev: Iterable[Views]) -> Memories:
+    def attach(self, host: Any, items: Sequence[Input], dev: Iterable[Input]) -> Memories:
         """Give ``host``, the model or its encoder, the general model as its memory, if there is one.
 
         ``items`` are trained on, and ``dev`` is measured on again and again.

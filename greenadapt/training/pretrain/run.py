@@ -23,8 +23,7 @@ from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.features import Encoder
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
-from greenadapt.training.pretrain.masked_dataset import MaskedDataset
-from greenadapt.training.pretrain.masked_loss import Measured
+from greenadapt.training.pretrain.masked_dataset import MaskedDataset, MaskedSample
 from greenadapt.training.pretrain.masking import Masking
 from greenadapt.training.pretrain.packed_text import PackedText
 from greenadapt.training.stepping import Record, Stepping
@@ -96,7 +95,7 @@ class PretrainRun:
                 setup.progress.note(f"its memory begins with what {source} has learnt")
         self._dataset = self._masked(texts.train)
         self._measured = {
-            name: Measured(self._masked(text, is_fixed=True), setup.config.eval_inputs)
+            name: MaskedSample(self._masked(text, is_fixed=True), setup.config.eval_inputs)
             for name, text in texts.measured.items()
         }
 
@@ -172,11 +171,11 @@ class PretrainRun:
             machine.log({f"{HELDOUT}_{view}": loss}, step.number)
         record.epochs.append(row)
 
-    def _losses(self, sets: Mapping[str, Measured]) -> Json:
+    def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:
         """Set → view → loss, as the first process measures it, in all of them."""
         return self.setup.machine.first(lambda: self._measure(sets))
 
-    def _measure(self, sets: Mapping[str, Measured]) -> Json:
+    def _measure(self, sets: Mapping[str, MaskedSample]) -> Json:
         setup = self.setup
         found: Json = {}
         for name, measured in sets.items():

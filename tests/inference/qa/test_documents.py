@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
-from greenadapt.inference.qa.sources import Names, Text, read_asked, read_texts
+from greenadapt.inference.qa.sources import Context, Names, read_asked, read_texts
 from greenadapt.progress import Silent
 from tests.conftest import Notes
 
@@ -51,7 +51,7 @@ def rows(*records: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def texts(source: str, *more: Any, **options: Any) -> list[Text]:
+def texts(source: str, *more: Any, **options: Any) -> list[Context]:
     return list(read_texts(source, *more or (Silent(),), **options))
 
 
@@ -180,10 +180,10 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     notes = Notes()
     assert texts("papers/", notes) == [
-        Text("papers/a.nxml", "First part.\nSecond."),
-        Text("papers/b.txt", "two\nlines"),
-        Text("papers/sub/c.jsonl:1", "row"),
-        Text("papers/z.txt.gz", "packed"),
+        Context("papers/a.nxml", "First part.\nSecond."),
+        Context("papers/b.txt", "two\nlines"),
+        Context("papers/sub/c.jsonl:1", "row"),
+        Context("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
         "papers/: skipped 2 files of unknown kinds; name theirs with --format",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from scipy.special import softmax
 
 from greenadapt.config import WordUnit
 from greenadapt.storage.arrays import Array, IntArray
@@ -82,8 +83,7 @@ def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
         shifted.append((found.null - null_threshold, Candidate("", None, None, found.null)))
         shifted.sort(key=lambda pair: -pair[0])  # stable: of equals the span, which came first
     logits = np.array([one.logit for _, one in shifted])
-    weights = np.exp(logits - logits.max())
-    shares = (weights / weights.sum()).tolist()
+    shares = softmax(logits).tolist()
     return [Ranked(one, share) for (_, one), share in zip(shifted, shares, strict=True)]
 
 
