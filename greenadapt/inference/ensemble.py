@@ -52,13 +52,13 @@ class KeptRun:
 
     @classmethod
     def open(cls, folder: Path) -> "KeptRun":
-        """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` where there are none."""
+        """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` if there are none."""
         return cls(TaskFolder.without_model(folder), read_seeds(folder))
 
     def logits(self, seed: int) -> list[Array]:
         """(n_units, k) float32 of each example under ``seed``, of the view or the mean that the model is used with.
 
-        Raises ``MissingError`` where they were not kept.
+        Raises ``MissingError`` if they were not kept.
         """
         from greenadapt.models.example_blocks import ViewOutputs
         from greenadapt.models.forward import pooled
@@ -84,7 +84,7 @@ class SeedScores:
 def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[SeedScores]:
     """Score the ensemble of the runs' first seeds on the labelled ``examples``, of their second ones, and so on.
 
-    Raises ``InputError`` where the runs differ in task, labels or number of seeds, or were tested on other examples.
+    Raises ``InputError`` if the runs differ in task, labels or number of seeds, or were tested on other examples.
     """
     check_alike([run.model for run in runs])
     first, task = runs[0], runs[0].model.task
@@ -106,7 +106,7 @@ def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: Ensem
 def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
     """``combined`` of one example: (n_units, k) float32 from those of each model, (n_units, k).
 
-    Raises ``InputError`` where the models do not read the same units.
+    Raises ``InputError`` if the models do not read the same units.
     """
     if len({len(each) for each in logits}) > 1:
         raise InputError(
@@ -118,7 +118,7 @@ def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Ar
 
 
 def check_alike(models: Sequence[TaskFolder]) -> None:
-    """Raise ``InputError`` where models are of different tasks or labels, and so can be no ensemble."""
+    """Raise ``InputError`` if models are of different tasks or labels, and so can be no ensemble."""
     first = models[0]
     for other in models[1:]:
         if other.task.name != first.task.name:
@@ -154,8 +154,8 @@ def _labels(model: TaskFolder) -> str:
 def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
     """Predictions of each seed's model averaged with the next one's, of the last with the first.
 
-    ``logits`` has a file a seed, as fine-tuning keeps them, of which the base tokenization's are taken. There are as
-    many averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
+    ``logits`` has one file per seed, as fine-tuning keeps them; the base tokenization's are taken. There are as many
+    averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
     as many independent ones would. Two seeds have one average, which is given twice.
     """
     arrays = [ArrayFile(path) for path in logits]

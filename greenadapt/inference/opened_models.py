@@ -67,7 +67,7 @@ class OpenedModel:
 
     @classmethod
     def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
-        """Load the model, with its memory where it has one; raises ``InputError`` where its head is not the task's, and
+        """Load the model, with its memory where it has one; raises ``InputError`` if its head is not the task's, and
         what ``MemoryChoice.of_task`` raises.
         """
         from greenadapt.models.adapters.multitask_weights import open_tasks
@@ -131,7 +131,7 @@ def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, m
 
 
 def one_process(command: str) -> None:
-    """Raise ``UsageError`` where a launcher started several processes, which would all do the same."""
+    """Raise ``UsageError`` if a launcher started several processes, which would all do the same."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")
 

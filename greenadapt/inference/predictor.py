@@ -75,7 +75,7 @@ class Prediction:
     result: Json
 
     def as_dict(self) -> Json:
-        """``line`` and ``id`` where there are such, and the result."""
+        """``line`` and ``id``, if there are any, and the result."""
         known = {"line": self.entry.line, "id": self.entry.id}
         return {
             **{name: value for name, value in known.items() if value is not None},
@@ -162,7 +162,7 @@ class _SeveralTasks:
 class Predictor:
     """Fine-tuned models of one task, or several tasks of one model, opened for prediction.
 
-    Raises ``MissingError`` or ``InputError`` where a folder is none that ``finetune`` wrote or has no such task, or two
+    Raises ``MissingError`` or ``InputError`` if a folder is none that ``finetune`` wrote or has no such task, or two
     differ in their labels.
     """
 
@@ -183,7 +183,7 @@ class Predictor:
     def predict(self, progress: Progress) -> Iterator[list[Prediction]]:
         """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
 
-        Raises ``InputError`` where the input is broken, once the predictions for all before it are out. Says how many
+        Raises ``InputError`` if the input is broken, once the predictions for all before it are out. Says how many
         examples were cut.
         """
         entries = self._entries(progress)

@@ -40,7 +40,7 @@ class Rows:
     def of(cls, views: Iterable[Input], pad_id: int, special: Iterable[int]) -> "Rows":
         """Rows that occur in any input of either view, those of the ``special`` ids, and all up to ``pad_id``.
 
-        The padding keeps its id thereby: RoBERTa and MPNet tell from it where padding is.
+        The padding keeps its id thereby: RoBERTa and MPNet find padding by it.
         """
         seen = np.union1d(np.arange(pad_id + 1), np.fromiter(special, np.int64))
         for some in _joined(_ids_of(views)):

@@ -16,7 +16,7 @@ _MOST_EXAMPLES = 4096
 class ViewOutputs:
     """The outputs for one example, (n_units, k) float32, by each view that was wanted; k = 2, start and end, for QA.
 
-    A unit's output is the largest over the pieces that speak for it, -inf where none does. Both are the same array
+    A unit's output is the largest over the pieces that speak for it, -inf if none does. Both are the same array
     where all inputs are the same.
     """
 

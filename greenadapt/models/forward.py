@@ -113,7 +113,7 @@ def streamed(
 
     Works block by block, however many examples there are; within a block inputs go through sorted by length, and
     equal ones once. While a block goes through, the next one is read from ``examples``, in a thread; on a GPU a second
-    thread keeps the model at work while the outputs are used. Raises ``ResourceError`` where a batch does not fit into
+    thread keeps the model at work while the outputs are used. Raises ``ResourceError`` if a batch does not fit into
     the memory of a GPU.
     """
     device = _device(called.model)
@@ -147,7 +147,7 @@ class _Filled:
         self._has_pieces = False
 
     def add(self, rows: torch.Tensor) -> None:
-        """Copy the next batch's (b, n, k), or (b, 1, k) with an output a text, without waiting for a GPU."""
+        """Copy the next batch's (b, n, k), or (b, 1, k) with one output per text, without waiting for a GPU."""
         is_cuda = rows.device.type == "cuda"
         if not self._filled:
             self._has_pieces = rows.shape[1] == self._lengths[self._passes[0].inputs[0]]
@@ -158,8 +158,8 @@ class _Filled:
         self._filled += len(rows)
 
     def arrays(self) -> list[Array]:
-        """Of each input of the block: (n, k) with an output a piece, (1, k) with one a text, (0, k) where the task does
-        not read it.
+        """Of each feature of the block: (n, k) with one output per piece, (1, k) with one per text, (0, k) if the task
+        does not read it.
         """
         values = self._values.numpy()
         logits: list[Array] = [values[:0]] * len(self._lengths)
@@ -182,7 +182,7 @@ class _Logits:
     filled: dict[str, _Filled]
     """By task."""
     done: Any
-    """``torch.cuda.Event`` after which they are there; ``None`` where they are."""
+    """``torch.cuda.Event`` after which they are there; ``None`` if they are."""
 
     def arrays(self, task: str) -> list[Array]:
         """See ``_Filled.arrays``."""

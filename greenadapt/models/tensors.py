@@ -32,13 +32,13 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a safetensors file, by name; raises ``InputError`` where it is none."""
+    """All tensors of a safetensors file, by name; raises ``InputError`` if it is none."""
     file = ArrayFile(path)
     return {name: as_tensor(file[name]) for name in file.names}
 
 
 def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` where the disk is full."""
+    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` if the disk is full."""
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:

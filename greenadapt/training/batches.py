@@ -57,7 +57,7 @@ class TaskDataset:
     """Labelled inputs of one task in a few arrays.
 
     Input f has ``ids[offsets[f]:offsets[f + 1]]`` and as many ``types``; its targets lie in the same places for a head
-    with an output a piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
+    with one output per piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
     ``firsts[i, view]`` on, view 0 in the base and 1 in the expanded tokenization.
     """
 
@@ -81,7 +81,7 @@ class TaskDataset:
     ) -> "TaskDataset":
         """The inputs of ``items``, which all have targets; examples whose views are the same share them.
 
-        Raises ``InputError`` where there are no items.
+        Raises ``InputError`` if there are no items.
         """
         if not items:
             raise InputError("there is nothing to train on", "give training files that have examples")

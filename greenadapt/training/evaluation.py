@@ -78,7 +78,7 @@ class Evaluation:
     """Predictions and scores of one model on one set; ``views`` has the scores of every pool that the model has."""
 
     predictions: list[Json]
-    """Of the chosen pool, one an example."""
+    """Of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
     """Those of every pool that the model has."""
     scores: Json

@@ -1,4 +1,4 @@
-"""The training loop, as a generator of optimiser steps; what is logged and saved, and when, is its caller's affair."""
+"""The training loop, as a generator of optimiser steps; what is logged and saved, and when, is up to its caller."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ class _Work:
     draw: Draw
     batches: list[Batch]
     weight: float
-    """What a batch's sum of losses counts in the gradient; 0 where a process has no example and only takes part."""
+    """What a batch's sum of losses counts in the gradient; 0 if a process has no example and only takes part."""
     pieces: int
     """Of all processes."""
 
@@ -120,8 +120,8 @@ class Training:
     def steps(self) -> Iterator[Step]:
         """Make the steps that are left, from ``number`` to ``n_steps``; a step was made in full when it is yielded.
 
-        Raises ``InputError`` where the loss or the gradient is no finite number, with the weights as they were before
-        the step, and ``ResourceError`` where the step does not fit into the memory of the GPU.
+        Raises ``InputError`` if the loss or the gradient is not finite, with the weights as they were before
+        the step, and ``ResourceError`` if the step does not fit into the memory of the GPU.
         """
         ahead = self._work(self.number) if self.number < self.n_steps else None
         while ahead is not None:
@@ -151,10 +151,10 @@ class Training:
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
-        """Go on from the state in ``folder``; ``False`` where there is none.
+        """Go on from the state in ``folder``; ``False`` if there is none.
 
-        Raises ``ConflictError`` where it belongs to other settings, another model or other examples, ``InputError``
-        where it is broken. Call it before ``steps``.
+        Raises ``ConflictError`` if it belongs to other settings, another model or other examples, ``InputError``
+        if it is broken. Call it before ``steps``.
         """
         state = load_state(folder)
         found, shrink, plan = (0, 1.0, "") if state is None else _position(state, folder)
@@ -165,7 +165,7 @@ class Training:
         if plan != self._fingerprint:
             raise ConflictError(
                 f"{folder} is the state of a run with other settings, another model or other examples",
-                "give those again, or remove it to begin anew",
+                "give those again, or remove it to start over",
             )
         self.number, self.shrink = found, shrink
         adam: Json = {}

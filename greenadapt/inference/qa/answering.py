@@ -26,7 +26,7 @@ from greenadapt.tasks.qa.task import QuestionTask
 
 @dataclass(frozen=True)
 class QaRequest:
-    """What is asked, of which model, and which answers are told."""
+    """The questions, the model and how answers are chosen."""
 
     model: str
     """What ``finetune --task qa`` wrote, or any extractive model, adapted or not."""
@@ -48,7 +48,7 @@ class QaRequest:
 class Answering:
     """Models found, questions read: iterate over ``rows`` once, then look at ``summary``.
 
-    Raises ``MissingError`` or ``InputError`` where a model or a file is not what it should be.
+    Raises ``MissingError`` or ``InputError`` if a model or a file is not what it should be.
     """
 
     def __init__(self, request: QaRequest, progress: Progress) -> None:
@@ -70,7 +70,7 @@ class Answering:
         return self._models[OURS].found
 
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
-        """A row a question, in order, each as soon as it and those before it have been looked up everywhere.
+        """One row per question, in order, each as soon as it and those before it have been looked up everywhere.
 
         With a ``journal``, what was looked up is kept there, and what is there already is not looked up again. Raises
         at once what opening the models raises.
@@ -133,8 +133,8 @@ class Answering:
         return readers
 
     def _row(self, lookup: Lookup) -> Json:
-        told = {name: self._ranked(name, found) for name, found in lookup.found.items()}
-        ours, found = told.pop(OURS), lookup.found[OURS]
+        others = {name: self._ranked(name, found) for name, found in lookup.found.items()}
+        ours, found = others.pop(OURS), lookup.found[OURS]
         question = self.inquiry.asked[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
         if self._models[OURS].task.has_null:
@@ -143,9 +143,9 @@ class Answering:
         row["answers"] = ours[: self._request.config.top]
         if lookup.id in self._golds:
             row["gold"] = self._golds[lookup.id]
-        if told:
-            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in told.items()}
-        if self._golds or told:
+        if others:
+            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in others.items()}
+        if self._golds or others:
             self._scored.append(row)
         if row["logit"] is None:
             self._impossible.append(lookup.id)

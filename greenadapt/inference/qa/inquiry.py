@@ -17,7 +17,7 @@ from greenadapt.tasks.qa.task import gold_texts, has_impossible
 class InquirySources:
     """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts.
 
-    Raises ``UsageError`` where it is said that something is missing, or given twice.
+    Raises ``UsageError`` if it is said that something is missing, or given twice.
     """
 
     data: str | None = None
@@ -74,7 +74,7 @@ class Inquiry:
         return len(self.asked) * self.n_each
 
     def lookups(self) -> Iterator[Question]:
-        """Each question on each of its contexts, those on one context together; read anew each time."""
+        """Each question on each of its contexts, those on one context together; read again each time."""
         return self._stream()
 
     @cached_property
@@ -91,8 +91,8 @@ class Inquiry:
 def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
     """Read the questions, and look through all documents once, so that what is broken is said before work begins.
 
-    Raises ``InputError`` where a file is broken, two questions share an id or a document is empty, ``MissingError``
-    where one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
+    Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
+    if one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
     """
     if sources.data is not None:
         return _own_contexts(sources.data, progress)
@@ -114,7 +114,7 @@ def _own_contexts(data: str, progress: Progress) -> Inquiry:
         by_context.setdefault(question.context, []).append(question)
 
     def stream() -> Iterator[Question]:
-        for context, together in by_context.items():  # one object for equal contexts, which are told by identity
+        for context, together in by_context.items():  # one object for equal contexts, which are compared by identity
             yield from (replace(question, context=context) for question in together)
 
     return Inquiry({question.id: question for question in questions}, 1, len(by_context), stream)

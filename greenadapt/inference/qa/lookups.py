@@ -61,7 +61,7 @@ class QaModel:
             yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
 
     def _located(self, question: Question, logits: Array) -> Found:
-        """What is found, with the sentences of those that may be told."""
+        """What is found, with the sentences of those that may be shown."""
         found = self.task.found(question, logits, self.config.n_best)
         top = self.config.top
         located = (_in_sentence(one, question) for one in found.candidates[:top])

@@ -59,7 +59,7 @@ class TaskPart(nn.Module):
     def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
         """A part with weights from ``generator``: first those of the head, then those of the adapter.
 
-        They are drawn on the CPU, and are where the encoder is. Raises ``UsageError`` where the adapter does not go
+        They are drawn on the CPU, and are where the encoder is. Raises ``UsageError`` if the adapter does not go
         with the encoder.
         """
         with torch.random.fork_rng(devices=[]):  # torch's own start of each layer would use its random numbers
@@ -96,7 +96,7 @@ class MultitaskModel(nn.Module):
         """Fresh parts for ``encoder``, those of a task drawn by ``seed`` and its name, whatever the other tasks are.
 
         They are on the encoder's device, in its dtype. All weights are to be trained, see ``freeze``. Raises
-        ``UsageError`` where encoder and adapters do not go together.
+        ``UsageError`` if encoder and adapters do not go together.
         """
         check_architecture(encoder)
         parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}

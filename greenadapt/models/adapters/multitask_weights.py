@@ -52,7 +52,7 @@ def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], ro
     """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
 
     In evaluation mode. A pooler that the checkpoint does not have is drawn by ``seed``, as the parts are. Runs none of
-    the folder's code. Raises ``InputError`` where the checkpoint lacks weights of the encoder, and what
+    the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder, and what
     ``MultitaskModel.of`` raises.
     """
     weights = read_weights(checkpoint)
@@ -119,7 +119,7 @@ def _write_parts(model: MultitaskModel, folder: Path) -> None:
 
 
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
-    """Give one task its weights; raises ``MissingError`` or ``InputError`` where they are not there or not its own."""
+    """Give one task its weights; raises ``MissingError`` or ``InputError`` if they are not there or not its own."""
     file, part = folder / WEIGHTS_FILE, model.part(name)
     if not file.is_file():
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")

@@ -85,7 +85,7 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
     architecture whose attention cannot see memory.
     """
     _check_attention(model)
-    from transformers.modeling_utils import AttentionInterface  # slow to import where there is no model yet
+    from transformers.modeling_utils import AttentionInterface  # slow to import
 
     AttentionInterface.register(NAME, memory_attention)
     AttentionMaskInterface.register(NAME, _key_mask)

@@ -103,7 +103,7 @@ class GeneralStates:
     def compute(self, reader: MemoryReader, inputs: Features) -> torch.Tensor:
         """The states of b inputs, (n_states, b, m, dim) bfloat16 on the CPU.
 
-        Raises ``ResourceError`` where they do not fit into the memory of a GPU.
+        Raises ``ResourceError`` if they do not fit into the memory of a GPU.
         """
         read = reader.read(inputs)
         device = self.memory.general.device
@@ -160,10 +160,10 @@ class CachedMemory:
 def open_cache(
     folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> CachedMemory:
-    """The states of ``texts``, from the file of an earlier run where there is one, else computed now.
+    """The states of ``texts``, from the file of an earlier run if there is one, else computed now.
 
     The file is known by the general model, the states and the texts. A run that was killed while it computed goes on
-    where it was. Raises ``UsageError`` where the file would be larger than the limit, ``ResourceError`` where the disk
+    where it was. Raises ``UsageError`` if the file would be larger than the limit, ``ResourceError`` if the disk
     or the memory of a GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for
     a file that greenadapt did not write.
     """
@@ -224,12 +224,12 @@ class _StatesFile:
         return self.path.with_suffix(".sha256")
 
     def is_whole(self) -> bool:
-        """Whether all is there as it was written; raises ``InputError`` where another file stands in its place."""
+        """Whether all is there as it was written; raises ``InputError`` if another file stands in its place."""
         if not self.path.exists():
             return False
         size = self.path.stat().st_size
         if size > self.size or not _begins(self.path, self.header):
-            raise InputError(f"{self.path} is no cache of these states that greenadapt wrote", "move it away")
+            raise InputError(f"{self.path} is not a cache of these states that greenadapt wrote", "move it away")
         is_complete = size == self.size and self.checksum.is_file()
         return is_complete and self.checksum.read_text("ascii") == hash_file(self.path)
 
@@ -254,7 +254,7 @@ def _fill(
     file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> None:
     if file.path.exists():
-        progress.warn(f"{file.path} is damaged, its states are computed anew")
+        progress.warn(f"{file.path} is damaged, its states are computed again")
         file.path.unlink()
     batches = list(_batches(np.diff(texts.offsets), general.max_tokens))
     try:

@@ -46,7 +46,7 @@ class GeneralModel:
         """Give ``model``, which reads by ``encoder``, a memory of this model, and move both to the machine's device.
 
         ``seed`` draws its gates. A frozen general model is in half precision where the machine computes in it. Raises
-        ``UsageError`` where the two do not go together.
+        ``UsageError`` if the two do not go together.
         """
         reads_pieces = not type(model).__name__.endswith("SequenceClassification")
         if self.config.strategy == "logits" and reads_pieces and encoder.has_words:

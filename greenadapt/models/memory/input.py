@@ -31,7 +31,7 @@ class MemoryReader:
     def of(cls, encoder: Encoder, general: Checkpoint) -> "MemoryReader":
         """For a domain model that reads by ``encoder``, and a general one.
 
-        Raises ``InputError`` where their base tokenizers give other ids, ``UsageError`` where the words were added by
+        Raises ``InputError`` if their base tokenizers give other ids, ``UsageError`` if the words were added by
         longest match, so that their pieces are not those of the base tokenizer.
         """
         theirs = Encoder.of(general)

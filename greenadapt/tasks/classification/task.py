@@ -140,7 +140,7 @@ class ClassificationTask:
     def fit(self, examples: Sequence[Text], progress: Progress) -> Self:
         """This task with the training labels, and with ``label_kind`` decided where it is ``auto``.
 
-        Raises ``InputError`` where there is no example, a label is no number but has to be, or all labels are the same.
+        Raises ``InputError`` if there is no example, a label is not a number but has to be, or all labels are the same.
         """
         if not examples:
             raise InputError("there are no training examples", "give a file with labelled texts")
@@ -162,7 +162,7 @@ class ClassificationTask:
         return {_class(text) for text in examples} if kind == "classes" else set()
 
     def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
-        """One entry a text, targets the class's number or the number itself; says how many texts were cut.
+        """One entry per text, targets the class's number or the number itself; says how many texts were cut.
 
         Nothing here depends on ``seed``. Raises ``InputError`` for a label that is not among ``labels``.
         """
@@ -176,7 +176,7 @@ class ClassificationTask:
     def inference(
         self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
-        """One entry a text, in order; a few hundred texts are held at a time."""
+        """One entry per text, in order; a few hundred texts are held at a time."""
         return text_inputs(examples, encoder, Counter() if counts is None else counts)
 
     def decode(self, example: Text, logits: Array) -> Json:
@@ -261,7 +261,7 @@ class ClassificationTask:
         value = None if text.label is None else records.as_number(text.label)
         if value is None:
             raise InputError(
-                f"{text.where or 'a text'}: label {text.label} is no number",
+                f"{text.where or 'a text'}: label {text.label} is not a number",
                 "give every text a number, or learn classes with --labels classes",
             )
         if self.label_range is not None and not self.label_range[0] <= value <= self.label_range[1]:

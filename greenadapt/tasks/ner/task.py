@@ -86,7 +86,7 @@ class NerTask:
         return {tag[2:] for example in examples for tag in example.tags or ()} - {""}
 
     def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
-        """Warn of types in ``examples`` without a label; raises ``InputError`` where none has one."""
+        """Warn of types in ``examples`` without a label; raises ``InputError`` if none has one."""
         types = self.labels_in(examples)
         if unseen := sorted(types - self._types):
             named = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
@@ -119,7 +119,7 @@ class NerTask:
     def fit(self, examples: Sequence[Sentence], progress: Progress) -> "NerTask":
         """The task with the labels and the way of splitting text that ``examples`` have.
 
-        Raises ``InputError`` where no word is part of an entity.
+        Raises ``InputError`` if no word is part of an entity.
         """
         types = sorted({tag[2:] for example in examples for tag in set(example.tags or ()) if tag != "O"})
         if not types:
@@ -131,9 +131,9 @@ class NerTask:
         return replace(self, labels=labels, split=usual_split(word for one in examples for word in one.words))
 
     def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
-        """One entry a chunk, cut where no entity goes on; an entity longer than a chunk is cut, and told once.
+        """One entry per chunk, cut where no entity goes on; an entity longer than a chunk is cut, with one warning.
 
-        A tag that the task has no label for is no part of the loss.
+        A tag that the task has no label for is not part of the loss.
         """
         made: list[Input] = []
         n_cut = 0
@@ -159,7 +159,7 @@ class NerTask:
     def inference(
         self, examples: Iterable[Sentence], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
-        """One entry a sentence with an input a chunk, plain ones but for ``gold_chunks``; a unit is a word.
+        """One entry per sentence with one feature per chunk, plain ones but for ``gold_chunks``; a unit is a word.
 
         No sentence is ever cut, so that nothing is counted.
         """
@@ -202,7 +202,7 @@ class NerTask:
         return entity_counts(*_tags(examples, predictions))
 
     def main_score(self, sums: Array) -> Array:
-        """(…, 3) sums of ``statistics`` → (…) F1 = 2 tp / (predicted + gold), 0 where there is nothing."""
+        """(…, 3) sums of ``statistics`` → (…) F1 = 2 tp / (predicted + gold), 0 if there is nothing."""
         return entity_f1(sums)
 
 

@@ -45,7 +45,7 @@ class Candidate:
 @dataclass(frozen=True)
 class Found:
     """What a model says about a question: the best candidates, best first, and the logit that there is no answer,
-    ``None`` where that is no choice.
+    ``None`` if that is not possible.
     """
 
     candidates: tuple[Candidate, ...]

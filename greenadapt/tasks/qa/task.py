@@ -50,7 +50,7 @@ class QuestionTask:
     word_unit: WordUnit = WORD_UNIT
     max_answer_chars: int = MAX_ANSWER_CHARS
     null_threshold: float = 0.0
-    """By how much the logit that there is no answer must be higher than the best answer's to be told."""
+    """Margin by which "no answer" must beat the best answer."""
 
     @property
     def name(self) -> str:
@@ -100,9 +100,9 @@ class QuestionTask:
         return set()
 
     def fit(self, examples: Sequence[Question], progress: Progress) -> "QuestionTask":
-        """This task, with ``has_null`` where there are questions without answer.
+        """This task, with ``has_null`` if there are questions without answer.
 
-        Raises ``InputError`` where no question has an answer.
+        Raises ``InputError`` if no question has an answer.
         """
         if all(question.impossible for question in examples):
             raise InputError(f"none of {len(examples):,} training questions has an answer", "give some that have one")
@@ -113,7 +113,7 @@ class QuestionTask:
         the question's index, whose target is ``[CLS]``.
 
         A question without answer has at least one of these. One with an answer that no window holds is left out, and
-        how many these are is said. Raises ``InputError`` where nothing is left.
+        how many these are is said. Raises ``InputError`` if nothing is left.
         """
         found: list[Input] = []
         cut: list[str] = []
@@ -142,7 +142,7 @@ class QuestionTask:
             yield Input(features[0], features[-1], both[0].n_units, question)
 
     def decode(self, example: Question, logits: Array) -> Json:
-        """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` where there is no answer),
+        """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` if there is no answer),
         ``logit``, and ``score``, its probability among the ``N_BEST`` best.
         """
         return {"id": example.id, **self.answers(example, logits)[0]}
@@ -167,7 +167,7 @@ class QuestionTask:
         return Found(best, float(null.min()) if self.has_null and len(null) else None)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:
-        """``em``, ``f1`` and ``substr``; where there are questions without answer also those of either kind alone, as
+        """``em``, ``f1`` and ``substr``; if there are questions without answer also those of either kind alone, as
         ``has_answer`` and ``no_answer``. ``questions`` is how many there are.
         """
         scores = _scores(examples, predictions)
@@ -193,7 +193,7 @@ class QuestionTask:
     def _both(
         self, questions: Iterable[Question], encoder: Encoder, cut: Callable[[str], None]
     ) -> Iterator[tuple[Question, "list[_Reading]"]]:
-        """Each question in both tokenizations, or in the one there is; ``cut`` is told the id of one that was cut."""
+        """Each question in both tokenizations, or in the one there is; ``cut`` gets the id of each that was cut."""
         room = longest_question(encoder.max_length, encoder.n_special_pair)
         for text, group in groupby(questions, key=lambda question: question.context):
             units = word_units(text, self.word_unit)

@@ -139,7 +139,7 @@ class MaskedSample:
         return {view: self.dataset.n_terms(numbers, 0) for view, numbers in self.samples.items()}
 
     def losses(self, model: Any, machine: Machine, max_tokens: int, bar: Bar) -> dict[str, float | None]:
-        """View → mean of -log p over the targets, in nats; ``None`` where there are none."""
+        """View → mean of -log p over the targets, in nats; ``None`` if there are none."""
         was_training = model.training
         model.eval()
         try:

@@ -159,7 +159,7 @@ class PretrainRun:
         return Stepping(self.setup.run, self.setup.machine, self.setup.progress)
 
     def _after_step(self, step: Step, ended: bool) -> None:
-        """Keep what is told of a step, and measure where an epoch ended."""
+        """Record a step, and measure at the end of an epoch."""
         record, machine = self.record, self.setup.machine
         record.loss += step.loss
         machine.log(asdict(step), step.number)

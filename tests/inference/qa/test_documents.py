@@ -234,7 +234,7 @@ def test_standard_input(piped: Any) -> None:
     piped("")
     with pytest.raises(InputError, match="standard input is empty"):
         texts("-")
-    with pytest.raises(UsageError, match="'auto' is no format of standard input"):
+    with pytest.raises(UsageError, match="'auto' is not a format of standard input"):
         texts("-", format="auto")
 
 
@@ -261,8 +261,8 @@ def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
         ("a.txt", " \n", r"a\.txt is empty"),
         ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON lines, not like text: give --format jsonl, or --form"),
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
-        ("a.pdf", b"%PDF\0", r"a\.pdf: the format cannot be told.*: give a file named \.txt.*\.tar.*, or say --format"),
-        ("README", "x", "README: the format cannot be told from the name"),
+        ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
+        ("README", "x", "README: cannot tell the format from the name"),
         ("a.xml", "<article><body></article>", r"a\.xml is not sound XML"),
         ("a.xml", "<article/>", r"a\.xml is empty"),
         ("a.json", {"text": "x"}, r"a\.json is not a CORD-19 parse: no body_text, it has: text: .*--format jsonl"),
@@ -301,7 +301,7 @@ def test_what_is_wrong_is_said_before_anything_is_read(tmp_path: Path) -> None:
         read_texts(str(tmp_path / "a.txt"), Silent())
     with pytest.raises(MissingError, match="cord19 does not exist"):
         read_texts("cord19", Silent())  # a corpus is called so, and is no document
-    with pytest.raises(UsageError, match="'pydocs' is no format of a document: the formats are text, jsonl"):
+    with pytest.raises(UsageError, match="'pydocs' is not a format of a document: the formats are text, jsonl"):
         read_texts(str(tmp_path), Silent(), "pydocs")
 
 

@@ -308,7 +308,7 @@ def test_a_damaged_file_is_made_anew(tiny_model: TinyModel) -> None:
         setting.file.write_bytes(content)
         setting.open(texts, notes)
         assert setting.file.read_bytes() == whole
-        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed anew"
+        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed again"
     assert len(notes.warnings) == 5
     setting.open(texts, notes)
     assert len(notes.warnings) == 5
@@ -321,7 +321,7 @@ def test_another_file_in_its_place_is_refused(tiny_model: TinyModel) -> None:
     whole = setting.file.read_bytes()
     for content in (bytes(len(whole)), b"text", whole + b"\0", whole[:50] + b"?" + whole[51:]):
         setting.file.write_bytes(content)
-        with pytest.raises(InputError, match="is no cache of these states"):
+        with pytest.raises(InputError, match="is not a cache of these states"):
             setting.open(texts)
         assert setting.file.read_bytes() == content
 

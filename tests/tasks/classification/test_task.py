@@ -125,8 +125,8 @@ def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> 
         ([], "auto", "there are no training examples"),
         (["x", "x"], "auto", "all 2 training examples have the same label, x: give examples of at least two"),
         ([2.5, 2.5, "2.50"], "auto", "all 3 training examples have the same label, 2.5"),
-        (["1", "x"], "numbers", "x:2: label x is no number"),
-        (["1", "inf"], "numbers", "x:2: label inf is no number"),
+        (["1", "x"], "numbers", "x:2: label x is not a number"),
+        (["1", "inf"], "numbers", "x:2: label inf is not a number"),
     ],
 )
 def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, message: str) -> None:
@@ -142,7 +142,7 @@ def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
     assert heard.warnings == [
         f"{path}: 3 of 5 texts have labels that no training example has, and count as wrong: new (2), newer (1)"
     ]
-    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is no number"):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is not a number"):
         fitted(1.5, 2).read(path, Silent())
 
 
@@ -352,7 +352,7 @@ def test_labels_beyond_the_range(tmp_path: Path) -> None:
             task.read(path, Silent())
         assert str(caught.value).startswith(f"{path}:2: label {label} is beyond the range, 0 to 5: correct it")
     path = lines(tmp_path / "b.jsonl", [{"text": "a", "label": "x"}])
-    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is no number"):
+    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is not a number"):
         task.read(path, Silent())
     with pytest.raises(InputError, match="x:2: label 6 is beyond the range, 0 to 5"):
         task.fit(texts(1, 6), Silent())
