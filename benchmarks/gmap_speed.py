@@ -41,9 +41,9 @@ from greenadapt.models.tensors import MemoryInput
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.tasks.features import Encoder, Input
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 
 SEED = 0
@@ -60,7 +60,7 @@ class Setting:
     general: GeneralModel
     task: Task[Any]
     encoder: Encoder
-    items: list[Views]
+    items: list[Input]
     machine: Machine
     plan: Plan
     cache: Path
@@ -87,8 +87,8 @@ class Setting:
         rows = Rows.seen(self.items, special)
         model = open_model(self.checkpoint, task.head, task.head_config(), rows, SEED)
         memory = None if side == "plain" else self._memory(model, is_cached=side == "cached")
-        table = FeatureTable.of(self.items, rows, task.head, special.pad, memory)
-        return Training(model, OneTable(table, self.plan), self.machine)
+        table = TaskDataset.of(self.items, rows, task.head, special.pad, memory)
+        return Training(model, Feed([table], self.plan), self.machine)
 
     def _memory(self, model: Any, *, is_cached: bool) -> MemoryInput:
         reader = self.general.reader(self.encoder)

@@ -33,16 +33,15 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
-from greenadapt.models.adapters.shared_forward import shared_outputs
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.forward import Inference, outputs
+from greenadapt.models.forward import Inference, outputs, shared_outputs
 from greenadapt.models.machine import Machine
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import Draw, OneTable, Plan
+from greenadapt.tasks.features import Encoder, Input
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training
 
 SEED = 0
@@ -52,8 +51,8 @@ READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None
 """Each side, and how many times the first one's time it may take."""
 
 
-class InTurn(OneTable):
-    """The batches of one table, each another task's."""
+class InTurn(Feed):
+    """The batches of one dataset, each another task's."""
 
     @property
     def leaves_weights_out(self) -> bool:
@@ -62,7 +61,9 @@ class InTurn(OneTable):
 
     def draw(self, done: int) -> Draw:
         """See ``Feed``."""
-        return replace(super().draw(done), task=TASKS[done % len(TASKS)])
+        draw = super().draw(done)
+        dataset: Any = draw.dataset
+        return replace(draw, dataset=replace(dataset, task=TASKS[done % len(TASKS)]))
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Setting:
     checkpoint: Checkpoint
     task: Task[Any]
     encoder: Encoder
-    items: list[Views]
+    items: list[Input]
     rows: Rows
     machine: Machine
     plan: Plan
@@ -110,8 +111,8 @@ class Setting:
 
     def training(self, side: str) -> Training:
         """One side, before its first step."""
-        table = FeatureTable.of(self.items, self.rows, self.task.head, self.encoder.special.pad)
-        feed = (OneTable if side == "plain" else InTurn)(table, self.plan)
+        dataset = TaskDataset.of(self.items, self.rows, self.task.head, self.encoder.special.pad)
+        feed = (Feed if side == "plain" else InTurn)([dataset], self.plan)
         return Training(self.plain() if side == "plain" else self.several(side), feed, self.machine)
 
     def reading(self, side: str, n_texts: int) -> Iterator[int]:

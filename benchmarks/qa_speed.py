@@ -39,8 +39,8 @@ from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
 from greenadapt.inference.qa.lookups import Reader
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.answers import unit_of_each, word_units
 from greenadapt.tasks.qa.questions import Question, read_questions
+from greenadapt.tasks.qa.spans import unit_of_each, word_units
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tokenization.writer import copy_tokenizers
 
@@ -145,7 +145,7 @@ def check(ours: Ours, plain: PlainProcess, questions: Sequence[Question]) -> Non
     """Both sides' logits of the words of a context; in bfloat16 they round differently."""
     task = QuestionTask()
     difference = 0.0
-    for question, logits in zip(questions, ours.opened.logits(questions), strict=True):
+    for question, logits in ours.opened.logits(questions):
         units = word_units(question.context, task.word_unit)
         owner = unit_of_each(np.array(plain.call("begins", question)), units)
         expected = np.full((len(units), 2), -np.inf, np.float32)

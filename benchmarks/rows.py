@@ -60,7 +60,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
     """Sentences of random pieces with random labels, enough for all steps."""
     import numpy as np
 
-    from greenadapt.tasks.features import Feature, Views
+    from greenadapt.tasks.features import Feature, Input
 
     draw = np.random.default_rng(SEED)
     old = np.arange(1000, n_rows - size)
@@ -71,7 +71,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
         ids = np.where(draw.random(n) < 0.5, draw.choice(new, n), draw.choice(old, n)).astype(np.int32)
         places = np.arange(n, dtype=np.int32)
         feature = [Feature(ids, np.zeros(n, np.int32), places, draw.integers(0, 3, n).astype(np.int64))]
-        items.append(Views(feature, feature, n))
+        items.append(Input(feature, feature, n))
     return items
 
 
@@ -82,8 +82,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     from greenadapt.models.embedding_rows import Rows
     from greenadapt.models.machine import Machine
     from greenadapt.models.weights import open_model
-    from greenadapt.training.batches import FeatureTable
-    from greenadapt.training.feed import OneTable, Plan
+    from greenadapt.training.batches import TaskDataset
+    from greenadapt.training.feed import Feed, Plan
     from greenadapt.training.loop import Training
 
     checkpoint = Checkpoint.open(arguments.work / str(size))
@@ -100,7 +100,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
         rows = Rows.of(items, PAD, ())
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
     config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
-    feed = OneTable(FeatureTable.of(items, rows, HEAD, PAD), Plan(config, RunConfig(), SEED))
+    feed = Feed([TaskDataset.of(items, rows, HEAD, PAD)], Plan(config, RunConfig(), SEED))
     training = Training(model, feed, machine)
     seconds, begin = [], time.perf_counter()
     for _ in training.steps():

@@ -29,9 +29,9 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.tasks.features import Encoder, Input
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 
 SEED = 0
@@ -45,7 +45,7 @@ class Setting:
     folder: Path
     task: Task[Any]
     encoder: Encoder
-    items: list[Views]
+    items: list[Input]
     machine: Machine
     batch_size: int
     compiled: bool
@@ -64,22 +64,22 @@ def read(arguments: argparse.Namespace) -> Setting:
     return Setting(folder, task, encoder, items, Machine.start("auto"), arguments.batch_size, arguments.compile)
 
 
-def train_ours(setting: Setting, items: list[Views]) -> float:
+def train_ours(setting: Setting, items: list[Input]) -> float:
     """Seconds that one epoch takes."""
     rows = Rows.seen(items, setting.encoder.special)
     checkpoint = Checkpoint.open(setting.folder)
     model = open_model(checkpoint, setting.task.head, setting.task.head_config(), rows, SEED)
     train = TrainConfig(mix="base", epochs=1, batch_size=setting.batch_size, learning_rate=RATE)
     plan = Plan(train, RunConfig(compile=setting.compiled), SEED)
-    table = FeatureTable.of(items, rows, setting.task.head, setting.encoder.special.pad)
-    training = Training(model, OneTable(table, plan), setting.machine)
+    table = TaskDataset.of(items, rows, setting.task.head, setting.encoder.special.pad)
+    training = Training(model, Feed([table], plan), setting.machine)
     begin = time.perf_counter()
     for _ in training.steps():
         pass
     return time.perf_counter() - begin
 
 
-def train_trainer(setting: Setting, items: list[Views], *, strategy: str = "random") -> float:
+def train_trainer(setting: Setting, items: list[Input], *, strategy: str = "random") -> float:
     """Seconds that one epoch takes."""
     import transformers
     from transformers import Trainer, TrainerCallback
@@ -128,7 +128,7 @@ def train_trainer(setting: Setting, items: list[Views], *, strategy: str = "rand
     return clock.end - clock.begin
 
 
-WAYS: dict[str, Callable[[Setting, list[Views]], float]] = {
+WAYS: dict[str, Callable[[Setting, list[Input]], float]] = {
     "greenadapt": train_ours,
     "Trainer": train_trainer,
     "Trainer, by length": lambda setting, items: train_trainer(setting, items, strategy="group_by_length"),

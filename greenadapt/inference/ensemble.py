@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, read_seeds
 from greenadapt.config import EnsembleRule, TrainConfig
@@ -32,22 +33,14 @@ def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
     values = np.stack(logits).astype(np.float64)
     if rule == "probabilities" and values.size and values.shape[-1] > 1:
         values = _log_softmax(values, axis=1 if head == "QuestionAnswering" else 2)
-        return np.asarray(_log_sum(values, axis=0)[0] - np.log(len(logits)), np.float32)
+        return np.asarray(logsumexp(values, axis=0) - np.log(len(logits)), np.float32)
     return np.asarray(values.mean(axis=0), np.float32)
 
 
 def _log_softmax(values: Array, axis: int) -> Array:
-    """Where all along ``axis`` are -inf they stay so: nothing is known there."""
-    total = _log_sum(values, axis)
-    return np.where(np.isneginf(values), -np.inf, values - np.where(np.isneginf(total), 0, total))
-
-
-def _log_sum(values: Array, axis: int) -> Array:
-    """log Σ exp along ``axis``, which is kept; -inf where all are -inf."""
-    highest = values.max(axis=axis, keepdims=True)
-    finite = np.where(np.isneginf(highest), 0, highest)
-    with np.errstate(divide="ignore"):  # log(0) is the -inf that is meant
-        return np.asarray(np.log(np.exp(values - finite).sum(axis=axis, keepdims=True)) + finite)
+    """-inf where all along ``axis`` are -inf, for which scipy's has NaN: nothing is known there."""
+    total = logsumexp(values, axis=axis, keepdims=True)
+    return np.asarray(values - np.where(np.isneginf(total), 0, total))
 
 
 @dataclass(frozen=True)
@@ -161,8 +154,8 @@ def _labels(model: TaskFolder) -> str:
 def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
     """Predictions of each seed's model averaged with the next one's, of the last with the first.
 
-    ``logits`` has a file a seed, as fine-tuning keeps them, of which the base tokenization's are taken. There are as
-    many averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
+    ``logits`` has one file per seed, as fine-tuning keeps them; the base tokenization's are taken. There are as many
+    averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
     as many independent ones would. Two seeds have one average, which is given twice.
     """
     arrays = [ArrayFile(path) for path in logits]

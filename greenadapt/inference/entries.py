@@ -55,7 +55,7 @@ class Entry:
     line: int | None
     """Counted from 1; of a sentence its first."""
     id: Any
-    """That of the record, ``None`` where it has none."""
+    """That of the record, ``None`` if it has none."""
     example: Any
     size: int
     """About how many characters it has."""
@@ -64,13 +64,13 @@ class Entry:
 
 
 def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
-    """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), as they are asked for.
+    """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), lazily.
 
     ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
     question answering on a .json), CoNLL columns for NER on a .conll, .bio, .iob or .iob2, and else text. Every line of
     text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns the
     first is the words, which are kept as they are, the others are not read. Raises ``InputError`` with line and column
-    where a line is no JSON object, has an empty word or lacks what ``reader`` needs, and ``UsageError`` for a table,
+    where a line is not a JSON object, has an empty word or lacks what ``reader`` needs, and ``UsageError`` for a table,
     for CoNLL columns where the model is not for NER, and for SQuAD's JSON on standard input.
     """
     kind = kind or _kind_of(source, reader.name)
@@ -106,7 +106,7 @@ def _sentence(reader: Reader, rows: Sequence[ConllRow], name: str) -> Entry:
     return Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
 
 
-def blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """``entries`` in blocks of about a thousand, fewer of long ones.
 
     An error in reading them is raised only after the block of all that stands before it.
@@ -151,7 +151,7 @@ _AS_PUBLISHED = TableFormat(quotes=False)
 
 
 def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Iterator[Entry]:
-    """The unlabelled examples of a published test table, as they are asked for.
+    """The unlabelled examples of a published test table, lazily.
 
     Its first line names the columns, whatever those of the training files are called, and quotation marks are text.
     The id of an entry is its index, from 0, which the leaderboard wants. Raises ``UsageError`` for a task that is no
@@ -169,5 +169,5 @@ def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Itera
 
 def glue_line(index: int, prediction: Json) -> str:
     """A line of a submission below ``GLUE_HEADER``, without its end: the class, or the number with three decimals."""
-    told = prediction["label"] if "label" in prediction else f"{prediction['value']:.3f}"
-    return f"{index}\t{told}"
+    written = prediction["label"] if "label" in prediction else f"{prediction['value']:.3f}"
+    return f"{index}\t{written}"

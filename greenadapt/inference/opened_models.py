@@ -13,7 +13,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:
@@ -115,41 +115,38 @@ class OpenedModel:
 
     def outputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> "Iterator[ViewOutputs]":
         """The only task's outputs for each example, in order, by each view that is wanted."""
-        return self.run_on(self.task.inference(examples, self.encoder, counts))
-
-    def run_on(self, views: Iterable[Views]) -> "Iterator[ViewOutputs]":
-        """The same of examples as the encoder reads them."""
         from greenadapt.models.forward import outputs
 
-        return outputs(self.opened.model, self.opened.rows, views, self.run)
+        return outputs(
+            self.opened.model, self.opened.rows, self.task.inference(examples, self.encoder, counts), self.run
+        )
 
-    def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Array]:
-        """(n_units, k) float32 for each example of the only task, pooled."""
+    def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[tuple[Any, Array]]:
+        """Each example of the only task with its pooled logits, (n_units, k) float32, in order."""
         from greenadapt.models.forward import pooled
 
         for output in self.outputs(examples, counts):
-            yield pooled(output, self.run.pool)
+            yield output.example, pooled(output, self.run.pool)
 
     def logits_of_all(
         self, examples: Sequence[Mapping[str, Any]], cut: Mapping[str, Counter[str]]
-    ) -> Iterator[dict[str, Array]]:
-        """For each entry, an example per task by its name, the pooled logits by task, (n_units, k) float32.
+    ) -> Iterator[dict[str, tuple[Any, Array]]]:
+        """For each entry, by task, its example with its pooled logits, (n_units, k) float32.
 
         ``cut`` counts for each task what was too long, see ``Task.inference``.
         """
-        from greenadapt.models.adapters.shared_forward import shared_outputs
-        from greenadapt.models.forward import pooled
+        from greenadapt.models.forward import pooled, shared_outputs
 
         model: Any = self.opened.model
         views = {
             name: self.folders[name].task.inference([one[name] for one in examples], self.encoders[name], counts)
             for name, counts in cut.items()
         }
-        entries: Iterator[dict[str, Views]] = (
+        entries: Iterator[dict[str, Input]] = (
             dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
         )
         for outputs in shared_outputs(model, self.opened.rows, entries, self.run):
-            yield {name: pooled(output, self.pools[name]) for name, output in outputs.items()}
+            yield {name: (output.example, pooled(output, self.pools[name])) for name, output in outputs.items()}
 
 
 def _one_model(folder: TaskFolder) -> "TaskModel":

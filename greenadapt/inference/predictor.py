@@ -10,7 +10,7 @@ from greenadapt.config import EnsembleRule
 from greenadapt.corpus.opening import STDIN, require_source
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.ensemble import check_alike, combined_units
-from greenadapt.inference.entries import Entry, EntryFormat, blocks, read_entries, read_glue_entries
+from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries, read_glue_entries
 from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -19,7 +19,7 @@ from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.qa.questions import Question
 
-Answer = Callable[[Sequence[Any]], Iterator[Json]]
+PredictBlock = Callable[[Sequence[Any]], Iterator[Json]]
 """Results for the examples of a block."""
 
 
@@ -104,16 +104,16 @@ class _OneTask:
         """See ``read_entries``."""
         return read_entries(self._task, source, kind, progress)
 
-    def open(self) -> Answer:
+    def open(self) -> PredictBlock:
         rule = self._request.ensemble or "logits"
         members = [OpenedModel.open(folder, self._request.reading) for folder in self.folders]
 
-        def answer(examples: Sequence[Any]) -> Iterator[Json]:
-            logits = zip(*map(OpenedModel.logits, members, repeat(examples), self.cut), strict=True)
-            for example, each in zip(examples, logits, strict=True):
-                yield self._task.decode(example, combined_units(each, rule, self._task.head))
+        def predict(examples: Sequence[Any]) -> Iterator[Json]:
+            for each in zip(*map(OpenedModel.logits, members, repeat(examples), self.cut), strict=True):
+                example = each[0][0]
+                yield self._task.decode(example, combined_units([one for _, one in each], rule, self._task.head))
 
-        return answer
+        return predict
 
 
 class _SeveralTasks:
@@ -148,15 +148,15 @@ class _SeveralTasks:
             is_shared = isinstance(entry.example, Question)  # of SQuAD's JSON, which ``example`` does not make
             yield replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_shared else entry
 
-    def open(self) -> Answer:
+    def open(self) -> PredictBlock:
         model = OpenedModel.open_all(self.folders, self._request.reading)
 
-        def answer(examples: Sequence[Any]) -> Iterator[Json]:
-            for example, logits in zip(examples, model.logits_of_all(examples, self._counts), strict=True):
-                made = {name: task.decode(example[name], logits[name]) for name, task in self.tasks.items()}
+        def predict(examples: Sequence[Any]) -> Iterator[Json]:
+            for read in model.logits_of_all(examples, self._counts):
+                made = {name: task.decode(*read[name]) for name, task in self.tasks.items()}
                 yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
 
-        return answer
+        return predict
 
 
 class Predictor:
@@ -189,10 +189,10 @@ class Predictor:
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        answer = self._asked.open()
+        predict = self._asked.open()
         with progress.bar("predict", None, "examples") as bar:
-            for block in blocks(entries):
-                yield list(map(Prediction, block, answer([entry.example for entry in block])))
+            for block in in_blocks(entries):
+                yield list(map(Prediction, block, predict([entry.example for entry in block])))
                 bar.advance(len(block))
         if n_cut := max(counts["cut"] for counts in self._asked.cut):
             progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from greenadapt.storage.arrays import Array, BoolArray, IntArray
-from greenadapt.tasks.features import Views
+from greenadapt.tasks.features import Input
 from greenadapt.tokenization.special_tokens import SpecialIds
 
 _CHUNK = 1 << 20  # ids that are looked through at once
@@ -37,10 +37,10 @@ class Rows:
     ids: IntArray
 
     @classmethod
-    def of(cls, views: Iterable[Views], pad_id: int, special: Iterable[int]) -> "Rows":
+    def of(cls, views: Iterable[Input], pad_id: int, special: Iterable[int]) -> "Rows":
         """Rows that occur in any input of either view, those of the ``special`` ids, and all up to ``pad_id``.
 
-        The padding keeps its id thereby: RoBERTa and MPNet tell from it where padding is.
+        The padding keeps its id thereby: RoBERTa and MPNet find padding by it.
         """
         seen = np.union1d(np.arange(pad_id + 1), np.fromiter(special, np.int64))
         for some in _joined(_ids_of(views)):
@@ -48,7 +48,7 @@ class Rows:
         return cls(seen.astype(np.int64))
 
     @classmethod
-    def seen(cls, views: Iterable[Views], special: SpecialIds) -> "Rows":
+    def seen(cls, views: Iterable[Input], special: SpecialIds) -> "Rows":
         """Rows that a model which reads ``views`` needs: those of its special tokens but the mask, too."""
         return cls.of(views, special.pad, (special.cls, special.sep, special.unk))
 
@@ -155,7 +155,7 @@ def _forget(array: Array) -> None:
         owner.madvise(mmap.MADV_DONTNEED)
 
 
-def _ids_of(views: Iterable[Views]) -> Iterator[IntArray]:
+def _ids_of(views: Iterable[Input]) -> Iterator[IntArray]:
     for one in views:
         features = one.base if one.expanded is one.base else chain(one.base, one.expanded)
         yield from (feature.ids for feature in features)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 
 _MOST_EXAMPLES = 4096
 
@@ -15,19 +16,20 @@ _MOST_EXAMPLES = 4096
 class ViewOutputs:
     """The outputs for one example, (n_units, k) float32, by each view that was wanted; k = 2, start and end, for QA.
 
-    A unit's output is the largest over the pieces that speak for it, -inf where none does. Both are the same array
+    A unit's output is the largest over the pieces that speak for it, -inf if none does. Both are the same array
     where all inputs are the same.
     """
 
     base: Array | None
     expanded: Array | None
+    example: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
     """What one task reads of a block."""
 
-    examples: list[Views]
+    examples: list[Input]
     used: dict[str, list[list[int]]]
     """View → which of the block's inputs each example has, in order."""
 
@@ -46,8 +48,8 @@ class Read:
             pairs = zip(reduced["base"], reduced["expanded"], same, strict=True)
             reduced["expanded"] = [a if is_same else b for a, b, is_same in pairs]
         none = [None] * len(self.examples)
-        both = zip(reduced.get("base", none), reduced.get("expanded", none), strict=True)
-        return [ViewOutputs(*pair) for pair in both]
+        each = zip(reduced.get("base", none), reduced.get("expanded", none), self.examples, strict=True)
+        return [ViewOutputs(base, expanded, one.example) for base, expanded, one in each]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ class Block:
     """All that occur in an input, ascending, and that of the padding."""
 
     @classmethod
-    def of(cls, examples: Sequence[Mapping[str, Views]], names: Sequence[str], pad_id: int) -> "Block":
+    def of(cls, examples: Sequence[Mapping[str, Input]], names: Sequence[str], pad_id: int) -> "Block":
         """Find out which inputs are equal, also those of several tasks, so that one of them goes through."""
         number: dict[tuple[bytes, bytes], int] = {}
         inputs: list[Feature] = []
@@ -101,12 +103,12 @@ class Block:
 
 
 def blocks(
-    examples: Iterable[Mapping[str, Views]], names: Sequence[str], pad_id: int, n_pieces: int
+    examples: Iterable[Mapping[str, Input]], names: Sequence[str], pad_id: int, n_pieces: int
 ) -> Iterator[Block]:
     """Examples in order, each in the views of every task that reads it, so many that the views of these ``names`` have
     about ``n_pieces`` for the task that has the most, one at least.
     """
-    block: list[Mapping[str, Views]] = []
+    block: list[Mapping[str, Input]] = []
     n = 0
     for one in examples:
         block.append(one)
@@ -118,7 +120,7 @@ def blocks(
         yield Block.of(block, names, pad_id)
 
 
-def _reduce(block: Sequence[Views], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:
+def _reduce(block: Sequence[Input], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:
     """The largest output over the pieces of each unit, of all examples of a block at once."""
     offsets = offsets_of(np.array([one.n_units for one in block], np.int64))
     flat = [output for each in logits for output in each]

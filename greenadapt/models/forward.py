@@ -12,10 +12,10 @@ from greenadapt.config import Pool
 from greenadapt.models.embedding_rows import RowMap
 from greenadapt.models.example_blocks import Block, ViewOutputs, blocks
 from greenadapt.models.machine import too_large
-from greenadapt.models.tensors import Inputs, MemoryInput
+from greenadapt.models.tensors import Features, MemoryInput
 from greenadapt.models.weights import takes_segments
 from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.tasks.features import Views
+from greenadapt.tasks.features import Input
 from greenadapt.workers import ahead
 
 _BLOCK_PIECES_CPU, _BLOCK_PIECES_GPU = 1 << 15, 1 << 20
@@ -26,7 +26,7 @@ _KEPT_BYTES = 31 << 20
 # Where the model's work is only started by what calls it, a thread of its own does so.
 _IN_BACKGROUND = ("cuda",)
 
-Output = Mapping[str, torch.Tensor]
+HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
 
 
@@ -61,7 +61,7 @@ class Called:
 
     model: Any
     row_map: RowMap
-    call: Callable[[tuple[str, ...], Mapping[str, torch.Tensor]], Mapping[str, Output]]
+    call: Callable[[tuple[str, ...], Mapping[str, torch.Tensor]], Mapping[str, HeadOutput]]
     """Tasks and the arguments of ``forward`` → the output of each task."""
 
 
@@ -77,11 +77,11 @@ def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
     return mean
 
 
-def outputs(model: Any, row_map: RowMap, views: Iterable[Views], run: Inference) -> Iterator[ViewOutputs]:
-    """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``streamed``."""
+def outputs(model: Any, row_map: RowMap, views: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
+    """Put examples through ``model``, in evaluation mode, and yield each one's outputs, in order; see ``streamed``."""
     named = {} if run.task is None else {"task": run.task}
 
-    def call(_: Sequence[str], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, Output]:
+    def call(_: Sequence[str], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, HeadOutput]:
         return {"": model(**arguments, **named)}
 
     with closing(streamed(Called(model, row_map, call), ({"": one} for one in views), run)) as made:
@@ -89,14 +89,31 @@ def outputs(model: Any, row_map: RowMap, views: Iterable[Views], run: Inference)
             yield each[""]
 
 
+def shared_outputs(
+    model: Any, row_map: RowMap, examples: Iterable[Mapping[str, Input]], run: Inference
+) -> Iterator[dict[str, ViewOutputs]]:
+    """Put examples, each as an input of every task by its name, through a ``MultitaskModel``; yield outputs by task.
+
+    An input that several tasks read, with the same pieces and segments, goes once through the layers that no adapter of
+    these tasks touches (arXiv 1902.02671, section 2.2: the parameters that tasks share), and from there through each
+    task's own. See ``streamed`` for the rest.
+    """
+
+    def call(tasks: tuple[str, ...], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, HeadOutput]:
+        found: Mapping[str, HeadOutput] = model.each(tasks, **arguments)
+        return found
+
+    return streamed(Called(model, row_map, call), examples, run)
+
+
 def streamed(
-    called: Called, examples: Iterable[Mapping[str, Views]], run: Inference
+    called: Called, examples: Iterable[Mapping[str, Input]], run: Inference
 ) -> Generator[dict[str, ViewOutputs], None, None]:
     """Put examples of one or several tasks through a model, in evaluation mode, and yield their outputs in order.
 
     Works block by block, however many examples there are; within a block inputs go through sorted by length, and
     equal ones once. While a block goes through, the next one is read from ``examples``, in a thread; on a GPU a second
-    thread keeps the model at work while the outputs are used. Raises ``ResourceError`` where a batch does not fit into
+    thread keeps the model at work while the outputs are used. Raises ``ResourceError`` if a batch does not fit into
     the memory of a GPU.
     """
     device = _device(called.model)
@@ -130,7 +147,7 @@ class _Filled:
         self._has_pieces = False
 
     def add(self, rows: torch.Tensor) -> None:
-        """Copy the next batch's (b, n, k), or (b, 1, k) with an output a text, without waiting for a GPU."""
+        """Copy the next batch's (b, n, k), or (b, 1, k) with one output per text, without waiting for a GPU."""
         is_cuda = rows.device.type == "cuda"
         if not self._filled:
             self._has_pieces = rows.shape[1] == self._lengths[self._passes[0].inputs[0]]
@@ -141,8 +158,8 @@ class _Filled:
         self._filled += len(rows)
 
     def arrays(self) -> list[Array]:
-        """Of each input of the block: (n, k) with an output a piece, (1, k) with one a text, (0, k) where the task does
-        not read it.
+        """Of each feature of the block: (n, k) with one output per piece, (1, k) with one per text, (0, k) if the task
+        does not read it.
         """
         values = self._values.numpy()
         logits: list[Array] = [values[:0]] * len(self._lengths)
@@ -165,7 +182,7 @@ class _Logits:
     filled: dict[str, _Filled]
     """By task."""
     done: Any
-    """``torch.cuda.Event`` after which they are there; ``None`` where they are."""
+    """``torch.cuda.Event`` after which they are there; ``None`` if they are."""
 
     def arrays(self, task: str) -> list[Array]:
         """See ``_Filled.arrays``."""
@@ -197,7 +214,7 @@ def _start(called: Called, block: Block, run: Inference) -> _Logits:
     with _on(device), torch.inference_mode(), run.autocast():
         for one in passes:
             features = [block.inputs[i] for i in one.inputs]
-            inputs = Inputs.of(features)
+            inputs = Features.of(features)
             arguments = _arguments(inputs, row_of, run.pad_id, has_segments=has_segments)
             if run.memory is not None:
                 arguments |= run.memory.read(inputs)
@@ -236,7 +253,7 @@ def _batches(inputs: Sequence[int], lengths: Sequence[int], max_tokens: int) -> 
         yield batch
 
 
-def _arguments(inputs: Inputs, row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, torch.Tensor]:
+def _arguments(inputs: Features, row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, torch.Tensor]:
     """What the model is called with, each (b, n) int64; ``row_of`` has the model's row of each id."""
     arguments = {"input_ids": inputs.padded(row_of[inputs.ids], int(row_of[pad_id]))}
     if not inputs.is_piece.all():  # without a mask a model need not look for padding in it, for which a GPU would stop
@@ -246,7 +263,7 @@ def _arguments(inputs: Inputs, row_of: IntArray, pad_id: int, *, has_segments: b
     return arguments
 
 
-def _rows(output: Output) -> torch.Tensor:
+def _rows(output: HeadOutput) -> torch.Tensor:
     """(n_features, n, k) float32, or (n_features, 1, k), of what a head gives."""
     if "start_logits" in output:
         logits = torch.stack([output["start_logits"], output["end_logits"]], dim=-1)

@@ -40,7 +40,7 @@ class Machine:
         settings: Mapping[str, Any] | None = None,
     ) -> "Machine":
         """Take the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder``
-        and are told the ``settings``.
+        and get the ``settings``.
 
         Raises ``UsageError`` for a tracker that accelerate does not know and for a precision that the device does
         not have, ``MissingError`` for a tracker that is not installed.
@@ -185,7 +185,7 @@ def _check_trackers(names: Sequence[str]) -> None:
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
             known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
-            raise UsageError(f"--report-to {name} is no tracker that accelerate knows", f"it knows {known}")
+            raise UsageError(f"--report-to {name} is not a tracker that accelerate knows", f"it knows {known}")
         if name not in installed:
             raise MissingError(f"--report-to needs {name}, which is not installed", f"pip install {name}")
 

@@ -35,7 +35,7 @@ def write_memory(model: Any, folder: Path) -> None:
 def read_memory(model: Any, folder: Path) -> None:
     """Give ``model``, which has a memory, what ``write_memory`` wrote of it into ``folder``.
 
-    Raises ``MissingError`` where there is no such file, ``InputError`` where it is of another kind of memory.
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it is of another kind of memory.
     """
     file = folder / MEMORY_FILE
     if not file.is_file():

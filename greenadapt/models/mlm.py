@@ -41,7 +41,7 @@ _APPLY_HEAD: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
 class SplitEmbedding(nn.Module):
     """An embedding in two parts: ``old`` (n_old, d), the rows of the base vocabulary, and ``added`` (k, d) below them.
 
-    ``added`` is ``None`` where there are none.
+    ``added`` is ``None`` if there are none.
     """
 
     def __init__(self, embedding: nn.Embedding, n_old: int) -> None:
@@ -186,7 +186,7 @@ class OpenedMaskedLM:
     rows: Rows
     checkpoint: Checkpoint
     has_new_head: bool
-    """Whether the head was made anew, since the checkpoint has none."""
+    """Whether the head is new, since the checkpoint has none."""
     left_out: tuple[str, ...]
     """Names of the checkpoint's weights that the model has no use for, such as those of another head."""
 
@@ -196,7 +196,7 @@ def open_masked_lm(checkpoint: Checkpoint, rows: Rows, n_old: int, seed: int) ->
     any of the others.
 
     A head that the checkpoint has is kept, its bias too; one that it has not is drawn from ``seed`` as transformers
-    does, with a bias of zero. Runs none of the folder's code. Raises ``InputError`` where weights of the encoder are
+    does, with a bias of zero. Runs none of the folder's code. Raises ``InputError`` if weights of the encoder are
     missing, ``UsageError`` for an architecture that ``MaskedLM`` does not know.
     """
     weights = read_weights(checkpoint)

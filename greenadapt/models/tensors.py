@@ -32,13 +32,13 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a safetensors file, by name; raises ``InputError`` where it is none."""
+    """All tensors of a safetensors file, by name; raises ``InputError`` if it is none."""
     file = ArrayFile(path)
     return {name: as_tensor(file[name]) for name in file.names}
 
 
 def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` where the disk is full."""
+    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` if the disk is full."""
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:
@@ -49,7 +49,7 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dic
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class Features:
     """b inputs end to end: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
 
     ids: IntArray
@@ -57,7 +57,7 @@ class Inputs:
     lengths: IntArray
 
     @classmethod
-    def of(cls, features: Sequence[Feature]) -> "Inputs":
+    def of(cls, features: Sequence[Feature]) -> "Features":
         """The inputs that ``features`` are, of which there may be none."""
         if not features:
             return cls(*(np.zeros(0, np.int32) for _ in range(3)))
@@ -94,5 +94,5 @@ def exact_linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class MemoryInput(Protocol):
     """Where the general model's part of a batch comes from."""
 
-    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+    def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""

@@ -77,8 +77,8 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
     """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
 
     It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
-    with the same head if that is new, and with the other rows left out; the table is never read whole. A head that
-    the checkpoint has for other labels is replaced by a new one. Runs none of the folder's code.
+    with the same head where that is new, and with the other rows left out; the table is never read whole. A head that
+    the checkpoint has for other labels is newly initialized. Runs none of the folder's code.
 
     Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """
@@ -175,7 +175,7 @@ def read_trained(folder: Path) -> TrainedWeights:
     """
     is_whole = (folder / "config.json").is_file()
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():
-        raise MissingError(f"{folder} is no task model: it has no config.json", "make one with finetune")
+        raise MissingError(f"{folder} is not a task model: it has no config.json", "make one with finetune")
     checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
     weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
     table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
@@ -218,14 +218,14 @@ def load_model(
             config=settings,
             state_dict=weights,
             dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # of a head for other labels, which is replaced
+            ignore_mismatched_sizes=True,  # of a head for other labels, which is newly initialized
             output_loading_info=True,
         )
     return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
 
 
 def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
-    """Raise ``InputError`` for missing weights of the encoder; the pooler may be missing."""
+    """Raise ``InputError`` for weights of the encoder that had to be newly initialized; a pooler may be missing."""
     lost = [name for name in new if "pooler" not in name]
     if lost:
         raise InputError(
@@ -269,7 +269,7 @@ def _quiet() -> Iterator[None]:
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All weights but those with an entry a row of the vocabulary."""
+    """All weights but those with one entry per row of the vocabulary."""
     vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
     return {name: as_tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
 

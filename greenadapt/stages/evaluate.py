@@ -138,16 +138,17 @@ def _evaluations(
     folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
 ) -> "dict[str, Evaluation]":
     """The evaluation of one seed's model on each file; when this function returns its memory is free."""
-    from greenadapt.training.evaluation import Evaluator
+    from greenadapt.training.evaluation import Evaluation
 
     opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views
-    pool = request.reading.pool_of(folder)
+    pool = request.reading.pool_of(folder) if opened.encoder.has_words else None
     found = {}
     for source, examples in sets.items():
-        evaluator, counts = Evaluator(folder.task, opened.encoder, examples, pool), Counter[str]()
+        counts = Counter[str]()
         label = source if folder.seed is None else f"{source}, seed {folder.seed}"
         with progress.bar(label, len(examples), "examples") as bar:
-            found[source] = evaluator.evaluate(opened.run_on, bar, counts, keep_logits=request.keep_logits)
+            outputs = opened.outputs(examples, counts)
+            found[source] = Evaluation.of(folder.task, examples, outputs, pool, bar, keep_logits=request.keep_logits)
         if counts["cut"]:
             progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
     return found

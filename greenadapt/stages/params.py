@@ -22,12 +22,12 @@ METHODS = (
 def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: int) -> list[Json]:
     """One row for each of ``adapters``, with those of ``n_tasks`` tasks beside the encoder of ``model``.
 
-    ``adapter``, ``placement``, ``form``, ``size`` and ``heads`` (``None`` where there are none), ``layers`` (from 1),
+    ``adapter``, ``placement``, ``form``, ``size`` and ``heads`` (``None`` if there are none), ``layers`` (from 1),
     ``weights`` of one task as the paper counts, without biases and layer norms, and ``all_weights`` of all tasks;
     ``parameters`` and ``all_parameters`` with these; ``base_parameters`` of the encoder with its pooler, and ``ratio``
     of both together to it. Heads are not counted. Without ``model`` it is BERT-base; of a hub id only its configuration
-    is fetched. Raises ``MissingError`` for a model that is not found, ``InputError`` where its configuration is broken,
-    ``UsageError`` where model and adapters do not go together.
+    is fetched. Raises ``MissingError`` for a model that is not found, ``InputError`` if its configuration is broken,
+    ``UsageError`` if model and adapters do not go together.
     """
     require_torch("counting the weights of adapters")
     from greenadapt.models.adapters.sizes import BERT_BASE, count_adapter, n_parameters, shaped_encoder
@@ -43,7 +43,7 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
 
 
 def config_file(model: str) -> Path:
-    """The ``config.json`` of a folder, of ``minilm`` or of a hub id; raises ``MissingError`` where there is none."""
+    """The ``config.json`` of a folder, of ``minilm`` or of a hub id; raises ``MissingError`` if there is none."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():

@@ -53,7 +53,7 @@ class PretrainRequest:
     texts: tuple[str, ...]
     """Named corpora, recipes or paths, read one after the other."""
     general_text: str | None = None
-    """Text of no domain, on which the loss shows what the model forgets."""
+    """General text, on which the loss shows what the model forgets."""
     format: str | None = None
     """Of ``texts``, where their names do not say it."""
     fields: tuple[str, ...] = ()

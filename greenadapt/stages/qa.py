@@ -16,14 +16,14 @@ from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.results import Job, Outcome, Result
 
 ANSWERS = "answers.jsonl"
-"""A row a question."""
+"""One row per question."""
 
 
 _JOURNAL = "lookups.part.jsonl"
 
 
 def answer(session: Session, request: QaRequest) -> Result:
-    """Write ``answers.jsonl``, a row a question, and ``scores.json`` into the session's ``out``.
+    """Write ``answers.jsonl``, one row per question, and ``scores.json`` into the session's ``out``.
 
     Does nothing where that is done, and goes on from the last question where it was killed.
     """

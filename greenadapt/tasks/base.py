@@ -10,13 +10,13 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 
 Example = TypeVar("Example")
 
 
 class Task(Protocol[Example]):
-    """One kind of task. Its examples are its own affair; everything that trains or predicts goes through this."""
+    """One kind of task. Its examples are of any type; everything that trains or predicts goes through this."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Task(Protocol[Example]):
         """One unlabelled example from a line of text or a JSON object; ``where`` is for the error message."""
 
     def fit(self, examples: Sequence[Example], progress: Progress) -> Self:
-        """This task with the labels that training examples have; raises ``InputError`` where they are of one class."""
+        """This task with the labels that training examples have; raises ``InputError`` if they are of one class."""
 
     def labels_in(self, examples: Sequence[Example]) -> set[str]:
         """The classes or types of entities that labelled examples have; none where labels are something else."""
@@ -48,13 +48,13 @@ class Task(Protocol[Example]):
     def head_config(self) -> Json:
         """Entries of the model's ``config.json``: ``id2label``, ``label2id``, ``problem_type``, where they apply."""
 
-    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
-        """What is trained on, one entry an example (NER: a chunk), every feature with its target."""
+    def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+        """What is trained on, one entry per example (NER: a chunk), every feature with its target."""
 
     def inference(
         self, examples: Iterable[Example], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
-        """What is predicted on, one entry an example, in order, streamed; ``counts["cut"]`` grows by each example that
+    ) -> Iterator[Input]:
+        """What is predicted on, one entry per example, in order, streamed; ``counts["cut"]`` grows by each example that
         is longer than the model reads and therefore cut.
         """
 
@@ -82,10 +82,10 @@ def make_task(config: TaskConfig) -> Task[Any]:
 
 
 def load_task(settings: Json) -> Task[Any]:
-    """The task whose ``settings()`` are given; raises ``InputError`` where they name none."""
+    """The task whose ``settings()`` are given; raises ``InputError`` if they name none."""
     name = str(settings.get("task"))
     if name not in _CLASSES:
-        raise InputError(f"{name} is no task", f"known are {', '.join(get_args(TaskName))}")
+        raise InputError(f"{name} is not a task", f"known are {', '.join(get_args(TaskName))}")
     task: Task[Any] = _class(name).of_settings(settings)
     return task
 

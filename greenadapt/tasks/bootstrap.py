@@ -42,9 +42,9 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
 
     ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. With those
     of several seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are drawn, too, as in
-    ``paired``. Examples that are no independent draws, such as questions on one text, are to be ``summed`` before.
+    ``paired``. Examples that are not independent draws, such as questions on one text, are to be ``summed`` before.
 
-    Raises ``ValueError`` where there is nothing to draw from.
+    Raises ``ValueError`` if there is nothing to draw from.
     """
     if statistics.ndim not in (2, 3) or 0 in statistics.shape:
         raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m) or (seeds, examples, m)")
@@ -79,7 +79,7 @@ def paired(
     Tibshirani 1993; Berg-Kirkpatrick, Burkett & Klein 2012), and seeds with replacement, the same ones for both models:
     a difference is no surer than the seeds it was measured with. With one seed, only the examples vary.
 
-    Raises ``ValueError`` where the shapes differ or there is nothing to draw from.
+    Raises ``ValueError`` if the shapes differ or there is nothing to draw from.
     """
     if ours.shape != theirs.shape or ours.ndim != 3 or 0 in ours.shape:
         raise ValueError(f"statistics of shapes {ours.shape} and {theirs.shape}, need the same (seeds, examples, m)")

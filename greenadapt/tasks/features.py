@@ -17,18 +17,18 @@ _TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
 _SEGMENTS = ("bert", "electra")
 
 IGNORED = -100
-"""The target of pieces that are no part of the loss, as torch has it."""
+"""The target of pieces that are not part of the loss, as torch has it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """One input of the model in one tokenization.
+    """One sequence that goes through the model, in one tokenization.
 
     ``ids`` (n,) int32 with special tokens, rows of the model's whole embedding; ``types`` (n,) int32, the segment of
-    each piece; ``units`` int32, the unit of the example (a word of a sentence, a word of a context, the text itself: 0)
-    that each output of the model speaks for, -1 for none: (n,) for a head with an output a piece, (1,) for one with an
-    output a text. ``target`` is what training wants: NER (n,) int64, ``IGNORED`` where nothing is; classification ()
-    int64 or float32; QA (2,) int64, first and last piece; ``None`` when predicting.
+    each piece; ``units`` int32, which unit of the example (a word of a sentence, a word of a context, the text itself:
+    0) each output of the model is for, -1 for none: (n,) for a head with one output per piece, (1,) for one with one
+    output per text. ``target`` is what training wants: NER (n,) int64, ``IGNORED`` for pieces without a label;
+    classification () int64 or float32; QA (2,) int64, first and last piece; ``None`` when predicting.
     """
 
     ids: IntArray
@@ -41,8 +41,8 @@ class Feature:
 
 
 @dataclass(frozen=True, eq=False)
-class Views:
-    """One example in both tokenizations, each as one input or several (chunks, windows).
+class Input:
+    """What a model reads of one example: in both tokenizations one feature or several (chunks, windows).
 
     ``expanded`` is the same object as ``base`` where the model has no added words.
     """
@@ -51,6 +51,23 @@ class Views:
     expanded: list[Feature]
     n_units: int
     """How many units the example has; the two views speak for the same ones."""
+    example: Any = None
+    """Passed on with the model's outputs; ``None`` in training."""
+
+
+def flattened(inputs: Sequence[Input]) -> tuple[list[Feature], IntArray, IntArray]:
+    """The features of all inputs, those that both views share once, and by input and view (0: base, 1: expanded) which
+    is the first and how many there are, (n, 2) int64 each.
+    """
+    features: list[Feature] = []
+    firsts, counts = np.zeros((2, len(inputs), 2), np.int64)
+    for i, one in enumerate(inputs):
+        firsts[i], counts[i] = len(features), len(one.base)
+        features += one.base
+        if one.expanded is not one.base:
+            firsts[i, 1], counts[i, 1] = len(features), len(one.expanded)
+            features += one.expanded
+    return features, firsts, counts
 
 
 @dataclass(frozen=True)
@@ -64,7 +81,7 @@ class Encoder:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, max_length: int | None = None) -> "Encoder":
-        """That of a model's folder, expanded or not; raises ``UsageError`` where the model has fewer places."""
+        """That of a model's folder, expanded or not; raises ``UsageError`` if the model has fewer places."""
         tokenizer = DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
         kind, config = checkpoint.model_type, checkpoint.config
         places = int(config.get("max_position_embeddings", 512))
@@ -93,7 +110,7 @@ class Encoder:
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
         """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.
 
-        Raises ``InputError`` where that is longer than the model reads.
+        Raises ``InputError`` if that is longer than the model reads.
         """
         ids = _join([self.special.cls], pieces, [self.special.sep])
         self._check(ids)
@@ -103,7 +120,7 @@ class Encoder:
         """``[CLS] first [SEP] second [SEP]``, with two ``[SEP]`` between for (XLM-)RoBERTa and MPNet: ids, types, and
         where ``second`` begins.
 
-        Raises ``InputError`` where that is longer than the model reads.
+        Raises ``InputError`` if that is longer than the model reads.
         """
         special = self.special
         between = [special.sep] * (self.n_special_pair - 2)

@@ -34,7 +34,7 @@ _LOWER_IS_BETTER = "mse"
 def metric_of(scores: Json, metric: str) -> float | None:
     """The score of a dotted path such as ``accuracy`` or ``by_class.1.f1``; a label may itself have dots.
 
-    ``None`` where there is none: no example has the label, or a correlation is not defined.
+    ``None`` if there is none: no example has the label, or a correlation is not defined.
     """
     value: Any = scores
     for key in _parts(metric):
@@ -54,7 +54,7 @@ def average(columns: Iterable[float | None]) -> float | None:
 
 
 def check_metric(metric: Any, config: TaskConfig, where: str) -> None:
-    """Raise ``InputError`` where no score of such a task is called ``metric``, or it is lower where it is better."""
+    """Raise ``InputError`` if no score of such a task is called ``metric``, or it is lower where it is better."""
     numbers = config.label_kind == "numbers" or config.label_range is not None
     kind = "numbers" if config.task == "classification" and numbers else config.label_kind
     _check(metric, config.task, kind, where)
@@ -63,7 +63,7 @@ def check_metric(metric: Any, config: TaskConfig, where: str) -> None:
 def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
     """``metric``, or the main score of ``task``, which has been fitted.
 
-    Raises ``InputError`` where it is a score of a label that no training example has, or of classes where the labels
+    Raises ``InputError`` if it is a score of a label that no training example has, or of classes where the labels
     turned out to be numbers.
     """
     if metric is None:
@@ -88,7 +88,7 @@ def _check(metric: Any, task: str, label_kind: str, where: str) -> None:
         return
     if metric == _LOWER_IS_BETTER:
         raise InputError(f"{where}: metric {metric} is lower where it is better", f"give one of {', '.join(known)}")
-    raise InputError(f"{where}: metric {metric!r} is no score of this task", f"known are {', '.join(known)}")
+    raise InputError(f"{where}: metric {metric!r} is not a score of this task", f"known are {', '.join(known)}")
 
 
 def _known(task: str, label_kind: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
     """The tasks of a TOML file, in order: ``[[task]]`` tables, and what they share in ``[defaults]``.
 
     A default that tasks of some kind have no use for does not hold for these. Paths are relative to the file's folder.
-    Raises ``MissingError`` where the file, or one that it names, is not there, and ``InputError`` with the task where
+    Raises ``MissingError`` if the file, or one that it names, is not there, and ``InputError`` with the task where
     it is not TOML, a key is unknown, missing, twice, or of the wrong type, or no score has the metric's name.
     """
     path = Path(path)
@@ -190,7 +190,7 @@ def _sets(value: Any, data: str, path: Path, where: str) -> dict[str, str]:
 
 
 def _source(value: Any, data: str, path: Path, where: str) -> str:
-    """A file's path, seen from here, or what is no file as it is."""
+    """A file's path, seen from here; anything else as it is."""
     if not _is_text(value):
         some = "a string, or a list of strings" if data == "train" else "a string, or a table of them"
         raise InputError(f"{where}: {data} is {value!r}, need {some}", "give files or data sets of the hub")
@@ -225,7 +225,7 @@ def _check_keys(table: Json, known: Iterable[str], where: str) -> None:
 
 
 def _refuse_same_names(entries: Iterable[TaskEntry], path: Path) -> None:
-    """Also where only the case differs, as some file systems do not tell these apart."""
+    """Also if only the case differs, which some file systems ignore."""
     seen: dict[str, str] = {}
     for entry in entries:
         if (other := seen.get(entry.name.lower())) is not None:

@@ -7,37 +7,26 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.tensors import Inputs, MemoryInput
+from greenadapt.models.tensors import Features, MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.features import IGNORED, Feature, Views
+from greenadapt.tasks.features import IGNORED, Input, flattened
 from greenadapt.training.losses import n_terms
-from greenadapt.training.random_draws import Purpose, choose, random_bits
 
 _PIECE_HEAD = "TokenClassification"
 
 
-@dataclass(frozen=True, eq=False)
-class Order:
-    """An epoch: which example is read when, (m,) int64, and whether in the expanded tokenization, (m,) bool."""
+class Dataset(Protocol):
+    """What a model is trained on: the inputs of all examples; those of either tokenization go by number."""
 
-    items: IntArray
-    expanded: BoolArray
+    @property
+    def task(self) -> str | None:
+        """Whose examples they are, if the model has several tasks."""
 
-    @classmethod
-    def of(cls, n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> "Order":
-        """The examples in an order drawn for (seed, epoch); with ``mix="both"`` each is there twice."""
-        n = n_items * (2 if mix == "both" else 1)
-        order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
-        items = order // 2 if mix == "both" else order
-        keys = {"both": order, "batch": np.arange(n) // batch_size}.get(mix, items)
-        return cls(items, choose(mix, seed, epoch, keys))
-
-
-class Table(Protocol):
-    """What a model is trained on; inputs go by number."""
+    @property
+    def n_examples(self) -> int:
+        """How many examples there are, by which tasks are drawn."""
 
     @property
     def head(self) -> str:
@@ -45,7 +34,7 @@ class Table(Protocol):
 
     @property
     def n_items(self) -> int:
-        """How many examples there are."""
+        """How many inputs they have; an example may be cut into several."""
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
         """Numbers of the inputs that examples have in the chosen views, the shortest first."""
@@ -64,11 +53,11 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureTable:
-    """Labelled inputs in a few arrays.
+class TaskDataset:
+    """Labelled inputs of one task in a few arrays.
 
     Input f has ``ids[offsets[f]:offsets[f + 1]]`` and as many ``types``; its targets lie in the same places for a head
-    with an output a piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
+    with one output per piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
     ``firsts[i, view]`` on, view 0 in the base and 1 in the expanded tokenization.
     """
 
@@ -82,26 +71,21 @@ class FeatureTable:
     pad_id: int
     rows: RowMap
     memory: MemoryInput | None = None
-    """Where the model has a memory, what goes into that."""
+    """What goes into the model's memory, if it has one."""
+    task: str | None = None
+    n_examples: int = 0
 
     @classmethod
     def of(
-        cls, items: Sequence[Views], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
-    ) -> "FeatureTable":
+        cls, items: Sequence[Input], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
+    ) -> "TaskDataset":
         """The inputs of ``items``, which all have targets; examples whose views are the same share them.
 
-        Raises ``InputError`` where there are no items.
+        Raises ``InputError`` if there are no items.
         """
         if not items:
             raise InputError("there is nothing to train on", "give training files that have examples")
-        features: list[Feature] = []
-        firsts, counts = np.zeros((2, len(items), 2), np.int64)
-        for i, item in enumerate(items):
-            firsts[i], counts[i] = len(features), len(item.base)
-            features += item.base
-            if item.expanded is not item.base:
-                firsts[i, 1], counts[i, 1] = len(features), len(item.expanded)
-                features += item.expanded
+        features, firsts, counts = flattened(items)
         ids = np.concatenate([feature.ids for feature in features])
         types = np.concatenate([feature.types for feature in features]).astype(np.int8)
         targets = [np.asarray(feature.target) for feature in features]
@@ -120,7 +104,7 @@ class FeatureTable:
 
     @property
     def n_items(self) -> int:
-        """How many examples there are."""
+        """How many inputs there are."""
         return len(self.counts)
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
@@ -143,7 +127,7 @@ class FeatureTable:
     def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
         """The inputs below each other, padded to the longest, alike in any epoch."""
         places, has_pieces = self._places(numbers), self.head == _PIECE_HEAD
-        inputs = Inputs(self.ids[places], self.types[places], self.lengths(numbers))
+        inputs = Features(self.ids[places], self.types[places], self.lengths(numbers))
         targets = self.targets[places if has_pieces else numbers]
         return Batch(
             inputs.padded(self.rows.compact(inputs.ids), self.pad_id),
@@ -222,7 +206,7 @@ class Cut:
 
 
 def share(numbers: IntArray, rank: int, processes: int) -> IntArray:
-    """One process's share of a step's inputs, which are sorted by length: every so-manieth, so that all are alike."""
+    """One process's share of a step's inputs, which are sorted by length: every n-th, so that shares are similar."""
     return numbers[rank::processes]
 
 

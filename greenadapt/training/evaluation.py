@@ -1,7 +1,6 @@
 """How good a model is on labelled examples: by each tokenization alone, and by the mean of both."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +10,67 @@ from greenadapt.config import Pool
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import pooled
 from greenadapt.progress import Bar
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.features import Feature, Input, flattened
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
+
+
+@dataclass(frozen=True, eq=False)
+class KeptInputs:
+    """Inputs kept in a few arrays, so that what a model is measured on is tokenized once and not in every epoch.
+
+    Feature f has ``ids[offsets[f]:offsets[f + 1]]``, as many ``types``, and
+    ``units[unit_offsets[f]:unit_offsets[f + 1]]``; ``firsts`` and ``counts`` are those of ``flattened``.
+    """
+
+    ids: IntArray
+    types: IntArray
+    offsets: IntArray
+    units: IntArray
+    unit_offsets: IntArray
+    firsts: IntArray
+    counts: IntArray
+    n_units: list[int]
+    examples: list[Any]
+
+    @classmethod
+    def of(cls, inputs: Iterable[Input]) -> "KeptInputs":
+        """Those of ``inputs``, without their targets."""
+        each = list(inputs)
+        features, firsts, counts = flattened(each)
+        none = np.zeros(0, np.int32)
+        return cls(
+            np.concatenate([none, *(feature.ids for feature in features)]),
+            np.concatenate([none, *(feature.types for feature in features)]).astype(np.int8),
+            offsets_of(np.array([len(feature) for feature in features], np.int64)),
+            np.concatenate([none, *(feature.units for feature in features)]),
+            offsets_of(np.array([len(feature.units) for feature in features], np.int64)),
+            firsts,
+            counts,
+            [one.n_units for one in each],
+            [one.example for one in each],
+        )
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Input]:
+        for i, example in enumerate(self.examples):
+            base = self._features(i, 0)
+            expanded = base if self.firsts[i, 0] == self.firsts[i, 1] else self._features(i, 1)
+            yield Input(base, expanded, self.n_units[i], example)
+
+    def _features(self, i: int, view: int) -> list[Feature]:
+        first = int(self.firsts[i, view])
+        found = []
+        for f in range(first, first + int(self.counts[i, view])):
+            pieces = slice(self.offsets[f], self.offsets[f + 1])
+            units = self.units[self.unit_offsets[f] : self.unit_offsets[f + 1]]
+            found.append(Feature(self.ids[pieces], self.types[pieces].astype(np.int32), units))
+        return found
 
 
 @dataclass
@@ -24,7 +78,7 @@ class Evaluation:
     """Predictions and scores of one model on one set; ``views`` has the scores of every pool that the model has."""
 
     predictions: list[Json]
-    """Of the chosen pool, one an example."""
+    """Of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
     """Those of every pool that the model has."""
     scores: Json
@@ -33,47 +87,34 @@ class Evaluation:
     logits: dict[str, list[Array]] = field(default_factory=dict)
     """View → its (n_units, k) float32 of each example, if wanted."""
 
+    @classmethod
+    def of(
+        cls,
+        task: Task[Any],
+        examples: Sequence[Any],
+        outputs: Iterable[ViewOutputs],
+        pool: Pool | None,
+        bar: Bar,
+        *,
+        keep_logits: bool = False,
+    ) -> "Evaluation":
+        """Score a model by its outputs on labelled examples; ``pool`` is ``None`` if it has no added words."""
+        pools: tuple[Pool, ...] = ("base",) if pool is None else POOLS
+        predictions: dict[str, list[Json]] = {name: [] for name in pools}
+        logits: dict[str, list[Array]] = {}
+        for output in outputs:
+            for name in pools:
+                predictions[name].append(task.decode(output.example, pooled(output, name)))
+                if keep_logits and name != "mean":
+                    logits.setdefault(name, []).append(pooled(output, name))
+            bar.advance(1)
+        views: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
+        chosen = pool or "base"
+        return cls(predictions[chosen], predictions, views[chosen], views, logits)
+
     def as_dict(self) -> Json:
         """The scores, and under ``views`` those of each pool."""
         return {**self.scores, "views": self.views}
-
-
-@dataclass(frozen=True)
-class Evaluator:
-    """Labelled examples, and how a model reads them."""
-
-    task: Task[Any]
-    encoder: Encoder
-    examples: Sequence[Any]
-    pool: Pool
-
-    def evaluate(
-        self,
-        run: Callable[[Iterator[Any]], Iterator[ViewOutputs]],
-        bar: Bar,
-        counts: Counter[str] | None = None,
-        *,
-        keep_logits: bool = False,
-    ) -> Evaluation:
-        """Score the model that ``run`` puts inputs through: an iterator of ``Views`` in, of their outputs out.
-
-        ``counts`` is that of ``Task.inference``.
-        """
-        pools: tuple[Pool, ...] = POOLS if self.encoder.has_words else ("base",)
-        chosen: Pool = self.pool if self.encoder.has_words else "base"
-        predictions: dict[str, list[Json]] = {pool: [] for pool in pools}
-        logits: dict[str, list[Array]] = {}
-        outputs = run(self.task.inference(self.examples, self.encoder, counts))
-        for example, output in zip(self.examples, outputs, strict=True):
-            for pool in pools:
-                predictions[pool].append(self.task.decode(example, pooled(output, pool)))
-            if keep_logits:
-                for view in pools:
-                    if view != "mean":
-                        logits.setdefault(view, []).append(pooled(output, view))
-            bar.advance(1)
-        views: dict[str, Json] = {pool: self.task.score(self.examples, predictions[pool]) for pool in pools}
-        return Evaluation(predictions[chosen], predictions, views[chosen], views, logits)
 
 
 def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:

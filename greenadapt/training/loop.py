@@ -1,4 +1,4 @@
-"""The training loop, as a generator of optimiser steps; what is logged and saved, and when, is its caller's affair."""
+"""The training loop, as a generator of optimiser steps; what is logged and saved, and when, is up to its caller."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ class _Work:
     draw: Draw
     batches: list[Batch]
     weight: float
-    """What a batch's sum of losses counts in the gradient; 0 where a process has no example and only takes part."""
+    """What a batch's sum of losses counts in the gradient; 0 if a process has no example and only takes part."""
     pieces: int
     """Of all processes."""
 
@@ -120,8 +120,8 @@ class Training:
     def steps(self) -> Iterator[Step]:
         """Make the steps that are left, from ``number`` to ``n_steps``; a step was made in full when it is yielded.
 
-        Raises ``InputError`` where the loss or the gradient is no finite number, with the weights as they were before
-        the step, and ``ResourceError`` where the step does not fit into the memory of the GPU.
+        Raises ``InputError`` if the loss or the gradient is not finite, with the weights as they were before
+        the step, and ``ResourceError`` if the step does not fit into the memory of the GPU.
         """
         ahead = self._work(self.number) if self.number < self.n_steps else None
         while ahead is not None:
@@ -151,10 +151,10 @@ class Training:
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
-        """Go on from the state in ``folder``; ``False`` where there is none.
+        """Go on from the state in ``folder``; ``False`` if there is none.
 
-        Raises ``ConflictError`` where it belongs to other settings, another model or other examples, ``InputError``
-        where it is broken. Call it before ``steps``.
+        Raises ``ConflictError`` if it belongs to other settings, another model or other examples, ``InputError``
+        if it is broken. Call it before ``steps``.
         """
         state = load_state(folder)
         found, shrink, plan = (0, 1.0, "") if state is None else _position(state, folder)
@@ -165,7 +165,7 @@ class Training:
         if plan != self._fingerprint:
             raise ConflictError(
                 f"{folder} is the state of a run with other settings, another model or other examples",
-                "give those again, or remove it to begin anew",
+                "give those again, or remove it to start over",
             )
         self.number, self.shrink = found, shrink
         adam: Json = {}
@@ -191,22 +191,22 @@ class Training:
     def _work(self, done: int) -> _Work:
         """This process's share of the step after ``done`` steps."""
         draw, machine = self._feed.draw(done), self._machine
-        table, epoch = draw.table, draw.epoch
-        inputs = table.inputs_of(draw.items, draw.expanded)
+        dataset, epoch = draw.dataset, draw.epoch
+        inputs = dataset.inputs_of(draw.items, draw.expanded)
         mine = share(inputs, machine.rank, machine.processes)
         takes_part = len(mine) > 0
         if not takes_part:
             mine = inputs[:1]
-        parts = self._cut.parts(table.lengths(mine))
+        parts = self._cut.parts(dataset.lengths(mine))
         # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
-        weight = machine.processes / max(table.n_terms(inputs, epoch), 1) if takes_part else 0.0
-        batches = [table.batch(mine[part], epoch).to(machine.device) for part in parts]
-        return _Work(draw, batches, weight, int(table.lengths(inputs).sum()))
+        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if takes_part else 0.0
+        batches = [dataset.batch(mine[part], epoch).to(machine.device) for part in parts]
+        return _Work(draw, batches, weight, int(dataset.lengths(inputs).sum()))
 
     def _gradient(self, work: _Work) -> torch.Tensor:
         """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
-        machine, number, draw = self._machine, self.number, work.draw
-        chosen = {} if draw.task is None else {"task": draw.task}
+        machine, number, dataset = self._machine, self.number, work.draw.dataset
+        chosen = {} if dataset.task is None else {"task": dataset.task}
         self._called.train()
         torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
@@ -216,7 +216,7 @@ class Training:
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
                     output = self._called(**batch.inputs(self._has_segments), **chosen)
-                loss = loss_sum(draw.table.head, output, batch.targets, batch.mask) * work.weight
+                loss = loss_sum(dataset.head, output, batch.targets, batch.mask) * work.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes
@@ -239,4 +239,4 @@ class Training:
         self.number = number
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
         draw = work.draw
-        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.task)
+        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.dataset.task)

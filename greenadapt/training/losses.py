@@ -17,10 +17,10 @@ def n_terms(head: str, targets: Any) -> int:
 def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Sum over the terms, () float32, for what a model returns for a batch of b inputs of n pieces.
 
-    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 where there is none.
+    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 if there is none.
     ``SequenceClassification``: -log p of the class of each text for whole numbers, the squared error for others, (b,).
     ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2), where the
-    probabilities are those of all pieces that are no padding. ``mask`` (b, n) is 1 where a piece is no padding.
+    probabilities are those of all pieces that are not padding. ``mask`` (b, n) is 1 where a piece is not padding.
     ``MaskedLM``: -log p of each of the t pieces that were masked, ``targets`` (t,), for logits (t, n_rows) of these.
     """
     if head == "QuestionAnswering":

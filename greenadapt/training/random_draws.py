@@ -46,3 +46,15 @@ def choose(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
     key = (seed, Purpose.FIXED_MIXTURE) if mix == "fixed" else (seed, Purpose.MIXTURE, epoch)
     heads: BoolArray = (random_bits(int(indices.max()) + 1, *key) >= 1 << 63)[indices]
     return heads
+
+
+def epoch_order(n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> tuple[IntArray, BoolArray]:
+    """Which input is read when, (m,) int64, and whether in the expanded tokenization, (m,) bool.
+
+    The order is drawn for (seed, epoch); with ``mix="both"`` each input is there twice.
+    """
+    n = n_items * (2 if mix == "both" else 1)
+    order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
+    items = order // 2 if mix == "both" else order
+    keys = {"both": order, "batch": np.arange(n) // batch_size}.get(mix, items)
+    return items, choose(mix, seed, epoch, keys)

@@ -39,7 +39,7 @@ def save_state(folder: Path, state: State) -> None:
 
 
 def load_state(folder: Path) -> State | None:
-    """The state in ``folder``, on the CPU, ``None`` where there is none; raises ``InputError`` where it is broken."""
+    """The state in ``folder``, on the CPU, ``None`` if there is none; raises ``InputError`` if it is broken."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -57,7 +57,7 @@ def load_state(folder: Path) -> State | None:
 
 
 def read_state_file(path: Path) -> Json:
-    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` where it holds none."""
+    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` if it holds none."""
     return read_object(path, "training state", STATE_HINT)
 
 

@@ -76,7 +76,7 @@ class Record:
     """What a run knows beyond its model; kept beside the training state."""
 
     epochs: list[Json] = field(default_factory=list)
-    """What is told of those that are over."""
+    """Results of those that are finished."""
     loss: float = 0.0
     """Sum over the steps of the epoch that is under way."""
     seconds: float = 0.0
@@ -85,13 +85,13 @@ class Record:
 
     @classmethod
     def of_state(cls, state: Path) -> Self:
-        """What was kept beside the training state in the folder ``state``; raises ``InputError`` where it is broken."""
+        """What was kept beside the training state in the folder ``state``; raises ``InputError`` if it is broken."""
         values = read_state_file(state / RECORD)
         with described_in(state / RECORD, STATE_HINT):
             return cls(**{one.name: values[one.name] for one in fields(cls)})
 
     def end_epoch(self, step: Step) -> Json:
-        """What is told of the epoch that ends with ``step``; its loss is the mean over its steps."""
+        """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
         began = self.epochs[-1]["step"] if self.epochs else 0
         row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(self.seconds, 2)}
         row |= {"loss": self.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}

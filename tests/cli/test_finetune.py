@@ -240,7 +240,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--negatives", 9), "--negatives belongs to --task qa, this is ner"),
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
-        (("--report-to", "nothing"), "--report-to nothing is no tracker"),
+        (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
         (("--strategy", "single"), "settings of a memory, but no memory: name the general model with --memory"),
         (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),

@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.entries import Entry, EntryFormat, blocks, read_entries
+from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
 from tests.support.endless import Endless
@@ -91,7 +91,7 @@ def test_one_json_array(task: Any, kind: EntryFormat | None, tmp_path: Path) -> 
     ],
 )
 def test_a_broken_line_comes_after_what_stands_before_it(content: str, message: str, tmp_path: Path) -> None:
-    entries = blocks(read_entries(TEXTS, write(tmp_path / "rows.jsonl", content), None, Silent()))
+    entries = in_blocks(read_entries(TEXTS, write(tmp_path / "rows.jsonl", content), None, Silent()))
     assert [entry.example.text for entry in next(entries)] == ["a"]
     with pytest.raises(InputError, match=message):
         next(entries)
@@ -102,7 +102,7 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(lines.encode())[:-500])
     found = []
     with pytest.raises(InputError, match=r"t\.txt\.gz is truncated or damaged"):
-        found += [len(block) for block in blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
+        found += [len(block) for block in in_blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
     with pytest.raises(MissingError, match="does not exist"):
         read(TEXTS, str(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="is text, not a JSON object"):
@@ -113,6 +113,6 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
 def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Endless("x" * length)
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    endless = blocks(read_entries(TEXTS, "-", None, Silent()))
+    endless = in_blocks(read_entries(TEXTS, "-", None, Silent()))
     assert [len(next(endless)), len(next(endless))] == [most, most]
     assert pipe.taken == 2 * most

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
 from greenadapt.models.weights import open_model
 from greenadapt.storage.arrays import ArrayFile, write_arrays
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 from tests.support.small_tasks import FAMILIES, TinyModel, expanded
 
 
@@ -22,8 +22,8 @@ def feature(ids: Sequence[int]) -> Feature:
     return Feature(np.array(ids, np.int32), np.zeros(len(ids), np.int32), np.zeros(len(ids), np.int32))
 
 
-def views(base: Sequence[int], expanded: Sequence[int]) -> Views:
-    return Views([feature(base)], [feature(expanded)], 1)
+def views(base: Sequence[int], expanded: Sequence[int]) -> Input:
+    return Input([feature(base)], [feature(expanded)], 1)
 
 
 @given(

@@ -19,7 +19,7 @@ from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import Inference, outputs, pooled
 from greenadapt.models.weights import open_model
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 from tests.support.small_tasks import FAMILIES, TinyModel
 
 HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
@@ -46,11 +46,11 @@ class Task:
             return Feature(ids, types, np.zeros(1, np.int32))
         return Feature(ids, types, self.random.integers(-1, n_units, n).astype(np.int32))
 
-    def example(self) -> Views:
+    def example(self) -> Input:
         n_units = 1 if self.head == "SequenceClassification" else int(self.random.integers(1, 8))
         n_features = 1 if self.head == "SequenceClassification" else int(self.random.integers(1, 4))
         base, expanded = ([self.feature(n_units) for _ in range(n_features)] for _ in range(2))
-        return Views(base, expanded, n_units)
+        return Input(base, expanded, n_units)
 
     def alone(self, feature: Feature) -> np.ndarray:
         """One input through plain transformers: (n, k) or (1, k)."""
@@ -116,7 +116,7 @@ def test_blocks_keep_the_order(task: Task, block_pieces: int) -> None:
     equal(list(outputs(task.model, task.rows, examples, replace(task.run, block_pieces=block_pieces))), expected)
 
 
-def n_pieces(one: Views, *views: str) -> int:
+def n_pieces(one: Input, *views: str) -> int:
     return sum(len(feature) for view in views for feature in getattr(one, view))
 
 
@@ -125,7 +125,7 @@ def n_pieces(one: Views, *views: str) -> int:
 def test_examples_are_read_as_they_are_needed(task: Task, pool: str, views: list[str]) -> None:
     read: list[int] = []
 
-    def endless() -> Iterator[Views]:
+    def endless() -> Iterator[Input]:
         while True:
             one = task.example()
             read.append(n_pieces(one, *views))
@@ -151,10 +151,10 @@ def test_every_example_has_its_outputs_before_the_next_block(task: Task) -> None
 
 def test_a_few_seconds_of_work_are_one_block_on_a_cpu(task: Task) -> None:
     n = 200
-    long = [Views([task.feature(3)] * 9000, [task.feature(3)], 3) for _ in range(3)]
+    long = [Input([task.feature(3)] * 9000, [task.feature(3)], 3) for _ in range(3)]
     read = 0
 
-    def reading() -> Iterator[Views]:
+    def reading() -> Iterator[Input]:
         nonlocal read
         for one in long * n:
             read += 1
@@ -174,7 +174,7 @@ def threads() -> set[threading.Thread]:
 def test_an_error_is_raised_after_all_that_was_before_it(task: Task) -> None:
     examples = [task.example() for _ in range(5)]
 
-    def broken() -> Iterator[Views]:
+    def broken() -> Iterator[Input]:
         yield from examples
         raise InputError("line 6 is broken")
 
@@ -246,7 +246,7 @@ def test_a_mask_is_given_only_where_something_is_padded(task: Task) -> None:
 def test_equal_inputs_are_computed_once(task: Task) -> None:
     different, same = task.example(), [task.feature(3), task.feature(3)]
     copy = [Feature(f.ids.copy(), f.types.copy(), f.units.copy()) for f in same]
-    examples = [Views(same, copy, 3), different, Views(same, same, 3)]
+    examples = [Input(same, copy, 3), different, Input(same, same, 3)]
     shapes = shapes_seen(task)
     got = list(outputs(task.model, task.rows, examples, task.run))
     assert sum(n for n, _ in shapes) == len(same) + len(different.base) + len(different.expanded)
@@ -259,7 +259,7 @@ def test_equal_inputs_are_computed_once(task: Task) -> None:
 def test_the_segments_tell_inputs_apart(task: Task) -> None:
     ids, units = np.arange(9, 15, dtype=np.int32), np.zeros(6, np.int32)
     first, second = (Feature(ids, np.full(6, kind, np.int32), units) for kind in (0, 1))
-    (output,) = outputs(task.model, task.rows, [Views([first], [second], 1)], task.run)
+    (output,) = outputs(task.model, task.rows, [Input([first], [second], 1)], task.run)
     assert np.abs(output.base - output.expanded).max() > 1e-3
 
 
@@ -333,10 +333,10 @@ def test_a_model_with_streamed_rows(task: Task, block_pieces: int) -> None:
 
 def test_nothing_in_nothing_out(task: Task) -> None:
     assert list(outputs(task.model, task.rows, [], task.run)) == []
-    (empty,) = outputs(task.model, task.rows, [Views([], [], 0)], task.run)
+    (empty,) = outputs(task.model, task.rows, [Input([], [], 0)], task.run)
     assert len(empty.base) == 0
     one = task.example()
-    got = list(outputs(task.model, task.rows, [Views([], [], 0), one, Views([], [], 0)], task.run))
+    got = list(outputs(task.model, task.rows, [Input([], [], 0), one, Input([], [], 0)], task.run))
     assert [len(output.base) for output in got] == [0, one.n_units, 0]
 
 

@@ -31,7 +31,7 @@ def test_precision_on_the_cpu() -> None:
 
 
 def test_an_unknown_tracker_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"--report-to wandbb is no tracker.*tensorboard.*wandb"):
+    with pytest.raises(UsageError, match=r"--report-to wandbb is not a tracker.*tensorboard.*wandb"):
         Machine.start("auto", ["wandbb"])
 
 

@@ -69,7 +69,7 @@ def test_questions(folder: Path, tiny_model: TinyModel) -> None:
 )
 def test_broken_files(name: str, text: str, folder: Path) -> None:
     (folder / name).write_text(text)
-    with pytest.raises(InputError, match=r"multitask\.json is not|task\.json is (not|broken)|None is no task"):
+    with pytest.raises(InputError, match=r"multitask\.json is not|task\.json is (not|broken)|None is not a task"):
         TaskFolder.open(str(folder), task="qa")
 
 

@@ -350,7 +350,7 @@ def test_broken_models_are_refused(tiny_model: TinyModel, tmp_path: Path) -> Non
     source = tiny_model("BertModel")
     with pytest.raises(InputError, match="holds a BertModel, no task model"):
         open_task_model(source)
-    with pytest.raises(MissingError, match=r"is no task model: it has no config\.json: make one with finetune"):
+    with pytest.raises(MissingError, match=r"is not a task model: it has no config\.json: make one with finetune"):
         open_task_model(tmp_path / "nowhere")
     weights = load_file(source / "model.safetensors")
     lost = "encoder.layer.1.output.dense.bias"

@@ -119,7 +119,7 @@ def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> li
     model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions(**options))
     kind, record = model.task.name, {"question": "what heart"}
     examples = [model.task.example({**record, "context": text} if kind == "qa" else text, "here") for text in TEXTS]
-    return [logits.tolist() for logits in model.logits(examples)]
+    return [logits.tolist() for _, logits in model.logits(examples)]
 
 
 def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str
     model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions())
     source = task_file(folder.parent, name, "test")
     examples = model.task.read(str(source), Silent())
-    return [model.task.decode(*each) for each in zip(examples, model.logits(examples), strict=True)]
+    return [model.task.decode(*each) for each in model.logits(examples)]
 
 
 def same(folder: Path, name: str, seed: int | None, written: Path) -> bool:

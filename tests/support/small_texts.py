@@ -9,7 +9,7 @@ from greenadapt.corpus.opening import Document
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.tensors import MemoryInput
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.pretrain.masked_table import MaskedTable
+from greenadapt.training.pretrain.masked_dataset import MaskedDataset
 from greenadapt.training.pretrain.masking import Masking
 from greenadapt.training.pretrain.packed_text import PackedText, pack
 from tests.support.small_tasks import sentences
@@ -41,11 +41,11 @@ def packed(model: Path, folder: Path, texts: Iterable[Document], max_length: int
     return text, encoder
 
 
-def masked_table(
+def masked_dataset(
     model: Path, folder: Path, memory: MemoryInput | None = None, *, is_fixed: bool = False, share: float = 0.3
-) -> MaskedTable:
+) -> MaskedDataset:
     """All rows are held, and the masks are those of seed 7."""
     text, encoder = packed(model, folder, documents())
     masking = Masking.of(encoder.tokenizer, share, whole_words=False)
     rows = Rows.all(Checkpoint.open(model).n_rows)
-    return MaskedTable(text, rows, masking, encoder.special.pad, 7, memory, is_fixed)
+    return MaskedDataset(text, rows, masking, encoder.special.pad, 7, memory, is_fixed)

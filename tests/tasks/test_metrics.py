@@ -109,15 +109,15 @@ def test_scores_that_can_be_chosen(config: TaskConfig, metrics: tuple[str, ...])
         (
             TaskConfig(),
             "accuracy",
-            "metric 'accuracy' is no score of this task: known are precision, recall, f1, by_ty",
+            "metric 'accuracy' is not a score of this task: known are precision, recall, f1, by_ty",
         ),
-        (TaskConfig(), "by_class.a.f1", "is no score of this task"),
-        (TaskConfig(), "", "metric '' is no score of this task"),
+        (TaskConfig(), "by_class.a.f1", "is not a score of this task"),
+        (TaskConfig(), "", "metric '' is not a score of this task"),
         (TaskConfig("qa"), "mcc", "known are em, f1, substr, has_answer.em, "),
-        (TaskConfig("qa"), "by_class.1.f1", "is no score of this task"),
-        (TaskConfig("classification"), "by_class.1.support", "is no score of this task"),
-        (TaskConfig("classification"), "by_class.1", "is no score of this task"),
-        (TaskConfig("classification"), "unseen_labels", "is no score of this task"),
+        (TaskConfig("qa"), "by_class.1.f1", "is not a score of this task"),
+        (TaskConfig("classification"), "by_class.1.support", "is not a score of this task"),
+        (TaskConfig("classification"), "by_class.1", "is not a score of this task"),
+        (TaskConfig("classification"), "unseen_labels", "is not a score of this task"),
         (TaskConfig("classification"), "mse", "metric mse is lower where it is better: give one of accuracy, "),
         (
             TaskConfig("classification", label_kind="classes"),
@@ -127,7 +127,7 @@ def test_scores_that_can_be_chosen(config: TaskConfig, metrics: tuple[str, ...])
         (TaskConfig("classification", label_kind="numbers"), "mse", "is lower where it is better: give one of pearson"),
         (TaskConfig("classification", label_range=(0, 5)), "accuracy", "known are pearson, spearman"),
         (TaskConfig("classification", label_range=(0, 5)), "by_class.1.f1", "known are pearson, spearman"),
-        (TaskConfig("classification"), 3, "metric 3 is no score of this task"),
+        (TaskConfig("classification"), 3, "metric 3 is not a score of this task"),
     ],
 )
 def test_scores_that_are_none(config: TaskConfig, metric: Any, message: str) -> None:
@@ -151,8 +151,8 @@ def test_what_is_chosen_once_the_labels_are_known() -> None:
             "a: metric by_class.2.f1 is of 2, which no training example has: they have 0, New.Y",
         ),
         (NER, "by_type.B-Disease.f1", "which no training example has: they have Disease, gene.x"),
-        (CLASSES, "pearson", "a: metric 'pearson' is no score of this task: known are accuracy"),
-        (NUMBERS, "accuracy", "a: metric 'accuracy' is no score of this task: known are pearson, spearman"),
+        (CLASSES, "pearson", "a: metric 'pearson' is not a score of this task: known are accuracy"),
+        (NUMBERS, "accuracy", "a: metric 'accuracy' is not a score of this task: known are pearson, spearman"),
     ]
     for task, metric, message in wrong:
         with pytest.raises(InputError) as caught:
@@ -164,5 +164,5 @@ def test_a_task_that_training_made() -> None:
     examples = [Text("a", label="1.5"), Text("b", label="2")]
     fitted = ClassificationTask.of(TaskConfig("classification")).fit(examples, Silent())
     assert chosen_metric(None, fitted, "a") == "pearson"
-    with pytest.raises(InputError, match="no score"):
+    with pytest.raises(InputError, match="not a score"):
         chosen_metric("accuracy", fitted, "a")

@@ -42,7 +42,7 @@ def test_settings_with_the_entries_of_a_task_folder() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"task": "nre"}, {"task": ["ner"]}])
 def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"is no task: known are ner, classification, qa"):
+    with pytest.raises(InputError, match=r"is not a task: known are ner, classification, qa"):
         load_task(settings)
 
 

@@ -180,8 +180,8 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         (f"{TASK}chunk = 3\nwhole-sentences = true", "task a: chunk and whole-sentences exclude each other"),
         (f"{TASK}text-field = 'x'", "task a: text-field is for classification, this is ner: leave text-field out"),
         (f"{TASK}negatives = 3", "task a: negatives is for qa, this is ner: leave negatives out"),
-        (f"{TASK}metric = 'accuracy'", "task a: metric 'accuracy' is no score of this task: known are precision"),
-        (f"{TASK}metric = ['f1']", "task a: metric ['f1'] is no score of this task"),
+        (f"{TASK}metric = 'accuracy'", "task a: metric 'accuracy' is not a score of this task: known are precision"),
+        (f"{TASK}metric = ['f1']", "task a: metric ['f1'] is not a score of this task"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
-from greenadapt.training.batches import Cut, FeatureTable, Order, share
+from greenadapt.tasks.features import Feature, Input
+from greenadapt.training.batches import Cut, TaskDataset, share
+from greenadapt.training.random_draws import epoch_order
 
 
 def _feature(ids: list[int], target: object) -> Feature:
@@ -21,10 +22,10 @@ def _ner(*ids: int) -> Feature:
     return _feature(list(ids), [-100, *range(len(ids) - 1)])
 
 
-def _table() -> FeatureTable:
+def _table() -> TaskDataset:
     base, shared = [_ner(1, 20, 30, 40)], [_ner(1, 20)]
-    items = [Views(base, [_ner(1, 50, 40)], 1), Views(shared, shared, 1)]
-    return FeatureTable.of(items, Rows(np.array([0, 1, 20, 30, 40, 50])), "TokenClassification", 0)
+    items = [Input(base, [_ner(1, 50, 40)], 1), Input(shared, shared, 1)]
+    return TaskDataset.of(items, Rows(np.array([0, 1, 20, 30, 40, 50])), "TokenClassification", 0)
 
 
 def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
@@ -44,9 +45,9 @@ def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
 
 def test_one_example_can_have_several_inputs() -> None:
     windows = [_feature([1, 2, 3], [1, 2]), _feature([1, 4], [0, 0]), _feature([1, 5, 6, 7], [3, 3])]
-    none = Views([], [], 0)
-    items = [Views(windows[:2], windows[2:], 3), none, Views(windows[2:], windows[:2], 3)]
-    table = FeatureTable.of(items, Rows.all(9), "QuestionAnswering", 0)
+    none = Input([], [], 0)
+    items = [Input(windows[:2], windows[2:], 3), none, Input(windows[2:], windows[:2], 3)]
+    table = TaskDataset.of(items, Rows.all(9), "QuestionAnswering", 0)
     numbers = table.inputs_of(np.array([2, 1, 0]), np.array([True, False, False]))
     assert table.lengths(numbers).tolist() == [2, 2, 3, 3]
     assert table.n_terms(numbers) == 4
@@ -56,28 +57,28 @@ def test_one_example_can_have_several_inputs() -> None:
 
 def test_nothing_to_train_on_is_said() -> None:
     with pytest.raises(InputError, match="nothing to train on"):
-        FeatureTable.of([], Rows.all(9), "QuestionAnswering", 0)
+        TaskDataset.of([], Rows.all(9), "QuestionAnswering", 0)
 
 
 @pytest.mark.parametrize("mix", ["sample", "fixed", "batch", "both", "base", "expanded"])
 def test_an_epoch_has_every_example(mix: Mix) -> None:
-    order = Order.of(50, mix, 8, seed=3, epoch=1)
+    items, expanded = epoch_order(50, mix, 8, seed=3, epoch=1)
     times = 2 if mix == "both" else 1
-    assert sorted(order.items.tolist()) == sorted([*range(50)] * times)
+    assert sorted(items.tolist()) == sorted([*range(50)] * times)
     if mix == "both":
-        assert len(set(zip(order.items.tolist(), order.expanded.tolist(), strict=True))) == 100
+        assert len(set(zip(items.tolist(), expanded.tolist(), strict=True))) == 100
     if mix == "batch":
-        assert all(len(set(order.expanded[i : i + 8].tolist())) == 1 for i in range(0, 50, 8))
-    assert Order.of(50, mix, 8, seed=3, epoch=1).items.tolist() == order.items.tolist()
-    assert Order.of(50, mix, 8, seed=3, epoch=2).items.tolist() != order.items.tolist()
-    assert Order.of(50, mix, 8, seed=4, epoch=1).items.tolist() != order.items.tolist()
+        assert all(len(set(expanded[i : i + 8].tolist())) == 1 for i in range(0, 50, 8))
+    assert epoch_order(50, mix, 8, seed=3, epoch=1)[0].tolist() == items.tolist()
+    assert epoch_order(50, mix, 8, seed=3, epoch=2)[0].tolist() != items.tolist()
+    assert epoch_order(50, mix, 8, seed=4, epoch=1)[0].tolist() != items.tolist()
 
 
 @pytest.mark.parametrize(("mix", "same"), [("sample", False), ("fixed", True)])
 def test_a_fixed_mixture_stays_with_its_example(mix: Mix, same: bool) -> None:
     def view(epoch: int) -> list[bool]:
-        order = Order.of(100, mix, 8, seed=0, epoch=epoch)
-        return order.expanded[np.argsort(order.items)].tolist()
+        items, expanded = epoch_order(100, mix, 8, seed=0, epoch=epoch)
+        return expanded[np.argsort(items)].tolist()
 
     assert (view(0) == view(1)) is same
 

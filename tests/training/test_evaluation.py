@@ -11,10 +11,14 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Pool
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.progress import Silent
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.classification.task import ClassificationTask
+from greenadapt.tasks.classification.texts import Text
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
-from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
+from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from tests.support.small_tasks import TinyModel, adapted
 
 TASK = NerTask(("O", "B-X", "I-X"))
@@ -29,24 +33,25 @@ def logits(labels: list[int], weight: float) -> np.ndarray:
     return (weight * np.eye(3)[labels]).astype(np.float32)
 
 
-def run(views: Iterator[Views]) -> Iterator[ViewOutputs]:
+def run(views: Iterator[Input]) -> Iterator[ViewOutputs]:
     for view, base, expanded in zip(views, BASE, EXPANDED, strict=True):
         assert view.n_units == len(base)
         # Where they differ, the expanded view is the surer one.
-        yield ViewOutputs(logits(base, 1), logits(expanded, 3))
+        yield ViewOutputs(logits(base, 1), logits(expanded, 3), view.example)
 
 
-def evaluate(folder: Path, pool: Pool = "mean", **options: Any) -> Evaluation:
+def evaluated(folder: Path, pool: Pool = "mean", **options: Any) -> Evaluation:
     encoder = Encoder.of(Checkpoint.open(folder), 64)
+    outputs, chosen = run(TASK.inference(SENTENCES, encoder)), pool if encoder.has_words else None
     with Silent().bar("test", None, "examples") as bar:
-        return Evaluator(TASK, encoder, SENTENCES, pool).evaluate(run, bar, **options)
+        return Evaluation.of(TASK, SENTENCES, outputs, chosen, bar, **options)
 
 
 @pytest.mark.parametrize("pool", ["mean", "base", "expanded"])
 def test_each_view_and_the_chosen_one(tiny_model: TinyModel, pool: Pool) -> None:
     from seqeval.metrics import f1_score
 
-    found = evaluate(adapted(tiny_model), pool)
+    found = evaluated(adapted(tiny_model), pool)
     tags = {name: [[TASK.labels[i] for i in row] for row in rows] for name, rows in (("b", BASE), ("e", EXPANDED))}
     gold = [list(row) for row in GOLD]
     f1 = {"base": f1_score(gold, tags["b"]), "expanded": f1_score(gold, tags["e"])}
@@ -60,14 +65,14 @@ def test_each_view_and_the_chosen_one(tiny_model: TinyModel, pool: Pool) -> None
 
 
 def test_a_model_without_added_words_has_one_view(tiny_model: TinyModel) -> None:
-    found = evaluate(tiny_model(), "expanded", keep_logits=True)
+    found = evaluated(tiny_model(), "expanded", keep_logits=True)
     assert list(found.views) == ["base"]
     assert found.scores == found.views["base"]
     assert list(found.logits) == ["base"]
 
 
 def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
-    found = evaluate(adapted(tiny_model), keep_logits=True)
+    found = evaluated(adapted(tiny_model), keep_logits=True)
     arrays = stacked(found.logits)
     assert arrays["offsets"].tolist() == [0, 3, 4, 6]
     assert arrays["base"].shape == arrays["expanded"].shape == (6, 3)
@@ -78,5 +83,29 @@ def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
 
 def test_every_example_needs_its_output(tiny_model: TinyModel) -> None:
     encoder = Encoder.of(Checkpoint.open(tiny_model()), 64)
+    outputs = list(run(TASK.inference(SENTENCES, encoder)))[:2]
     with Silent().bar("test", None, "examples") as bar, pytest.raises(ValueError, match="zip"):
-        Evaluator(TASK, encoder, SENTENCES, "base").evaluate(lambda views: list(run(views))[:2].__iter__(), bar)
+        Evaluation.of(TASK, SENTENCES, outputs, None, bar)
+
+
+@pytest.mark.parametrize("has_words", [True, False])
+def test_kept_inputs_are_those_that_were_read(tiny_model: TinyModel, has_words: bool) -> None:
+    encoder = Encoder.of(Checkpoint.open(adapted(tiny_model) if has_words else tiny_model()), 8)
+    texts, questions = ClassificationTask(), QuestionTask(has_null=True)
+    context = "the heart of the virus, isolated from samples of patients " * 3
+    for task, examples in (
+        (TASK, [*SENTENCES, Sentence(()), Sentence(("heart",) * 20)]),
+        (texts, [Text("virus heart"), Text(""), Text("heart " * 20)]),
+        (questions, [Question("1", "heart", context), Question("2", "", ""), Question("3", "virus", context)]),
+    ):
+        read: list[Any] = list(task.inference(examples, encoder))  # type: ignore[arg-type]
+        kept = KeptInputs.of(read)
+        assert len(kept) == len(examples)
+        for _ in range(2):
+            for got, wanted in zip(kept, read, strict=True):
+                assert (got.n_units, got.example) == (wanted.n_units, wanted.example)
+                assert (got.expanded is got.base) == (wanted.expanded is wanted.base) or not wanted.base
+                for view in ("base", "expanded"):
+                    for one, other in zip(getattr(got, view), getattr(wanted, view), strict=True):
+                        for name in ("ids", "types", "units"):
+                            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)

@@ -1,6 +1,7 @@
 """What steps are made of: passes of each task, fresh orders, the mixture, and steps an epoch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,56 +9,61 @@ import pytest
 
 from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
-from greenadapt.training.batches import FeatureTable, Order
-from greenadapt.training.feed import Draw, ManyTables, OneTable, Plan, TaskTable, task_seed
-from greenadapt.training.random_draws import choose
+from greenadapt.tasks.features import Feature, Input
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Draw, Feed, Plan, task_seed
+from greenadapt.training.random_draws import choose, epoch_order
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
 
 
-def _table(n_items: int, n_pieces: int = 5) -> FeatureTable:
+def _dataset(n_items: int, task: str | None = None, n_examples: int = 0) -> TaskDataset:
     def view(i: int) -> list[Feature]:
-        ids, zeros = np.full(n_pieces, 5 + i, np.int32), np.zeros(n_pieces, np.int32)
+        ids, zeros = np.full(5, 5 + i, np.int32), np.zeros(5, np.int32)
         return [Feature(ids, zeros, np.zeros(1, np.int32), np.array(i % 2))]
 
-    return FeatureTable.of([Views(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
+    dataset = TaskDataset.of([Input(view(i), view(i), 1) for i in range(n_items)], Rows.all(400), TEXTS, 0)
+    return replace(dataset, task=task, n_examples=n_examples)
 
 
 def _plan(seed: int, **train: Any) -> Plan:
     return Plan(TrainConfig(**{"epochs": 3, "batch_size": 4, **train}), RunConfig(), seed)
 
 
-def _many(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> ManyTables:
-    tables = [TaskTable(name, _table(n), n) for name, n in (sizes or SIZES).items()]
-    return ManyTables(tables, sampling or SamplingConfig(), _plan(seed, **train))
+def _many(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> Feed:
+    datasets = [_dataset(n, name, n) for name, n in (sizes or SIZES).items()]
+    return Feed(datasets, _plan(seed, **train), sampling or SamplingConfig())
 
 
 def _draws(feed: Any, task: str | None = None) -> list[Draw]:
     drawn = [feed.draw(done) for done in range(feed.n_steps)]
-    return [each for each in drawn if each.task == task] if task else drawn
+    return [each for each in drawn if each.dataset.task == task] if task else drawn
 
 
-def test_one_table_is_gone_through_once_an_epoch() -> None:
-    feed = OneTable(_table(11), _plan(5))
+def test_one_dataset_is_gone_through_once_an_epoch() -> None:
+    feed = Feed([_dataset(11)], _plan(5))
     assert (feed.steps_an_epoch, feed.n_steps, feed.leaves_weights_out) == (3, 9, False)
     for epoch in range(3):
-        order = Order.of(11, "sample", 4, 5, epoch)
+        items, expanded = epoch_order(11, "sample", 4, 5, epoch)
         drawn = [feed.draw(3 * epoch + k) for k in range(3)]
         assert [len(each.items) for each in drawn] == [4, 4, 3]
-        assert np.concatenate([each.items for each in drawn]).tolist() == order.items.tolist()
-        assert np.concatenate([each.expanded for each in drawn]).tolist() == order.expanded.tolist()
-        assert {(each.epoch, each.task) for each in drawn} == {(epoch, None)}
+        assert np.concatenate([each.items for each in drawn]).tolist() == items.tolist()
+        assert np.concatenate([each.expanded for each in drawn]).tolist() == expanded.tolist()
+        assert {(each.epoch, each.dataset.task) for each in drawn} == {(epoch, None)}
 
 
-@pytest.mark.parametrize("build", [_many, lambda **train: OneTable(_table(11), _plan(1, **train))])
+@pytest.mark.parametrize("build", [_many, lambda **train: Feed([_dataset(11)], _plan(1, **train))])
 def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
     feed, again = build(), build()
     forward = [again.draw(done) for done in range(again.n_steps)]
     for done in reversed(range(feed.n_steps)):
         one, other = feed.draw(done), forward[done]
-        assert (one.task, one.epoch, one.items.tolist()) == (other.task, other.epoch, other.items.tolist())
+        assert (one.dataset.task, one.epoch, one.items.tolist()) == (
+            other.dataset.task,
+            other.epoch,
+            other.items.tolist(),
+        )
         assert one.expanded.tolist() == other.expanded.tolist()
 
 
@@ -73,8 +79,8 @@ def test_an_epoch_has_as_many_steps_as_all_passes(mix: Mix, steps: int) -> None:
 
 
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:
-    tables = [TaskTable("a", _table(4), 90), TaskTable("b", _table(40), 10)]
-    feed = ManyTables(tables, SamplingConfig("proportional", 1000), _plan(1, epochs=1))
+    datasets = [_dataset(4, "a", 90), _dataset(40, "b", 10)]
+    feed = Feed(datasets, _plan(1, epochs=1), SamplingConfig("proportional", 1000))
     assert np.bincount(feed.schedule) / 1000 == pytest.approx([0.9, 0.1], abs=0.04)
 
 
@@ -108,9 +114,9 @@ def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
     feed = _many(SamplingConfig("round-robin", 60), mix="fixed")
     coins: dict[str, dict[int, bool]] = {}
     for each in _draws(feed):
-        assert each.task is not None
+        assert each.dataset.task is not None
         for item, is_expanded in zip(each.items.tolist(), each.expanded.tolist(), strict=True):
-            assert coins.setdefault(each.task, {}).setdefault(item, is_expanded) == is_expanded
+            assert coins.setdefault(each.dataset.task, {}).setdefault(item, is_expanded) == is_expanded
     assert coins["a"] != coins["c"]
     expected = choose("fixed", task_seed(1, "a"), 0, np.arange(11))
     assert [coins["a"][i] for i in range(11)] == expected.tolist()
@@ -137,7 +143,7 @@ def test_a_tasks_passes_do_not_depend_on_the_other_tasks() -> None:
 def test_round_robin_takes_the_tasks_in_turn_under_every_seed() -> None:
     for seed in (1, 2):
         feed = _many(SamplingConfig("round-robin"), seed)
-        assert [each.task for each in _draws(feed)][:7] == ["a", "b", "c", "a", "b", "c", "a"]
+        assert [each.dataset.task for each in _draws(feed)][:7] == ["a", "b", "c", "a", "b", "c", "a"]
     orders = [_draws(_many(SamplingConfig("round-robin"), seed), "a")[0].items.tolist() for seed in (1, 2)]
     assert orders[0] != orders[1]
 

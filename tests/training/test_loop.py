@@ -14,10 +14,11 @@ from greenadapt.errors import ConflictError, InputError, ResourceError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.weights import TrainedRows, open_model, write_model
-from greenadapt.tasks.features import Views
-from greenadapt.training.batches import FeatureTable, Order
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.tasks.features import Input
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
+from greenadapt.training.random_draws import epoch_order
 from tests.support.processes import together
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded
@@ -34,16 +35,16 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
     return getattr(transformers, f"BertFor{head}").from_pretrained(folder)
 
 
-def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Views] | None = None) -> Training:
-    table = FeatureTable.of(items or items_of(head), Rows.all(400), head, 0)
-    return Training(model, OneTable(table, plan), Machine.start("float32"))
+def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
+    table = TaskDataset.of(items or items_of(head), Rows.all(400), head, 0)
+    return Training(model, Feed([table], plan), Machine.start("float32"))
 
 
 def _with(train: dict[str, Any], **run: Any) -> Plan:
     return replace(PLAN, train=replace(PLAN.train, **train), run=replace(PLAN.run, **run))
 
 
-def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
+def _plain(model: Any, items: list[Input], plan: Plan) -> list[float]:
     """The same training as one would write it by hand with transformers: one batch a step, its own loss."""
     train, n = plan.train, len(items)
     per_epoch = -(-n // train.batch_size)
@@ -57,10 +58,10 @@ def _plain(model: Any, items: list[Views], plan: Plan) -> list[float]:
     losses = []
     model.train()
     for epoch in range(train.epochs):
-        order = Order.of(n, train.mix, train.batch_size, plan.seed, epoch)
+        order, expanded = epoch_order(n, train.mix, train.batch_size, plan.seed, epoch)
         for begin in range(0, n, train.batch_size):
             among = slice(begin, begin + train.batch_size)
-            chosen = zip(order.items[among].tolist(), order.expanded[among].tolist(), strict=True)
+            chosen = zip(order[among].tolist(), expanded[among].tolist(), strict=True)
             features = [f for i, is_expanded in chosen for f in (items[i].expanded if is_expanded else items[i].base)]
             loss = model(**by_hand(features)).loss
             loss.backward()
@@ -97,7 +98,7 @@ def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: 
     written = []
     for rows in (Rows.all(checkpoint.n_rows), Rows.of(items, 0, (2, 3))):
         model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
-        feed = OneTable(FeatureTable.of(items, rows, NER, 0), plan)
+        feed = Feed([TaskDataset.of(items, rows, NER, 0)], plan)
         training = Training(model, feed, Machine.start("float32"))
         assert [step.number for step in training.steps()] == [1, 2, 3, 4, 5, 6]
         write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
@@ -229,8 +230,8 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
 
 def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
     def losses(machine: Machine) -> list[float]:
-        table = FeatureTable.of(items_of(), Rows.all(400), NER, 0)
-        feed = OneTable(table, PLAN)
+        table = TaskDataset.of(items_of(), Rows.all(400), NER, 0)
+        feed = Feed([table], PLAN)
         training = Training(_model(tiny_model, **NO_DROPOUT), feed, machine)
         return [step.loss for step in training.steps()]
 
@@ -247,12 +248,12 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from safetensors.torch import save_file
 from greenadapt.config import RunConfig, TrainConfig
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)
@@ -263,14 +264,14 @@ def view(i):
     ids, target = (arrays[name][offsets[i] : offsets[i + 1]] for name in ("ids", "targets"))
     return [Feature(ids, np.zeros_like(ids), np.zeros_like(ids), target)]
 
-items = [Views(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
+items = [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
 model = transformers.BertForTokenClassification.from_pretrained(sys.argv[1])
 machine = Machine.start("float32")
 assert machine.processes == 2
 train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3)
 plan = Plan(train, RunConfig(max_tokens=30), 5)
-table = FeatureTable.of(items, Rows.all(400), "TokenClassification", 0)
-training = Training(model, OneTable(table, plan), machine)
+table = TaskDataset.of(items, Rows.all(400), "TokenClassification", 0)
+training = Training(model, Feed([table], plan), machine)
 losses = [step.loss for step in training.steps()]
 assert machine.first(lambda: machine.rank) == 0
 assert machine.shared(machine.rank) == 0

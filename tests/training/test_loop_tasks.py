@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.tasks.features import Feature
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import Draw, ManyTables, OneTable, Passes, Plan, TaskTable, task_seed
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
 from tests.support.processes import together
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
@@ -45,15 +46,15 @@ def _items(longest: int = 20) -> dict[str, Any]:
 
 def _feed(
     train: TrainConfig, sampling: Sampling = "round-robin", items: Any = None, seed: int = SEED, **run: Any
-) -> ManyTables:
-    tables = [
-        TaskTable(name, FeatureTable.of(each, Rows.all(400), HEADS[name], 0), len(each))
+) -> Feed:
+    datasets = [
+        replace(TaskDataset.of(each, Rows.all(400), HEADS[name], 0), task=name, n_examples=len(each))
         for name, each in (items or _items()).items()
     ]
-    return ManyTables(tables, SamplingConfig(sampling), Plan(train, RunConfig(**run), seed))
+    return Feed(datasets, Plan(train, RunConfig(**run), seed), SamplingConfig(sampling))
 
 
-def _training(model: Any, feed: ManyTables) -> Training:
+def _training(model: Any, feed: Feed) -> Training:
     return Training(model, feed, Machine.start("float32"))
 
 
@@ -82,7 +83,7 @@ def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, ad
     assert min(seen.values()) > 3
 
 
-def _plain(model: MultitaskModel, items: Any, feed: ManyTables) -> list[float]:
+def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
     """The same training as one would write it by hand: one task a step, its own loss, AdamW."""
     train, n_steps = feed.plan.train, feed.n_steps
     decayed = [w for _, w in model.named_parameters() if w.ndim > 1]
@@ -94,13 +95,14 @@ def _plain(model: MultitaskModel, items: Any, feed: ManyTables) -> list[float]:
     model.train()
     for done in range(n_steps):
         draw = feed.draw(done)
-        assert draw.task is not None
-        views = [items[draw.task][i] for i in draw.items.tolist()]
+        task = draw.dataset.task
+        assert task is not None
+        views = [items[task][i] for i in draw.items.tolist()]
         features: list[Feature] = []
         for one, is_expanded in zip(views, draw.expanded.tolist(), strict=True):
             features += one.expanded if is_expanded else one.base
         given = by_hand(features)
-        output = model(given["input_ids"], given["attention_mask"], task=draw.task)
+        output = model(given["input_ids"], given["attention_mask"], task=task)
         if "logits" in output:
             loss = cross_entropy(output["logits"].flatten(0, -2), given["labels"].flatten())
         else:
@@ -135,9 +137,9 @@ def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling
 def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build) -> None:
     """Dropout included; the examples come in the order that the task's own seed gives."""
 
-    class InTheTasksOrder(OneTable):
+    class InTheTasksOrder(Feed):
         def draw(self, done: int) -> Draw:
-            return Passes(self.table, self.plan.train, task_seed(SEED, "texts")).draw(done)
+            return replace(super().draw(done), dataset=dataset)
 
     items, train = items_of(TEXTS), _train()
     folder = tiny_model("BertForSequenceClassification", num_labels=3)
@@ -146,8 +148,12 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
     model.encoder.load_state_dict(plain.bert.state_dict())
     model.part("texts").head.load_state_dict(plain.classifier.state_dict())
     training = _training(model, _feed(train, items={"texts": items}))
-    table = FeatureTable.of(items, Rows.all(400), TEXTS, 0)
-    theirs = Training(plain, InTheTasksOrder(table, Plan(train, RunConfig(), SEED)), Machine.start("float32"))
+    dataset = TaskDataset.of(items, Rows.all(400), TEXTS, 0)
+    theirs = Training(
+        plain,
+        InTheTasksOrder([replace(dataset, task="texts")], Plan(train, RunConfig(), SEED)),
+        Machine.start("float32"),
+    )
     assert [step.loss for step in training.steps()] == [step.loss for step in theirs.steps()]
     assert_same(weights_of(plain.bert), weights_of(model.encoder))
     assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))
@@ -227,6 +233,7 @@ def test_steps_tell_their_task(tiny_model: Build) -> None:
 
 TWO_PROCESSES = """
 import sys
+from dataclasses import replace
 import torch
 import transformers
 from pathlib import Path
@@ -235,12 +242,12 @@ from safetensors.torch import save_file
 from greenadapt.config import AdapterConfig
 from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import ManyTables, Plan, TaskTable
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.tasks.features import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)
@@ -254,7 +261,7 @@ def views_of(task, head):
         target = targets[part] if head == "TokenClassification" else targets[i]
         zeros = np.zeros(offsets[i + 1] - offsets[i], np.int32)
         return [Feature(ids[part], zeros, zeros, np.asarray(target))]
-    return [Views(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
+    return [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
 
 adapter = AdapterConfig("pals", size=8, heads=2)
 specs = {name: TaskHeadSpec(head, 3, adapter) for name, head in heads.items()}
@@ -262,11 +269,12 @@ model = MultitaskModel.of(transformers.BertModel.from_pretrained(sys.argv[1]), s
 machine = Machine.start("float32")
 assert machine.processes == 2
 train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3, weight_decay=0.1)
-tables = []
+datasets = []
 for name, head in heads.items():
     items = views_of(name, head)
-    tables.append(TaskTable(name, FeatureTable.of(items, Rows.all(400), head, 0), len(items)))
-feed = ManyTables(tables, SamplingConfig("round-robin"), Plan(train, RunConfig(max_tokens=30), 5))
+    dataset = TaskDataset.of(items, Rows.all(400), head, 0)
+    datasets.append(replace(dataset, task=name, n_examples=len(items)))
+feed = Feed(datasets, Plan(train, RunConfig(max_tokens=30), 5), SamplingConfig("round-robin"))
 training = Training(model, feed, machine)
 losses = []
 for step in training.steps():

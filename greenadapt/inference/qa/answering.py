@@ -14,19 +14,19 @@ from greenadapt.errors import UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, Reader, Waiting, looked_up, read_journal
+from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.answers import Found, ranked
 from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.qa.spans import Found, ranked
 from greenadapt.tasks.qa.task import QuestionTask
 
 
 @dataclass(frozen=True)
 class QaRequest:
-    """What is asked, of which model, and which answers are told."""
+    """The questions, the model and how answers are chosen."""
 
     model: str
     """What ``finetune --task qa`` wrote, or any extractive model, adapted or not."""
@@ -48,7 +48,7 @@ class QaRequest:
 class Answering:
     """Models found, questions read: iterate over ``rows`` once, then look at ``summary``.
 
-    Raises ``MissingError`` or ``InputError`` where a model or a file is not what it should be.
+    Raises ``MissingError`` or ``InputError`` if a model or a file is not what it should be.
     """
 
     def __init__(self, request: QaRequest, progress: Progress) -> None:
@@ -70,14 +70,14 @@ class Answering:
         return self._models[OURS].found
 
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
-        """A row a question, in order, each as soon as it and those before it have been looked up everywhere.
+        """One row per question, in order, each as soon as it and those before it have been looked up everywhere.
 
         With a ``journal``, what was looked up is kept there, and what is there already is not looked up again. Raises
         at once what opening the models raises.
         """
         return self._rows(self._open(), journal)
 
-    def _rows(self, readers: dict[str, Reader], journal: Path | None) -> Iterator[Json]:
+    def _rows(self, readers: dict[str, QaModel], journal: Path | None) -> Iterator[Json]:
         waiting = Waiting(self.inquiry, self._request.config.n_best)
         done: set[tuple[str, str]] = set()
         for lookup in read_journal(journal):
@@ -117,7 +117,7 @@ class Answering:
         paths = self._request.sources.paths()
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
-    def _open(self) -> dict[str, Reader]:
+    def _open(self) -> dict[str, QaModel]:
         request = self._request
         is_compared = request.compare is not None
         reading = replace(request.reading, pool="mean") if is_compared else request.reading
@@ -127,14 +127,14 @@ class Answering:
             sets: dict[str, Pool] = {name: opened.run.pool}
             if is_compared and name == OURS and opened.encoder.has_words:
                 sets |= {"base": "base", "expanded": "expanded"}
-            readers[name] = Reader(opened, model.task, sets, request.config)
+            readers[name] = QaModel(opened, model.task, sets, request.config)
         questions = {question.question: question.id for question in self.inquiry.asked.values()}
         readers[OURS].warn_long(questions, self._progress)
         return readers
 
     def _row(self, lookup: Lookup) -> Json:
-        told = {name: self._ranked(name, found) for name, found in lookup.found.items()}
-        ours, found = told.pop(OURS), lookup.found[OURS]
+        others = {name: self._ranked(name, found) for name, found in lookup.found.items()}
+        ours, found = others.pop(OURS), lookup.found[OURS]
         question = self.inquiry.asked[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
         if self._models[OURS].task.has_null:
@@ -143,9 +143,9 @@ class Answering:
         row["answers"] = ours[: self._request.config.top]
         if lookup.id in self._golds:
             row["gold"] = self._golds[lookup.id]
-        if told:
-            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in told.items()}
-        if self._golds or told:
+        if others:
+            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in others.items()}
+        if self._golds or others:
             self._scored.append(row)
         if row["logit"] is None:
             self._impossible.append(lookup.id)

@@ -13,7 +13,7 @@ MEASURES = ("em", "f1", "substr")
 
 
 FEWEST = 10
-"""Contexts that are resampled; of fewer no interval is to be had, and questions are."""
+"""The fewest contexts that are resampled; of fewer contexts, questions are."""
 
 
 BASE_MODEL, OURS = "base_model", "mean"
@@ -26,7 +26,7 @@ _N_SHOWN = 5
 def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
     """Means of ``em``, ``f1`` and ``substr`` over the rows that have them, and their 95 % ``intervals``.
 
-    ``groups`` says of each row which context it is on. Questions on one context are no independent draws: whole
+    ``groups`` says of each row which context it is on. Questions on one context are not independent draws: whole
     contexts are resampled where there are at least ``FEWEST``, else questions, as ``resampled`` says. ``questions`` and
     ``contexts`` are how many were scored, ``unlabelled`` how many rows have nothing to score with. Where there are
     questions without answer, those of either kind alone are in ``has_answer`` and ``no_answer``.

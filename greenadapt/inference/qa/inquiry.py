@@ -7,7 +7,7 @@ from itertools import chain, zip_longest
 
 from greenadapt.corpus.opening import Decoder, input_name, is_read_once
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.qa.sources import Asked, Names, Text, read_asked, read_texts
+from greenadapt.inference.qa.sources import Context, Names, read_asked, read_texts
 from greenadapt.progress import Progress, Silent
 from greenadapt.tasks.qa.questions import Question, read_questions
 from greenadapt.tasks.qa.task import gold_texts, has_impossible
@@ -17,7 +17,7 @@ from greenadapt.tasks.qa.task import gold_texts, has_impossible
 class InquirySources:
     """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts.
 
-    Raises ``UsageError`` where it is said that something is missing, or given twice.
+    Raises ``UsageError`` if it is said that something is missing, or given twice.
     """
 
     data: str | None = None
@@ -74,7 +74,7 @@ class Inquiry:
         return len(self.asked) * self.n_each
 
     def lookups(self) -> Iterator[Question]:
-        """Each question on each of its contexts, those on one context together; read anew each time."""
+        """Each question on each of its contexts, those on one context together; read again each time."""
         return self._stream()
 
     @cached_property
@@ -91,14 +91,14 @@ class Inquiry:
 def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
     """Read the questions, and look through all documents once, so that what is broken is said before work begins.
 
-    Raises ``InputError`` where a file is broken, two questions share an id or a document is empty, ``MissingError``
-    where one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
+    Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
+    if one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
     """
     if sources.data is not None:
         return _own_contexts(sources.data, progress)
     asked = _asked(sources, progress)
     documents = _Documents(sources, progress)
-    stubs = {one.id: Question(one.id, one.question, "") for one in asked}
+    stubs = {one.id: one for one in asked}
 
     def stream() -> Iterator[Question]:
         for text in documents.read():
@@ -114,19 +114,19 @@ def _own_contexts(data: str, progress: Progress) -> Inquiry:
         by_context.setdefault(question.context, []).append(question)
 
     def stream() -> Iterator[Question]:
-        for context, together in by_context.items():  # one object for equal contexts, which are told by identity
+        for context, together in by_context.items():  # one object for equal contexts, which are compared by identity
             yield from (replace(question, context=context) for question in together)
 
     return Inquiry({question.id: question for question in questions}, 1, len(by_context), stream)
 
 
-def _asked(sources: InquirySources, progress: Progress) -> list[Asked]:
+def _asked(sources: InquirySources, progress: Progress) -> list[Question]:
     if sources.questions is not None:
         return read_asked(sources.questions, progress)
     if empty := [number for number, text in enumerate(sources.asked, start=1) if not text.strip()]:
         raise UsageError(f"--question number {empty[0]} is empty")
     texts = (Decoder().without_surrogates(text, "--question") for text in sources.asked)
-    return [Asked(str(number), text) for number, text in enumerate(texts, start=1)]
+    return [Question(str(number), text, "") for number, text in enumerate(texts, start=1)]
 
 
 class _Documents:
@@ -134,7 +134,7 @@ class _Documents:
 
     def __init__(self, sources: InquirySources, progress: Progress) -> None:
         self._sources = sources
-        self._piped: dict[str, list[Text]] = {}
+        self._piped: dict[str, list[Context]] = {}
         self._names: list[str] = []
         names = Names()
         for source in sources.documents:
@@ -152,7 +152,7 @@ class _Documents:
         """How many there are."""
         return len(self._names)
 
-    def read(self) -> Iterator[Text]:
+    def read(self) -> Iterator[Context]:
         """The documents again, by the same names; what was to be said of them has been."""
         texts = chain.from_iterable(map(self._texts, self._sources.documents))
         for text, name in zip_longest(texts, self._names):
@@ -160,7 +160,7 @@ class _Documents:
                 raise InputError("the documents changed while they were read", "run the command again")
             yield replace(text, name=name)
 
-    def _texts(self, source: str) -> Iterable[Text]:
+    def _texts(self, source: str) -> Iterable[Context]:
         sources = self._sources
         if source in self._piped:
             return self._piped[source]

@@ -1,7 +1,6 @@
 """Each question looked up in each of its contexts, and what was found put together."""
 
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from greenadapt.inference.qa.excerpt import sentence_around
 from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.qa.answers import Candidate, Found, together
 from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.qa.spans import Candidate, Found, together
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tasks.qa.windows import longest_question
 
@@ -45,7 +44,7 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Reader:
+class QaModel:
     """One model, and the sets of answers that it gives."""
 
     model: OpenedModel
@@ -58,19 +57,11 @@ class Reader:
         """What the model says about each question on its context, in order."""
         from greenadapt.models.forward import pooled
 
-        asked: deque[Question] = deque()  # appended in the thread that reads ahead, taken out here
-
-        def noted() -> Iterator[Question]:
-            for question in questions:
-                asked.append(question)
-                yield question
-
-        for output in self.model.outputs(noted()):
-            question = asked.popleft()
-            yield {name: self._located(question, pooled(output, pool)) for name, pool in self.sets.items()}
+        for output in self.model.outputs(questions):
+            yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
 
     def _located(self, question: Question, logits: Array) -> Found:
-        """What is found, with the sentences of those that may be told."""
+        """What is found, with the sentences of those that may be shown."""
         found = self.task.found(question, logits, self.config.n_best)
         top = self.config.top
         located = (_in_sentence(one, question) for one in found.candidates[:top])
@@ -100,10 +91,10 @@ def _in_sentence(one: Candidate, question: Question) -> Candidate:
     return replace(one, document=question.document, sentence=around.text, sentence_start=around.start)
 
 
-def looked_up(readers: Iterable[Reader], questions: Iterator[Question]) -> Iterator[Lookup]:
+def looked_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
     """Look each question up in its context with every model, in order."""
     for block in _blocks(questions):
-        each = (reader.found(block) for reader in readers)
+        each = (model.found(block) for model in models)
         for question, *founds in zip(block, *each, strict=True):
             found = {name: one for sets in founds for name, one in sets.items()}
             yield Lookup(question.id, question.document, found)

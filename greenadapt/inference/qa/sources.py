@@ -24,7 +24,7 @@ from greenadapt.corpus.rows import json_rows
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.questions import refuse_squad
+from greenadapt.tasks.qa.questions import Question, refuse_squad
 from greenadapt.tasks.records import records, refuse_repeated
 from greenadapt.wording import counted, json_kind
 
@@ -35,7 +35,7 @@ _SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .
 
 
 @dataclass(frozen=True)
-class Text:
+class Context:
     """A document: characters of answers count in ``text``."""
 
     name: str
@@ -68,32 +68,32 @@ def read_texts(
     format: str | None = None,  # noqa: A002  (the option's name)
     fields: tuple[str, ...] = ("text",),
     names: Names | None = None,
-) -> Iterator[Text]:
-    """The documents of a file, a folder, a tar archive, or of standard input for ``-``, as they are asked for.
+) -> Iterator[Context]:
+    """The documents of a file, a folder, a tar archive, or of standard input for ``-``, lazily.
 
-    ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` tells it by the suffix, and takes standard input for text. A
+    ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` goes by the suffix, and takes standard input as text. A
     file of plain text is one document, verbatim: its line breaks stay as they are, only a byte order mark is dropped.
     An object of JSON lines is one, the strings in ``fields`` verbatim with a line break between; a row of a table, a
-    CORD-19 parse and an article are the paragraphs that the corpus readers find in them, a line each.
+    CORD-19 parse and an article are the paragraphs that the corpus readers find in them, one per line.
 
     A document is called by its own id (``id``, ``document_id``, ``doc_id`` or ``paper_id`` of a record), else by its
     path as it was given, with the line or the archive's member where there is one; see ``Names``, which several
     sources can share, so that no two names are the same.
 
     Files of unknown kinds and documents without text are left out, with a warning that counts them. Raises
-    ``MissingError`` where nothing is there, ``UsageError`` for an unknown format, and ``InputError`` where the format
-    cannot be told, a file is broken, there is no text at all, or ``source`` holds questions.
+    ``MissingError`` if nothing is there, ``UsageError`` for an unknown format, and ``InputError`` if the format
+    is unknown, a file is broken, there is no text at all, or ``source`` holds questions.
     """
     kind = _kind(source, format)
-    return _texts(_Source(source, kind, is_told=format is None, fields=tuple(fields)), names or Names(), progress)
+    return _texts(_Source(source, kind, is_by_name=format is None, fields=tuple(fields)), names or Names(), progress)
 
 
 @dataclass(frozen=True)
 class _Source:
     path: str
     kind: str
-    is_told: bool
-    """Whether the kind is told by the name."""
+    is_by_name: bool
+    """Whether the kind follows from the name."""
     fields: tuple[str, ...]
 
     @property
@@ -107,34 +107,34 @@ def _kind(source: str, given: str | None) -> str:
     known = tuple(name for name in DOCUMENT_FORMATS if name != "auto") if source == STDIN else DOCUMENT_FORMATS
     if given is not None and given not in known:
         what = "standard input" if source == STDIN else "a document"
-        raise UsageError(f"{given!r} is no format of {what}", f"the formats are {', '.join(known)}")
+        raise UsageError(f"{given!r} is not a format of {what}", f"the formats are {', '.join(known)}")
     if source == STDIN:
         return given or "text"
     is_remote = "://" in source
     if not is_remote and not Path(source).exists():
         raise MissingError(f"{source} does not exist", "check the path")
-    told = given or ("auto" if Path(source).is_dir() else format_of(source))
-    if not told:
+    found = given or ("auto" if Path(source).is_dir() else format_of(source))
+    if not found:
         raise InputError(
-            f"{source}: the format cannot be told from the name",
+            f"{source}: cannot tell the format from the name",
             f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(known)}",
         )
-    return told
+    return found
 
 
-def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Text]:
+def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Context]:
     decoder = Decoder()
     counts = decoder.counts
     try:
         for document in read_whole(source.path, source.kind, source.fields, decoder):
             text = decoder.without_surrogates("\n".join(document.lines), document.name)
-            if source.is_told and source.kind == "text" and text.startswith('{"'):
+            if source.is_by_name and source.kind == "text" and text.startswith('{"'):
                 raise InputError(
                     f"{source.name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
                 )
             if text.strip():
                 counts["documents"] += 1
-                yield Text(names.name(document), text)
+                yield Context(names.name(document), text)
             else:
                 counts["empty"] += 1
     except InputError:
@@ -176,20 +176,12 @@ def _is_empty(path: str) -> bool:
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question without a context."""
-
-    id: str
-    question: str
-
-
-def read_asked(source: str, progress: Progress) -> list[Asked]:
-    """The questions of a file, or of standard input for ``-``.
+def read_asked(source: str, progress: Progress) -> list[Question]:
+    """The questions of a file, or of standard input for ``-``, without contexts.
 
     They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
     lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
-    Raises ``MissingError`` where there is no such file, ``InputError`` where it is broken, has no questions, or two of
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it is broken, has no questions, or two of
     the same id, naming both places.
     """
     try:
@@ -198,12 +190,12 @@ def read_asked(source: str, progress: Progress) -> list[Asked]:
         refuse_squad(source)
         raise
     if not found:
-        raise InputError(f"{source} has no questions", "give one a line, or JSON lines with the field question")
+        raise InputError(f"{source} has no questions", "give one per line, or JSON lines with the field question")
     refuse_repeated((asked.id, where) for where, asked in found)
     return [asked for _, asked in found]
 
 
-def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
+def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Question]]:
     """The questions, each with its place."""
     if data_suffix(source) in TABLE_SUFFIXES:
         for where, row in records(source, progress):
@@ -219,7 +211,7 @@ def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Asked]]:
         else:
             for number, line in chain(first, lines):
                 if text := line.strip():
-                    yield f"{name}:{number}", Asked(f"{name}:{number}", text)
+                    yield f"{name}:{number}", Question(f"{name}:{number}", text, "")
     decoder.warn_replaced(name, progress)
 
 
@@ -231,7 +223,7 @@ def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             return
 
 
-def _asked_record(record: Json, where: str) -> Asked:
+def _asked_record(record: Json, where: str) -> Question:
     question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
     if question is None:
         raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
@@ -240,4 +232,4 @@ def _asked_record(record: Json, where: str) -> Asked:
     name = where if record.get("id") is None else record["id"]
     if type(name) not in (str, int):
         raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer")
-    return Asked(str(name), question)
+    return Question(str(name), question, "")

@@ -167,7 +167,7 @@ class LayerOnTop(Adapter):
 def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     """The adapter of one task for ``encoder``, its weights yet to be drawn by ``draw_weights``.
 
-    Raises ``UsageError`` where ``config`` does not go with the encoder.
+    Raises ``UsageError`` if ``config`` does not go with the encoder.
     """
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)

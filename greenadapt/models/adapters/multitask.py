@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _TEXT_HEAD = "SequenceClassification"  # the one that reads what the pooler makes of a text
-Output = dict[str, Tensor]
+TaskOutput = dict[str, Tensor]
 """``logits`` (b, n_outputs), of heads that label pieces (b, m, n_outputs); or ``start_logits`` and ``end_logits``
 (b, m)."""
 
@@ -59,7 +59,7 @@ class TaskPart(nn.Module):
     def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
         """A part with weights from ``generator``: first those of the head, then those of the adapter.
 
-        They are drawn on the CPU, and are where the encoder is. Raises ``UsageError`` where the adapter does not go
+        They are drawn on the CPU, and are where the encoder is. Raises ``UsageError`` if the adapter does not go
         with the encoder.
         """
         with torch.random.fork_rng(devices=[]):  # torch's own start of each layer would use its random numbers
@@ -70,7 +70,7 @@ class TaskPart(nn.Module):
             part.adapter.zero()
         return part.to(encoder.device, encoder.dtype).train(encoder.training)
 
-    def forward(self, states: Tensor, pooler: nn.Module) -> Output:
+    def forward(self, states: Tensor, pooler: nn.Module) -> TaskOutput:
         """What the head makes of the adapted states (b, m, d), by way of the shared pooler where it reads texts."""
         is_text = self.spec.head == _TEXT_HEAD
         logits = self.head(self.dropout(pooler(states) if is_text else states))
@@ -96,7 +96,7 @@ class MultitaskModel(nn.Module):
         """Fresh parts for ``encoder``, those of a task drawn by ``seed`` and its name, whatever the other tasks are.
 
         They are on the encoder's device, in its dtype. All weights are to be trained, see ``freeze``. Raises
-        ``UsageError`` where encoder and adapters do not go together.
+        ``UsageError`` if encoder and adapters do not go together.
         """
         check_architecture(encoder)
         parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
@@ -144,7 +144,7 @@ class MultitaskModel(nn.Module):
         *,
         task: str,
         **memory: Tensor | None,
-    ) -> Output:
+    ) -> TaskOutput:
         """What the head of ``task`` says of inputs (b, m), as transformers' heads return it.
 
         ``memory`` has the arguments of an encoder with a general model beside it.
@@ -153,7 +153,7 @@ class MultitaskModel(nn.Module):
         with self._hooks.use(part.adapter):
             states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
             states = part.adapter.on_top(states, self._hooks.call)
-        output: Output = part(states, self.encoder.pooler)
+        output: TaskOutput = part(states, self.encoder.pooler)
         return output
 
     def each(
@@ -163,12 +163,12 @@ class MultitaskModel(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         **memory: Tensor | None,
-    ) -> dict[str, Output]:
+    ) -> dict[str, TaskOutput]:
         """``forward`` of each of the ``tasks``; what a layer makes of states that no adapter has touched is computed
         once for all of them.
         """
         first = {task: self.n_untouched(task) for task in tasks}
-        outputs: dict[str, Output] = {}
+        outputs: dict[str, TaskOutput] = {}
         kept: dict[int, Tensor] = {}
         call = LayerCall()
         for task in sorted(first, key=first.__getitem__, reverse=True):  # the first one leaves what the others need

@@ -18,11 +18,11 @@ class AdapterShape:
     """What an ``AdapterConfig`` comes to for a model of some width and depth."""
 
     layers: tuple[int, ...]
-    """Layers with an adapter, from 0, ascending; none where it is on top, or where there is none."""
+    """Layers with an adapter, from 0, ascending; empty if it is on top, or if there is none."""
     size: int
-    """Width d_s that states are projected to; 0 where nothing is projected."""
+    """Width d_s that states are projected to; 0 if nothing is projected."""
     heads: int
-    """Attention heads; 0 where there is no attention."""
+    """Attention heads; 0 if there is no attention."""
     bottleneck: int
     """Width of the second bottleneck of ``houlsby-pals``."""
 
@@ -54,7 +54,8 @@ def parse_layers(layers: str, n_layers: int) -> tuple[int, ...]:
     for part in layers.split(","):
         if not part.strip().isdecimal():
             raise UsageError(
-                f"--layers is {layers!r}, of which {part!r} is no number", "give all, top, bottom, or numbers as in 1,3"
+                f"--layers is {layers!r}, of which {part!r} is not a number",
+                "give all, top, bottom, or numbers as in 1,3",
             )
         numbers.append(int(part))
     beyond = [number for number in numbers if not 1 <= number <= n_layers]

@@ -59,7 +59,7 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
 def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterCount:
     """The count of one task's adapter for ``encoder``, whose numbers are not read.
 
-    Raises ``UsageError`` where ``config`` does not go with the encoder.
+    Raises ``UsageError`` if ``config`` does not go with the encoder.
     """
     with torch.device("meta"):
         adapter = make_adapter(config, encoder)

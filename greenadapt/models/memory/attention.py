@@ -84,15 +84,15 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
     Replaces neither modules nor weights; what is saved of the model does not know of it. Raises ``UsageError`` for an
     architecture whose attention cannot see memory.
     """
-    check_architecture(model)
-    from transformers.modeling_utils import AttentionInterface  # slow to import where there is no model yet
+    _check_attention(model)
+    from transformers.modeling_utils import AttentionInterface  # slow to import
 
     AttentionInterface.register(NAME, memory_attention)
     AttentionMaskInterface.register(NAME, _key_mask)
     model.set_attn_implementation(NAME)
 
 
-def check_architecture(model: "PreTrainedModel") -> None:
+def _check_attention(model: "PreTrainedModel") -> None:
     """Raise ``UsageError`` unless the layers of ``model`` can see memory."""
     config: Any = model.config
     reason = None

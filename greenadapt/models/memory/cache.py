@@ -19,7 +19,7 @@ from greenadapt.errors import InputError, ResourceError, UsageError
 from greenadapt.models.machine import too_large
 from greenadapt.models.memory.fusion import GeneralMemory
 from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.tensors import Inputs
+from greenadapt.models.tensors import Features
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import IntArray, offsets_of
 from greenadapt.storage.files import hash_file
@@ -40,7 +40,7 @@ class DistinctTexts:
     table: SequenceTable
 
     @classmethod
-    def of(cls, inputs: Iterable[Inputs]) -> "DistinctTexts":
+    def of(cls, inputs: Iterable[Features]) -> "DistinctTexts":
         """Each of ``inputs`` once, whose ids are those of the base tokenizer."""
         texts: set[bytes] = set()
         for some in inputs:
@@ -67,15 +67,15 @@ class DistinctTexts:
         digest.update(self.table.stored.values.astype("<i8", copy=False).data)
         return digest.hexdigest()
 
-    def find(self, inputs: Inputs) -> IntArray:
+    def find(self, inputs: Features) -> IntArray:
         """Which text each of b inputs is, (b,) int64, -1 for one that is not among them."""
         return self.table.find(_sequences(inputs))
 
-    def inputs(self, among: slice) -> Inputs:
+    def inputs(self, among: slice) -> Features:
         """The texts in a range."""
         bounds = self.offsets[among.start : among.stop + 1]
         values = self.table.stored.values[bounds[0] : bounds[-1]]
-        return Inputs(values >> _TYPE_BITS, values & ((1 << _TYPE_BITS) - 1), np.diff(bounds))
+        return Features(values >> _TYPE_BITS, values & ((1 << _TYPE_BITS) - 1), np.diff(bounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +100,10 @@ class GeneralStates:
         precision = str(self.memory.general.dtype).removeprefix("torch.")
         return {"general": self.sha256, "states": numbers, "dim": str(self.shape[1]), "precision": precision}
 
-    def compute(self, reader: MemoryReader, inputs: Inputs) -> torch.Tensor:
+    def compute(self, reader: MemoryReader, inputs: Features) -> torch.Tensor:
         """The states of b inputs, (n_states, b, m, dim) bfloat16 on the CPU.
 
-        Raises ``ResourceError`` where they do not fit into the memory of a GPU.
+        Raises ``ResourceError`` if they do not fit into the memory of a GPU.
         """
         read = reader.read(inputs)
         device = self.memory.general.device
@@ -133,7 +133,7 @@ class CachedMemory:
         # Of each text (n_states, m, dim), end to end: the states of a text in a padded batch are as many whole blocks.
         self._values = np.frombuffer(self._mapped, _VALUE, offset=len(file.header))
 
-    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+    def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """``memory_states`` (n_states, b, m, dim) bfloat16, with zeros behind the shorter ones, and ``memory_mask``
         (b, m) int64 where there is padding.
 
@@ -160,10 +160,10 @@ class CachedMemory:
 def open_cache(
     folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> CachedMemory:
-    """The states of ``texts``, from the file of an earlier run where there is one, else computed now.
+    """The states of ``texts``, from the file of an earlier run if there is one, else computed now.
 
     The file is known by the general model, the states and the texts. A run that was killed while it computed goes on
-    where it was. Raises ``UsageError`` where the file would be larger than the limit, ``ResourceError`` where the disk
+    where it was. Raises ``UsageError`` if the file would be larger than the limit, ``ResourceError`` if the disk
     or the memory of a GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for
     a file that greenadapt did not write.
     """
@@ -224,12 +224,12 @@ class _StatesFile:
         return self.path.with_suffix(".sha256")
 
     def is_whole(self) -> bool:
-        """Whether all is there as it was written; raises ``InputError`` where another file stands in its place."""
+        """Whether all is there as it was written; raises ``InputError`` if another file stands in its place."""
         if not self.path.exists():
             return False
         size = self.path.stat().st_size
         if size > self.size or not _begins(self.path, self.header):
-            raise InputError(f"{self.path} is no cache of these states that greenadapt wrote", "move it away")
+            raise InputError(f"{self.path} is not a cache of these states that greenadapt wrote", "move it away")
         is_complete = size == self.size and self.checksum.is_file()
         return is_complete and self.checksum.read_text("ascii") == hash_file(self.path)
 
@@ -254,7 +254,7 @@ def _fill(
     file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> None:
     if file.path.exists():
-        progress.warn(f"{file.path} is damaged, its states are computed anew")
+        progress.warn(f"{file.path} is damaged, its states are computed again")
         file.path.unlink()
     batches = list(_batches(np.diff(texts.offsets), general.max_tokens))
     try:
@@ -306,7 +306,7 @@ def _batches(lengths: IntArray, max_tokens: int) -> Iterator[slice]:
         begin = end
 
 
-def _sequences(inputs: Inputs) -> Sequences:
+def _sequences(inputs: Features) -> Sequences:
     """Ids and types as one number a piece, little-endian int64."""
     values = inputs.ids.astype("<i8") << _TYPE_BITS | inputs.types.astype("<i8")
     return Sequences(values, offsets_of(inputs.lengths))

@@ -23,7 +23,7 @@ ITS_BASE = "base"
 
 
 def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> None:
-    """Raise ``UsageError`` where settings of a memory do not go together, or with that there is none."""
+    """Raise ``UsageError`` if settings of a memory do not go together, or with that there is none."""
     if memory is None and config != MemoryConfig():
         raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
     if run.cache_memory and memory is None:
@@ -45,13 +45,14 @@ class MemoryChoice:
     def find(cls, memory: str, domain: PretrainedModel, config: MemoryConfig) -> "MemoryChoice":
         """The model ``memory``, or ``base``.
 
-        Raises ``UsageError`` where ``domain`` was adapted from none, or its layers and width do not go with ``config``.
+        Raises ``UsageError`` if ``domain`` was adapted from none, or its layers and width do not go with ``config``.
         """
         if memory == ITS_BASE:
             made = read_facts(domain.folder)
             if made is None:
                 raise UsageError(
-                    f"--memory base, but {domain.source} is no adapted model", "name the general model with --memory"
+                    f"--memory base, but {domain.source} is not an adapted model",
+                    "name the general model with --memory",
                 )
             memory = made["model"]["source"]
         found = find_model(memory)
@@ -61,10 +62,10 @@ class MemoryChoice:
 
     @classmethod
     def of_task(cls, folder: TaskFolder, given: str | None) -> "MemoryChoice | None":
-        """The memory that a fine-tuned model was trained with, ``None`` where it has none.
+        """The memory that a fine-tuned model was trained with, ``None`` if it has none.
 
         A general model that was trained, too, lies in the folder; another one is looked for where it was then, or where
-        it is ``given`` to be. Raises ``MissingError`` where it is not there, ``InputError`` where it is another one.
+        it is ``given`` to be. Raises ``MissingError`` if it is not there, ``InputError`` if it is another one.
         """
         return cls.of_settings(folder.settings, folder.folder, folder.weights, given)
 
@@ -99,15 +100,15 @@ class MemoryChoice:
         return {**asdict(self.config), "general": general}
 
     def open(self) -> "GeneralModel":
-        """The general model; raises ``InputError`` where it is of a kind that greenadapt does not know."""
+        """The general model; raises ``InputError`` if it is of a kind that greenadapt does not know."""
         from greenadapt.models.memory.general_model import GeneralModel
 
         return GeneralModel(Checkpoint.open(self.found.folder), self.config, self.sha256)
 
 
 def check_memories(folders: Iterable[TaskFolder], given: str | None) -> None:
-    """Raise ``UsageError`` where a general model is given and none of the models needs one, ``MissingError`` or
-    ``InputError`` where one needs a general model, or what was learnt about it, that is not there.
+    """Raise ``UsageError`` if a general model is given and none of the models needs one, ``MissingError`` or
+    ``InputError`` if one needs a general model, or what was learnt about it, that is not there.
     """
     needed = [(folder, one) for folder in folders if (one := _Described.of(folder.settings, folder.folder))]
     if given is not None and not any(one.config.frozen for _, one in needed):

@@ -118,7 +118,7 @@ def attach_memory(
     """Give ``model`` the states of ``general`` as memory: it is called with one of ``KEYWORDS`` beside its own.
 
     The result is ``model.memory``, on the model's device; ``seed`` decides what is learnt from random numbers. Raises
-    ``UsageError`` where the models or ``config`` do not go together.
+    ``UsageError`` if the models or ``config`` do not go together.
     """
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
     if not plan.targets:
@@ -134,7 +134,7 @@ def add_general(
 ) -> GeneralMemory:
     """Make ``general`` the ``memory`` of ``model``, whose forward pass does not change yet.
 
-    Raises ``UsageError`` where their widths differ and nothing projects.
+    Raises ``UsageError`` if their widths differ and nothing projects.
     """
     widths = general.config.hidden_size, model.config.hidden_size
     if widths[0] != widths[1] and not config.project:

@@ -19,7 +19,7 @@ from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory.logits_fusion import attach_logits_fusion
 from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Progress
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.writer import copy_tokenizers
 
@@ -46,7 +46,7 @@ class GeneralModel:
         """Give ``model``, which reads by ``encoder``, a memory of this model, and move both to the machine's device.
 
         ``seed`` draws its gates. A frozen general model is in half precision where the machine computes in it. Raises
-        ``UsageError`` where the two do not go together.
+        ``UsageError`` if the two do not go together.
         """
         reads_pieces = not type(model).__name__.endswith("SequenceClassification")
         if self.config.strategy == "logits" and reads_pieces and encoder.has_words:
@@ -78,14 +78,14 @@ class StatesOnDisk:
     machine: Machine
     progress: Progress
 
-    def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Views]) -> CachedMemory:
+    def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Input]) -> CachedMemory:
         """The states for all inputs of ``views``, computed where they are not there.
 
         ``model``, with ``general`` as its memory, computes them; of several processes the first one does. Raises what
         ``open_cache`` raises.
         """
         states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
-        texts = DistinctTexts.of(map(reader.of_views, views))
+        texts = DistinctTexts.of(map(reader.of_input, views))
         folder = CacheFolder(self.folder, self.run.max_cache)
         if not self.machine.is_first:
             self.machine.wait()

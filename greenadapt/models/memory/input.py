@@ -8,9 +8,9 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.tensors import Inputs
+from greenadapt.models.tensors import Features
 from greenadapt.storage.arrays import offsets_of
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tokenization.added_words import AddedWords
 
 
@@ -31,7 +31,7 @@ class MemoryReader:
     def of(cls, encoder: Encoder, general: Checkpoint) -> "MemoryReader":
         """For a domain model that reads by ``encoder``, and a general one.
 
-        Raises ``InputError`` where their base tokenizers give other ids, ``UsageError`` where the words were added by
+        Raises ``InputError`` if their base tokenizers give other ids, ``UsageError`` if the words were added by
         longest match, so that their pieces are not those of the base tokenizer.
         """
         theirs = Encoder.of(general)
@@ -50,12 +50,12 @@ class MemoryReader:
         has_segments = int(general.config.get("type_vocab_size", 0)) > 1
         return cls(added, encoder.special.pad, theirs.max_length, has_segments)
 
-    def in_base_pieces(self, inputs: Inputs) -> Inputs:
+    def in_base_pieces(self, inputs: Features) -> Features:
         """What the general model reads for the domain model's ``inputs``."""
         read = self._base_pieces(inputs)
         return read if read.lengths.max(initial=0) <= self.max_length else self._cut(read)
 
-    def _base_pieces(self, inputs: Inputs) -> Inputs:
+    def _base_pieces(self, inputs: Features) -> Features:
         pieces, ids = self.added.pieces.stored, inputs.ids
         is_new = ids >= self.added.first_id
         sizes = np.ones(len(ids), np.int64)
@@ -64,18 +64,18 @@ class MemoryReader:
         base = np.repeat(ids, sizes)
         base[np.repeat(is_new, sizes)] = pieces.take(entries).values
         ends = offsets_of(sizes)[np.cumsum(inputs.lengths)]
-        return Inputs(base, np.repeat(inputs.types, sizes), np.diff(ends, prepend=0))
+        return Features(base, np.repeat(inputs.types, sizes), np.diff(ends, prepend=0))
 
-    def of_views(self, views: Views) -> Inputs:
+    def of_input(self, views: Input) -> Features:
         """What the general model reads for all inputs of an example, in both views."""
         return self.in_base_pieces(_inputs_of(views))
 
-    def n_cut(self, views: Iterable[Views]) -> int:
+    def n_cut(self, views: Iterable[Input]) -> int:
         """How many of the examples have an input of which the general model does not read all."""
         lengths = (self._base_pieces(_inputs_of(one)).lengths for one in views)
         return sum(int(each.max(initial=0)) > self.max_length for each in lengths)
 
-    def read(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+    def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """``memory_ids`` (b, m) int64; ``memory_mask`` where there is padding, ``memory_types`` where the general model
         tells segments.
         """
@@ -87,14 +87,14 @@ class MemoryReader:
             tensors["memory_types"] = read.padded(read.types, 0)
         return tensors
 
-    def _cut(self, inputs: Inputs) -> Inputs:
+    def _cut(self, inputs: Features) -> Features:
         lengths = inputs.lengths
         places = np.arange(len(inputs.ids)) - np.repeat(offsets_of(lengths)[:-1], lengths)
         is_last = places == np.repeat(lengths - 1, lengths)
         kept = (places < self.max_length - 1) | is_last
-        return Inputs(inputs.ids[kept], inputs.types[kept], np.minimum(lengths, self.max_length))
+        return Features(inputs.ids[kept], inputs.types[kept], np.minimum(lengths, self.max_length))
 
 
-def _inputs_of(views: Views) -> Inputs:
+def _inputs_of(views: Input) -> Features:
     """All inputs of an example, those that both views share once."""
-    return Inputs.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])
+    return Features.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])

@@ -26,7 +26,7 @@ def attach_logits_fusion(
 
     ``model`` is called with one of ``KEYWORDS`` beside its own; each of its logits becomes the sum of that for its own
     last state and that for the general model's. Heads that label pieces need inputs of one length, else ``ValueError``.
-    The result is ``model.memory``. Raises ``UsageError`` where the models or ``config`` do not go together.
+    The result is ``model.memory``. Raises ``UsageError`` if the models or ``config`` do not go together.
     """
     if model.config.model_type not in MEMORY_TYPES:
         raise UsageError(

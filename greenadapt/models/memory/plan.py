@@ -103,7 +103,7 @@ def _parsed(source: str, n_general: int) -> _Ranges:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if low > high:
             raise UsageError(
-                f"--memory-source is {source!r}, of which {part!r} is no range",
+                f"--memory-source is {source!r}, of which {part!r} is not a range",
                 "give paper, reference or a range a layer, such as 1-6,7-12",
             )
         if high > n_general:

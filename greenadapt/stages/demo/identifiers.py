@@ -62,7 +62,7 @@ def identifier_set(
 
     A package is either trained or tested on: its docstrings repeat themselves in all but a word, so that a finer split
     would test what was learnt by heart. No sentence is there twice, whatever its case. ``workers`` is the number of
-    processes. Raises ``InputError`` where fewer than two packages have such sentences.
+    processes. Raises ``InputError`` if fewer than two packages have such sentences.
     """
     by_package: dict[str, list[Sentence]] = defaultdict(list)
     seen: set[str] = set()

@@ -59,7 +59,7 @@ class DemoTask:
 def demo_task(session: Session, adapted: Result, packages: Sequence[str], plan: TaskPlan) -> DemoTask:
     """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (none named: of all).
 
-    Everything goes to the workspace, beside ``adapted``. Raises ``MissingError`` where torch is not installed.
+    Everything goes to the workspace, beside ``adapted``. Raises ``MissingError`` if torch is not installed.
     """
     corpus = adapted.manifest.facts["corpus"]
     sentences = _sentences(session, corpus, packages, plan)

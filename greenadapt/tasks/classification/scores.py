@@ -14,7 +14,7 @@ _CONSTANT = 1e-13
 
 
 def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
-    """``macro_f1``, ``micro_f1``, ``accuracy``, ``mcc`` (Matthews' correlation, 0 where there is only one class), and
+    """``macro_f1``, ``micro_f1``, ``accuracy``, ``mcc`` (Matthews' correlation, 0 if there is only one class), and
     ``by_class``: precision, recall, F1 and support of each class in ``gold`` or ``predicted``, of which ``macro_f1`` is
     the mean.
 

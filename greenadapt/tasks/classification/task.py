@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import softmax
 
 from greenadapt.config import LabelKind, TableFormat, TaskConfig
 from greenadapt.errors import InputError
@@ -15,8 +16,8 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.tasks import records
 from greenadapt.tasks.classification import scores
-from greenadapt.tasks.classification.texts import Text, text_views, with_target
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.wording import json_kind
 
 _SHOWN = 10
@@ -139,7 +140,7 @@ class ClassificationTask:
     def fit(self, examples: Sequence[Text], progress: Progress) -> Self:
         """This task with the training labels, and with ``label_kind`` decided where it is ``auto``.
 
-        Raises ``InputError`` where there is no example, a label is no number but has to be, or all labels are the same.
+        Raises ``InputError`` if there is no example, a label is not a number but has to be, or all labels are the same.
         """
         if not examples:
             raise InputError("there are no training examples", "give a file with labelled texts")
@@ -160,13 +161,13 @@ class ClassificationTask:
         kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
         return {_class(text) for text in examples} if kind == "classes" else set()
 
-    def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
-        """One entry a text, targets the class's number or the number itself; says how many texts were cut.
+    def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+        """One entry per text, targets the class's number or the number itself; says how many texts were cut.
 
         Nothing here depends on ``seed``. Raises ``InputError`` for a label that is not among ``labels``.
         """
         targets, counts = [self._target(text) for text in examples], Counter[str]()
-        all_views = text_views(examples, encoder, counts)
+        all_views = text_inputs(examples, encoder, counts)
         views = [with_target(one, target) for one, target in zip(all_views, targets, strict=True)]
         if n_cut := counts["cut"]:
             progress.warn(f"{n_cut:,} of {len(views):,} training texts are cut to {encoder.max_length} pieces")
@@ -174,9 +175,9 @@ class ClassificationTask:
 
     def inference(
         self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
-        """One entry a text, in order; a few hundred texts are held at a time."""
-        return text_views(examples, encoder, Counter() if counts is None else counts)
+    ) -> Iterator[Input]:
+        """One entry per text, in order; a few hundred texts are held at a time."""
+        return text_inputs(examples, encoder, Counter() if counts is None else counts)
 
     def decode(self, example: Text, logits: Array) -> Json:
         """``label``, ``score`` (its probability) and ``probabilities`` of all classes from logits (1, k); for numbers
@@ -184,8 +185,7 @@ class ClassificationTask:
         """
         if self._is_regression:
             return {"value": self._in_range(float(logits[0, 0]))}
-        exponentials = np.exp(logits[0].astype(np.float64) - logits[0].max())
-        probabilities = (exponentials / exponentials.sum()).tolist()
+        probabilities = softmax(logits[0].astype(np.float64)).tolist()
         best = int(logits[0].argmax())
         return {
             "label": self.labels[best],
@@ -261,7 +261,7 @@ class ClassificationTask:
         value = None if text.label is None else records.as_number(text.label)
         if value is None:
             raise InputError(
-                f"{text.where or 'a text'}: label {text.label} is no number",
+                f"{text.where or 'a text'}: label {text.label} is not a number",
                 "give every text a number, or learn classes with --labels classes",
             )
         if self.label_range is not None and not self.label_range[0] <= value <= self.label_range[1]:

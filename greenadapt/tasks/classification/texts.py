@@ -8,7 +8,7 @@ from itertools import chain, islice
 import numpy as np
 
 from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.tasks.features import Encoder, Feature, Views
+from greenadapt.tasks.features import Encoder, Feature, Input
 
 _BLOCK = 256
 """Examples that are tokenized at once."""
@@ -38,19 +38,19 @@ def longest_first(n_first: int, n_second: int, room: int) -> tuple[int, int]:
     return (shorter, room - shorter) if n_first <= n_second else (room - shorter, shorter)
 
 
-def text_views(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) -> Iterator[Views]:
+def text_inputs(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) -> Iterator[Input]:
     """The inputs for each text, without targets; ``counts["cut"]`` counts those that the base tokenization cuts."""
     rest = iter(texts)
     while block := list(islice(rest, _BLOCK)):
         parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
         encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
-        for part in parts:
+        for text, part in zip(block, parts, strict=True):
             both = list(islice(encoded, len(part)))
             base = [_feature([one.base.ids for one in both], encoder, counts)]
             expanded = base
             if encoder.has_words:
                 expanded = [_feature([one.expanded.ids for one in both], encoder, Counter())]
-            yield Views(base, expanded, n_units=1)
+            yield Input(base, expanded, 1, text)
 
 
 def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> Feature:
@@ -66,9 +66,9 @@ def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> F
     return Feature(ids, types, _UNIT)
 
 
-def with_target(views: Views, target: Array) -> Views:
+def with_target(views: Input, target: Array) -> Input:
     """``views`` with the same target for both."""
     base = [replace(feature, target=target) for feature in views.base]
     if views.expanded is views.base:
-        return Views(base, base, views.n_units)
-    return Views(base, [replace(feature, target=target) for feature in views.expanded], views.n_units)
+        return Input(base, base, views.n_units)
+    return Input(base, [replace(feature, target=target) for feature in views.expanded], views.n_units)

@@ -16,10 +16,10 @@ _BLANKS = " \t\r\n"
 
 
 def read_conll(path: str, decoder: Decoder) -> Iterator[Sentence]:
-    """The sentences of a file with a word a line, word first and tag last, tabs or spaces between, empty lines
+    """The sentences of a file with one word per line, word first and tag last, tabs or spaces between, empty lines
     between sentences; lines of ``-DOCSTART-`` are left out.
 
-    Raises ``InputError`` naming line and column, ``MissingError`` where there is no such file.
+    Raises ``InputError`` naming line and column, ``MissingError`` if there is no such file.
     """
     with open_binary(path) as stream:
         for rows in conll_sentences(decoder.lines(stream, path), path):
@@ -59,7 +59,7 @@ def conll_sentences(lines: Iterable[tuple[int, str]], path: str) -> Iterator[lis
 
 
 def _tag(row: ConllRow, path: str) -> str:
-    """The tag of a line; raises ``InputError`` where it has none."""
+    """The tag of a line; raises ``InputError`` if it has none."""
     tag = row.columns[-1].rstrip()
     if len(row.columns) < 2:
         raise InputError(
@@ -67,7 +67,7 @@ def _tag(row: ConllRow, path: str) -> str:
             "a line is a word, a tab or spaces, and a tag; sentences are parted by empty lines",
         )
     if not is_tag(tag):
-        raise InputError(f"{path}, line {row.line}, column {len(row.columns)}: {tag!r} is no tag", _need())
+        raise InputError(f"{path}, line {row.line}, column {len(row.columns)}: {tag!r} is not a tag", _need())
     return tag
 
 
@@ -88,7 +88,7 @@ def tagged_record(record: dict[str, Any], where: str) -> Sentence:
         if isinstance(tag, int):
             raise InputError(f"{where}: tag {position} is the number {tag}, which has no name", _need())
         if not isinstance(tag, str) or not is_tag(tag):
-            raise InputError(f"{where}: {tag!r} (tag {position}) is no tag", _need())
+            raise InputError(f"{where}: {tag!r} (tag {position}) is not a tag", _need())
     return Sentence(words, tuple(iob2(tags)))
 
 

@@ -73,7 +73,7 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entity_f1(counts: Array) -> Array:
-    """F1 = 2 tp / (predicted + gold), 0 where there is nothing: (…, 3) sums of ``entity_counts`` → (…)."""
+    """F1 = 2 tp / (predicted + gold), 0 if there is nothing: (…, 3) sums of ``entity_counts`` → (…)."""
     total = counts[..., 1] + counts[..., 2]
     f1: Array = np.divide(2 * counts[..., 0], total, out=np.zeros(np.shape(total)), where=total > 0)
     return f1
@@ -82,7 +82,7 @@ def entity_f1(counts: Array) -> Array:
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, object]:
     """Precision, recall and F1 of exact entities (conlleval; equal to seqeval) over all types, and by type.
 
-    Precision, recall and F1 lie between 0 and 1, 0 where nothing was predicted or nothing is there; ``support`` is the
+    Precision, recall and F1 lie between 0 and 1, 0 if nothing was predicted or nothing is there; ``support`` is the
     number of gold entities.
     """
     hits, found, wanted = Counter[str](), Counter[str](), Counter[str]()

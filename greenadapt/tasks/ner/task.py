@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
+from scipy.special import softmax
 
 from greenadapt.config import TaskConfig
 from greenadapt.corpus.opening import JSON_SUFFIXES, Decoder, data_suffix, is_hub_id
@@ -13,11 +14,10 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import IGNORED, Encoder, Feature, Views
-from greenadapt.tasks.ner.chunks import Limits, cut
+from greenadapt.tasks.features import IGNORED, Encoder, Feature, Input
 from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.ner.entities import entities, entity_counts, entity_f1, entity_scores, iob2
-from greenadapt.tasks.ner.sentences import Sentence, Split, joined, split_text, usual_split
+from greenadapt.tasks.ner.sentences import Limits, Sentence, Split, cut, joined, split_text, usual_split
 from greenadapt.tasks.records import records
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.wording import counted, json_kind
@@ -86,7 +86,7 @@ class NerTask:
         return {tag[2:] for example in examples for tag in example.tags or ()} - {""}
 
     def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
-        """Warn of types in ``examples`` without a label; raises ``InputError`` where none has one."""
+        """Warn of types in ``examples`` without a label; raises ``InputError`` if none has one."""
         types = self.labels_in(examples)
         if unseen := sorted(types - self._types):
             named = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
@@ -119,7 +119,7 @@ class NerTask:
     def fit(self, examples: Sequence[Sentence], progress: Progress) -> "NerTask":
         """The task with the labels and the way of splitting text that ``examples`` have.
 
-        Raises ``InputError`` where no word is part of an entity.
+        Raises ``InputError`` if no word is part of an entity.
         """
         types = sorted({tag[2:] for example in examples for tag in set(example.tags or ()) if tag != "O"})
         if not types:
@@ -130,12 +130,12 @@ class NerTask:
         labels = ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
         return replace(self, labels=labels, split=usual_split(word for one in examples for word in one.words))
 
-    def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
-        """One entry a chunk, cut where no entity goes on; an entity longer than a chunk is cut, and told once.
+    def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+        """One entry per chunk, cut where no entity goes on; an entity longer than a chunk is cut, with one warning.
 
-        A tag that the task has no label for is no part of the loss.
+        A tag that the task has no label for is not part of the loss.
         """
-        made: list[Views] = []
+        made: list[Input] = []
         n_cut = 0
         index = {label: i for i, label in enumerate(self.labels)}
         for read in _read(examples, encoder, self.chunk, by_tags=True):
@@ -144,7 +144,7 @@ class NerTask:
                 n_cut += read.tags[begin].startswith("I-")
                 base = self._trained_on(read.base, targets, begin, end)
                 expanded = base if read.expanded is read.base else self._trained_on(read.expanded, targets, begin, end)
-                made.append(Views(base, expanded, end - begin))
+                made.append(Input(base, expanded, end - begin))
         if n_cut:
             limit = f"{encoder.max_length} pieces" + (f" and {self.chunk} words" if self.chunk else "")
             progress.warn(f"entities are longer than a chunk of at most {limit} in {n_cut:,} places: cut there")
@@ -158,8 +158,8 @@ class NerTask:
 
     def inference(
         self, examples: Iterable[Sentence], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
-        """One entry a sentence with an input a chunk, plain ones but for ``gold_chunks``; a unit is a word.
+    ) -> Iterator[Input]:
+        """One entry per sentence with one feature per chunk, plain ones but for ``gold_chunks``; a unit is a word.
 
         No sentence is ever cut, so that nothing is counted.
         """
@@ -167,7 +167,7 @@ class NerTask:
             base = [read.base.feature(begin, end) for begin, end in read.chunks]
             same = read.expanded is read.base
             expanded = base if same else [read.expanded.feature(begin, end) for begin, end in read.chunks]
-            yield Views(base, expanded, len(read.base.sizes))
+            yield Input(base, expanded, len(read.base.sizes), read.sentence)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
         """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.
@@ -180,7 +180,7 @@ class NerTask:
             return {"tags": [], "entities": []}
         scores = logits[:, : len(self.labels)].astype(np.float64)
         best = scores.argmax(axis=1)
-        likelihood = 1 / np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1)
+        likelihood = softmax(scores, axis=1).max(axis=1)
         tags = iob2(self.labels[label] for label in best.tolist())
         found: list[Json] = []
         for entity in entities(tags):
@@ -202,7 +202,7 @@ class NerTask:
         return entity_counts(*_tags(examples, predictions))
 
     def main_score(self, sums: Array) -> Array:
-        """(…, 3) sums of ``statistics`` → (…) F1 = 2 tp / (predicted + gold), 0 where there is nothing."""
+        """(…, 3) sums of ``statistics`` → (…) F1 = 2 tp / (predicted + gold), 0 if there is nothing."""
         return entity_f1(sums)
 
 
@@ -220,6 +220,7 @@ def _tags(examples: Sequence[Sentence], predictions: Sequence[Json]) -> tuple[li
 class _Read:
     """A sentence in both tokenizations, and the chunks that it is read in: first word, and the one after the last."""
 
+    sentence: Sentence
     base: "_View"
     expanded: "_View"
     tags: tuple[str, ...]
@@ -236,7 +237,7 @@ def _read(examples: Iterable[Sentence], encoder: Encoder, chunk: int | None, *, 
             expanded = _View.of(encoding.expanded, encoder) if encoder.has_words else base
             tags = example.tags or ()
             sizes = [base.sizes] if expanded is base else [base.sizes, expanded.sizes]
-            yield _Read(base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits))
+            yield _Read(example, base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from greenadapt.corpus.opening import STDIN, TABLE_SUFFIXES, Decoder, data_suffi
 from greenadapt.corpus.rows import parse_json
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
+from greenadapt.storage.arrays import IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks.records import records, refuse_repeated
 from greenadapt.wording import json_kind
@@ -22,7 +23,7 @@ _DOCUMENTS = ("document_id", "document", "title")
 
 @dataclass(frozen=True)
 class Answer:
-    """A gold answer: ``start`` is its first character in the context, -1 where it is not in there."""
+    """A gold answer: ``start`` is its first character in the context, -1 if it is not in there."""
 
     text: str
     start: int
@@ -41,6 +42,8 @@ class Question:
     """What the context is called."""
     where: str = field(default="", compare=False)
     """File and place in it, for messages."""
+    words: IntArray | None = field(default=None, compare=False, repr=False)
+    """Those of the context, see ``word_units``, once it has been tokenized."""
 
     @property
     def is_labelled(self) -> bool:
@@ -49,7 +52,7 @@ class Question:
 
 
 def read_questions(source: str, progress: Progress, *, labelled: bool | None = True) -> list[Question]:
-    """The questions of a file or data set, with their gold answers; how many of these stood elsewhere is noted.
+    """The questions of a file or data set, with their gold answers; with a note how many of these were elsewhere.
 
     ``source`` is a file of SQuAD's JSON, or what ``records`` reads, with the fields ``question``, ``context``,
     ``answers`` and, where there is one, ``id``. Answers are left alone where they are not wanted, ``labelled=False``,
@@ -167,7 +170,7 @@ class _Maker:
         return answer
 
     def report(self, source: str, progress: Progress) -> None:
-        """Say how many answers stood elsewhere, or, where it does not matter where, how many are nowhere."""
+        """Warn how many answers were elsewhere, or, if places do not matter, how many are not in the context."""
         if self.labelled is None and self.n_missing:
             progress.warn(f"{source}: of {self.n_answers:,} answers {self.n_missing:,} are not in their context")
         if self.labelled and (self.n_moved or self.n_missing):
@@ -201,12 +204,12 @@ def _document(source: str, decoder: Decoder) -> Json | None:
 
 
 def _check_begin(first: str, lines: Iterator[tuple[int, str]], where: str) -> None:
-    """Raise ``InputError`` where a file that begins with no object begins with no list of them either."""
+    """Raise ``InputError`` if a file that begins with no object begins with no list of them either."""
     if first[0] != "[":
-        raise InputError(f"{where} begins with {first[:20]!r}, which is no JSON object", _NEED)
+        raise InputError(f"{where} begins with {first[:20]!r}, which is not a JSON object", _NEED)
     entry = first[1:].lstrip() or next((line.strip() for _, line in lines if line.strip()), "")
     if entry[:1] not in ("{", "]", ""):
-        raise InputError(f"{where} begins a list whose first entry is no object but {entry[:20]!r}", _NEED)
+        raise InputError(f"{where} begins a list whose first entry is not an object but {entry[:20]!r}", _NEED)
 
 
 def _squad_questions(document: Json, source: str, maker: _Maker) -> Iterator[Question]:

@@ -6,10 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from greenadapt.storage.arrays import Array
-
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -63,10 +59,3 @@ def score_answer(prediction: str, golds: Sequence[str], *, is_second: bool) -> A
         f1=max(f1(predicted, gold, is_second=is_second) for gold in wanted),
         substr=float(any(predicted in gold and bool(predicted) == bool(gold) for gold in wanted)),
     )
-
-
-def as_array(scores: Sequence[AnswerScores]) -> Array:
-    """(n, 2) float64: the F1 of each answer, and 1."""
-    array: Array = np.ones((len(scores), 2))
-    array[:, 0] = [one.f1 for one in scores]
-    return array

@@ -13,8 +13,10 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import Encoder, Feature, Views
-from greenadapt.tasks.qa.answers import (
+from greenadapt.tasks.features import Encoder, Feature, Input
+from greenadapt.tasks.qa.questions import Question, read_questions, unlabelled_question
+from greenadapt.tasks.qa.scores import AnswerScores, normalise, score_answer
+from greenadapt.tasks.qa.spans import (
     Found,
     best_spans,
     candidates,
@@ -23,8 +25,6 @@ from greenadapt.tasks.qa.answers import (
     with_carried_ends,
     word_units,
 )
-from greenadapt.tasks.qa.questions import Question, read_questions, unlabelled_question
-from greenadapt.tasks.qa.scores import AnswerScores, as_array, normalise, score_answer
 from greenadapt.tasks.qa.windows import Window, longest_question, merged, windows
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.wording import counted
@@ -50,7 +50,7 @@ class QuestionTask:
     word_unit: WordUnit = WORD_UNIT
     max_answer_chars: int = MAX_ANSWER_CHARS
     null_threshold: float = 0.0
-    """By how much the logit that there is no answer must be higher than the best answer's to be told."""
+    """Margin by which "no answer" must beat the best answer."""
 
     @property
     def name(self) -> str:
@@ -100,28 +100,28 @@ class QuestionTask:
         return set()
 
     def fit(self, examples: Sequence[Question], progress: Progress) -> "QuestionTask":
-        """This task, with ``has_null`` where there are questions without answer.
+        """This task, with ``has_null`` if there are questions without answer.
 
-        Raises ``InputError`` where no question has an answer.
+        Raises ``InputError`` if no question has an answer.
         """
         if all(question.impossible for question in examples):
             raise InputError(f"none of {len(examples):,} training questions has an answer", "give some that have one")
         return replace(self, has_null=has_impossible(examples))
 
-    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Views]:
+    def training(self, examples: Sequence[Question], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """All windows that hold the first answer that the context has, and ``negatives`` others, drawn by the seed and
         the question's index, whose target is ``[CLS]``.
 
         A question without answer has at least one of these. One with an answer that no window holds is left out, and
-        how many these are is said. Raises ``InputError`` where nothing is left.
+        how many these are is said. Raises ``InputError`` if nothing is left.
         """
-        found: list[Views] = []
+        found: list[Input] = []
         cut: list[str] = []
         with progress.bar("windows", len(examples), "questions") as bar:
             for index, (question, both) in enumerate(self._both(examples, encoder, cut.append)):
                 drawn = [one.training(question, self.negatives, [seed, index]) for one in both]
                 if all(drawn):
-                    found.append(Views(drawn[0], drawn[-1], both[0].n_units))
+                    found.append(Input(drawn[0], drawn[-1], both[0].n_units))
                 bar.advance(1)
         if cut:
             progress.warn(f"cut {counted(len(cut), 'question')} that the model cannot read at once, the first {cut[0]}")
@@ -134,15 +134,15 @@ class QuestionTask:
 
     def inference(
         self, examples: Iterable[Question], encoder: Encoder, counts: Counter[str] | None = None
-    ) -> Iterator[Views]:
+    ) -> Iterator[Input]:
         """All windows of each question's context; a question that leaves no room for one is cut, and counted."""
         counted = Counter() if counts is None else counts
-        for _, both in self._both(examples, encoder, lambda _: counted.update(["cut"])):
+        for question, both in self._both(examples, encoder, lambda _: counted.update(["cut"])):
             features = [[one.feature(window) for window in one.windows] for one in both]
-            yield Views(features[0], features[-1], both[0].n_units)
+            yield Input(features[0], features[-1], both[0].n_units, question)
 
     def decode(self, example: Question, logits: Array) -> Json:
-        """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` where there is no answer),
+        """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` if there is no answer),
         ``logit``, and ``score``, its probability among the ``N_BEST`` best.
         """
         return {"id": example.id, **self.answers(example, logits)[0]}
@@ -158,7 +158,7 @@ class QuestionTask:
 
     def found(self, example: Question, logits: Array, n_best: int = N_BEST) -> Found:
         """The ``n_best`` spans of different text by the ``logits`` of a context's units, (n_units, 2)."""
-        units = word_units(example.context, self.word_unit)
+        units = word_units(example.context, self.word_unit) if example.words is None else example.words
         words = with_carried_ends(units, logits[: len(units)])
         spans = best_spans(units, words, self.max_answer_chars)
         null = logits[len(units) :].astype(np.float64).sum(axis=1)
@@ -167,7 +167,7 @@ class QuestionTask:
         return Found(best, float(null.min()) if self.has_null and len(null) else None)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:
-        """``em``, ``f1`` and ``substr``; where there are questions without answer also those of either kind alone, as
+        """``em``, ``f1`` and ``substr``; if there are questions without answer also those of either kind alone, as
         ``has_answer`` and ``no_answer``. ``questions`` is how many there are.
         """
         scores = _scores(examples, predictions)
@@ -183,7 +183,7 @@ class QuestionTask:
 
     def statistics(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Array:
         """(n_examples, 2) float64: F1 and 1."""
-        return as_array(_scores(examples, predictions))
+        return np.array([[one.f1, 1.0] for one in _scores(examples, predictions)]).reshape(-1, 2)
 
     def main_score(self, sums: Array) -> Array:
         """(…, 2) sums of ``statistics`` → (…) mean F1."""
@@ -193,7 +193,7 @@ class QuestionTask:
     def _both(
         self, questions: Iterable[Question], encoder: Encoder, cut: Callable[[str], None]
     ) -> Iterator[tuple[Question, "list[_Reading]"]]:
-        """Each question in both tokenizations, or in the one there is; ``cut`` is told the id of one that was cut."""
+        """Each question in both tokenizations, or in the one there is; ``cut`` gets the id of each that was cut."""
         room = longest_question(encoder.max_length, encoder.n_special_pair)
         for text, group in groupby(questions, key=lambda question: question.context):
             units = word_units(text, self.word_unit)
@@ -207,7 +207,7 @@ class QuestionTask:
                     cut(question.id)
                 both = [_Reading.of(part, one[:room], len(units)) for part, one in zip(parts, ids, strict=True)]
                 n_null = min(len(one.windows) for one in both) if self.has_null else 0
-                yield question, [replace(one, n_null=n_null) for one in both]
+                yield replace(question, words=units), [replace(one, n_null=n_null) for one in both]
 
 
 @dataclass(frozen=True, eq=False)

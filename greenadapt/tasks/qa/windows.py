@@ -41,7 +41,7 @@ def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[W
 
     ``room = max_length - n_special - q`` pieces of the context are read at once, ``room // 2`` of them active; the
     active slices tile the context. What is left of the room is shared by both sides, an odd piece goes to the right,
-    and what one side cannot use to the other (Poerner et al. 2020, section 5). Raises ``InputError`` where the question
+    and what one side cannot use to the other (Poerner et al. 2020, section 5). Raises ``InputError`` if the question
     is longer than ``longest_question``.
     """
     room = max_length - n_special - q

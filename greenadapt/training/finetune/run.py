@@ -6,8 +6,8 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,11 @@ from greenadapt.progress import Progress
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Views
+from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.metrics import average, metric_of
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.evaluation import Evaluation, Evaluator, stacked
-from greenadapt.training.feed import ManyTables, OneTable, Plan, TaskTable
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.stepping import Record, Stepping
 
@@ -85,6 +85,7 @@ class FinetuneSetup:
     """The general model that the trained one has as its memory."""
     states: Path | None = None
     """Folder for the general model's states; ``None``: they are not kept."""
+    _inputs: dict[str, KeptInputs] = field(init=False, default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
@@ -100,6 +101,19 @@ class FinetuneSetup:
     def reader(self) -> MemoryReader | None:
         """How the general model reads what the trained one reads."""
         return None if self.general is None else self.general.reader(self.first_encoder)
+
+    def inputs(self, one: TaskData, kind: str, name: str) -> KeptInputs:
+        """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized by the first seed and kept for the others.
+
+        Warns of examples that are cut.
+        """
+        label = one.label(kind, name) if one.name else f"--{kind}"
+        if label not in self._inputs:
+            counts = Counter[str]()
+            self._inputs[label] = KeptInputs.of(one.task.inference(getattr(one, kind)[name], one.encoder, counts))
+            if counts["cut"]:
+                self.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
+        return self._inputs[label]
 
 
 Memories = dict[str, MemoryInput | None]
@@ -139,16 +153,16 @@ class FinetuneRun:
         self.best = folder / ".best.safetensors"
         self.record = _Record()
         items = {one.name: self._training_items(one) for one in setup.tasks}
-        self.rows = Rows.seen(chain(*items.values(), self._measured_items()), setup.first_encoder.special)
+        measured = chain(self._inputs("dev"), self._inputs("test"))
+        self.rows = Rows.seen(chain(*items.values(), measured), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
         self.model = self._open()
         self._memory = self._attach([*chain(*items.values())])
         if not setup.is_plain:
             self.model.freeze()
-        tables = [self._table(one, items[one.name]) for one in setup.tasks]
-        self.n_inputs = {one.task: one.table.n_items for one in tables}
-        plan = Plan(setup.train, setup.run, seed)
-        feed = OneTable(tables[0].table, plan) if setup.is_plain else ManyTables(tables, setup.sampling, plan)
+        datasets = [self._dataset(one, items[one.name]) for one in setup.tasks]
+        self.n_inputs = {one.name: dataset.n_items for one, dataset in zip(setup.tasks, datasets, strict=True)}
+        feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
         self.training = Training(self.model, feed, setup.machine)
 
     @property
@@ -190,7 +204,7 @@ class FinetuneRun:
         write_json(part, scores | {"counts": self._counts()})
         part.replace(self.folder / SCORES)
 
-    def _attach(self, items: Sequence[Views]) -> Memories:
+    def _attach(self, items: Sequence[Input]) -> Memories:
         """Give the model, which is trained on ``items``, the general model as its memory, if there is one."""
         setup, general, reader = self.setup, self.setup.general, self.setup.reader
         if general is None or reader is None:
@@ -208,13 +222,13 @@ class FinetuneRun:
         cached: MemoryInput = reader
         if setup.states is not None:
             kept = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
-            cached = kept.open(general, host, reader, chain(items, self._dev_items()))
+            cached = kept.open(general, host, reader, chain(items, self._inputs("dev")))
         return {"train": cached, "dev": cached, "test": reader}
 
     def _evaluate(self, one: TaskData, kind: str, name: str, *, keep_logits: bool = False) -> Evaluation:
         """Predictions and scores of the model as it is now on a set of ``kind`` ``dev`` or ``test``."""
         setup, examples = self.setup, getattr(one, kind)[name]
-        evaluator = Evaluator(one.task, one.encoder, examples, setup.train.pool)
+        pool = setup.train.pool if one.encoder.has_words else None
         inference = Inference(
             setup.run.max_tokens,
             one.encoder.special.pad,
@@ -222,9 +236,9 @@ class FinetuneRun:
             memory=self._memory[kind],
             task=one.name or None,
         )
-        run = partial(outputs, self.model, self.rows, run=inference)
+        read = outputs(self.model, self.rows, setup.inputs(one, kind, name), inference)
         with setup.progress.bar(f"seed {self.seed}, {one.label(kind, name)}", len(examples), "examples") as bar:
-            return evaluator.evaluate(run, bar, keep_logits=keep_logits)
+            return Evaluation.of(one.task, examples, read, pool, bar, keep_logits=keep_logits)
 
     def _open(self) -> Any:
         setup = self.setup
@@ -234,31 +248,22 @@ class FinetuneRun:
         heads = {one.name: head_spec(one.task, one.adapter) for one in setup.tasks if one.adapter is not None}
         return open_multitask(setup.checkpoint, heads, self.rows, self.seed)
 
-    def _training_items(self, one: TaskData) -> list[Views]:
+    def _training_items(self, one: TaskData) -> list[Input]:
         """What a task trains on; raises ``InputError`` if that is nothing."""
         items = one.task.training(one.train, one.encoder, self.seed, self.setup.progress)
         if not items and one.name:
             raise InputError(f"task {one.name} has no examples to train on", "give training files that have some")
         return items
 
-    def _measured_items(self) -> Iterator[Views]:
-        """What is read but not trained on; warns of examples that are cut."""
-        for kind in ("dev", "test"):
-            for one, name in self._sets(kind):
-                counts = Counter[str]()
-                yield from one.task.inference(getattr(one, kind)[name], one.encoder, counts)
-                if counts["cut"]:
-                    label = one.label(kind, name) if one.name else f"--{kind}"
-                    self.setup.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
+    def _inputs(self, kind: str) -> Iterator[Input]:
+        """What is read in sets of ``kind`` ``dev`` or ``test``."""
+        for one, name in self._sets(kind):
+            yield from self.setup.inputs(one, kind, name)
 
-    def _dev_items(self) -> Iterator[Views]:
-        """What is measured on after every epoch."""
-        for one, name in self._sets("dev"):
-            yield from one.task.inference(one.dev[name], one.encoder)
-
-    def _table(self, one: TaskData, items: Sequence[Views]) -> TaskTable:
+    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset:
         pad, memory = one.encoder.special.pad, self._memory["train"]
-        return TaskTable(one.name, FeatureTable.of(items, self.rows, one.task.head, pad, memory), len(one.train))
+        dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
+        return dataset if self.setup.is_plain else replace(dataset, task=one.name, n_examples=len(one.train))
 
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
         for one in self.setup.tasks:

@@ -1,7 +1,7 @@
 """Which pieces of an input a masked language model has to guess, and what it reads in their place.
 
-BERT's recipe (Devlin et al., arXiv 1810.04805, section 3.1), drawn anew for every input and epoch. A draw is a function
-of its key alone, so that neither batches nor processes nor an interruption change what is learnt.
+BERT's recipe (Devlin et al., arXiv 1810.04805, section 3.1), drawn again for every input and epoch. A draw is a
+function of its key alone, so that neither batches nor processes nor an interruption change what is learnt.
 """
 
 from dataclasses import dataclass

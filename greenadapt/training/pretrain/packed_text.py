@@ -50,7 +50,7 @@ class PackedText:
 
     @classmethod
     def open(cls, folder: Path) -> "PackedText | None":
-        """What ``pack`` wrote into ``folder``; ``None`` where it did not come to its end."""
+        """What ``pack`` wrote into ``folder``; ``None`` if it did not come to its end."""
         if not (folder / _COUNTS).is_file():
             return None
         names = [name for name in _VIEWS if (folder / f"{name}.ids").is_file()]

@@ -21,10 +21,9 @@ from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_l
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
-from greenadapt.training.pretrain.masked_loss import Measured
-from greenadapt.training.pretrain.masked_table import MaskedTable
+from greenadapt.training.pretrain.masked_dataset import MaskedDataset, MaskedSample
 from greenadapt.training.pretrain.masking import Masking
 from greenadapt.training.pretrain.packed_text import PackedText
 from greenadapt.training.stepping import Record, Stepping
@@ -94,9 +93,9 @@ class PretrainRun:
             setup.general.attach(encoder, setup.encoder, setup.machine, seed)
             if begin_memory(encoder, source):
                 setup.progress.note(f"its memory begins with what {source} has learnt")
-        self._table = self._masked(texts.train)
+        self._dataset = self._masked(texts.train)
         self._measured = {
-            name: Measured(self._masked(text, is_fixed=True), setup.config.eval_inputs)
+            name: MaskedSample(self._masked(text, is_fixed=True), setup.config.eval_inputs)
             for name, text in texts.measured.items()
         }
 
@@ -105,9 +104,9 @@ class PretrainRun:
         config = self.setup.config
         return Masking.of(self.setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
 
-    def _masked(self, text: PackedText, *, is_fixed: bool = False) -> MaskedTable:
+    def _masked(self, text: PackedText, *, is_fixed: bool = False) -> MaskedDataset:
         pad, seed = self.setup.encoder.special.pad, self.setup.config.seed
-        return MaskedTable(text, self.opened.rows, self._masking, pad, seed, self._reader, is_fixed)
+        return MaskedDataset(text, self.opened.rows, self._masking, pad, seed, self._reader, is_fixed)
 
     def train(self) -> None:
         """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
@@ -130,7 +129,7 @@ class PretrainRun:
 
     def _training_of(self, train: TrainConfig) -> Training:
         setup, seed = self.setup, self.setup.config.seed
-        feed = OneTable(self._table, Plan(train, setup.run, seed))
+        feed = Feed([self._dataset], Plan(train, setup.run, seed))
         return Training(self.opened.model, feed, setup.machine)
 
     def _train_head(self) -> None:
@@ -160,7 +159,7 @@ class PretrainRun:
         return Stepping(self.setup.run, self.setup.machine, self.setup.progress)
 
     def _after_step(self, step: Step, ended: bool) -> None:
-        """Keep what is told of a step, and measure where an epoch ended."""
+        """Record a step, and measure at the end of an epoch."""
         record, machine = self.record, self.setup.machine
         record.loss += step.loss
         machine.log(asdict(step), step.number)
@@ -172,11 +171,11 @@ class PretrainRun:
             machine.log({f"{HELDOUT}_{view}": loss}, step.number)
         record.epochs.append(row)
 
-    def _losses(self, sets: Mapping[str, Measured]) -> Json:
+    def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:
         """Set → view → loss, as the first process measures it, in all of them."""
         return self.setup.machine.first(lambda: self._measure(sets))
 
-    def _measure(self, sets: Mapping[str, Measured]) -> Json:
+    def _measure(self, sets: Mapping[str, MaskedSample]) -> Json:
         setup = self.setup
         found: Json = {}
         for name, measured in sets.items():
@@ -198,7 +197,7 @@ class PretrainRun:
             setup.general.copy_tokenizer(whole)
         sets = {
             name: {
-                "inputs": min(len(measured.table.text), measured.n_inputs),
+                "inputs": min(len(measured.dataset.text), measured.n_inputs),
                 "targets": measured.n_targets(),
                 "before": record.before[name],
                 "after": after[name],

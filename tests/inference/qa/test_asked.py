@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.inference.qa.sources import Asked, read_asked
+from greenadapt.inference.qa.sources import read_asked
 from greenadapt.progress import Silent
+from greenadapt.tasks.qa.questions import Question
 from tests.conftest import Notes
 from tests.inference.qa.test_documents import SQUAD, rows, write
 
 
-def asked(path: Path, content: Any) -> list[Asked]:
+def asked(path: Path, content: Any) -> list[Question]:
     return read_asked(write(path, content), Silent())
 
 
@@ -23,7 +24,7 @@ def asked(path: Path, content: Any) -> list[Asked]:
 def test_a_line_of_text_is_a_question(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     assert asked(path, "\ufeff\n When was it? \r\n\n[1] or {2}?") == [
-        Asked(f"{path}:2", "When was it?"), Asked(f"{path}:4", "[1] or {2}?")
+        Question(f"{path}:2", "When was it?", ""), Question(f"{path}:4", "[1] or {2}?", "")
     ]  # fmt: skip
 
 
@@ -34,13 +35,13 @@ def test_records_with_questions(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     for name in ("q.jsonl", "q.txt"):
         path = tmp_path / name
-        expected = [Asked("7", "When?"), Asked(f"{path}:3", " Where? "), Asked("x", "")]
+        expected = [Question("7", "When?", ""), Question(f"{path}:3", " Where? ", ""), Question("x", "", "")]
         assert asked(path, rows(RECORDS[0]) + "\n" + rows(*RECORDS[1:])) == expected
     path = tmp_path / "q.json"
-    expected[1] = Asked(f"{path}, entry 2", " Where? ")
+    expected[1] = Question(f"{path}, entry 2", " Where? ", "")
     assert asked(path, RECORDS) == expected
     assert asked(path, json.dumps(RECORDS, indent=1)) == expected
-    assert asked(tmp_path / "q.csv", "question,id\nWho?,5\n") == [Asked("5", "Who?")]
+    assert asked(tmp_path / "q.csv", "question,id\nWho?,5\n") == [Question("5", "Who?", "")]
 
 
 def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +49,9 @@ def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
 
     piped("When?\n")
-    assert read_asked("-", Silent()) == [Asked("standard input:1", "When?")]
+    assert read_asked("-", Silent()) == [Question("standard input:1", "When?", "")]
     piped("[\n" + json.dumps({"question": "Who?", "id": "a"}) + "]")
-    assert read_asked("-", Silent()) == [Asked("a", "Who?")]
+    assert read_asked("-", Silent()) == [Question("a", "Who?", "")]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
-from greenadapt.inference.qa.sources import Names, Text, read_asked, read_texts
+from greenadapt.inference.qa.sources import Context, Names, read_asked, read_texts
 from greenadapt.progress import Silent
 from tests.conftest import Notes
 
@@ -51,7 +51,7 @@ def rows(*records: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def texts(source: str, *more: Any, **options: Any) -> list[Text]:
+def texts(source: str, *more: Any, **options: Any) -> list[Context]:
     return list(read_texts(source, *more or (Silent(),), **options))
 
 
@@ -181,10 +181,10 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     notes = Notes()
     assert texts("papers/", notes) == [
-        Text("papers/a.nxml", "First part.\nSecond."),
-        Text("papers/b.txt", "two\nlines"),
-        Text("papers/sub/c.jsonl:1", "row"),
-        Text("papers/z.txt.gz", "packed"),
+        Context("papers/a.nxml", "First part.\nSecond."),
+        Context("papers/b.txt", "two\nlines"),
+        Context("papers/sub/c.jsonl:1", "row"),
+        Context("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
         "papers/: skipped 2 files of unknown kinds; name theirs with --format",
@@ -235,7 +235,7 @@ def test_standard_input(piped: Any) -> None:
     piped("")
     with pytest.raises(InputError, match="standard input is empty"):
         texts("-")
-    with pytest.raises(UsageError, match="'auto' is no format of standard input"):
+    with pytest.raises(UsageError, match="'auto' is not a format of standard input"):
         texts("-", format="auto")
 
 
@@ -262,8 +262,8 @@ def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
         ("a.txt", " \n", r"a\.txt is empty"),
         ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON lines, not like text: give --format jsonl, or --form"),
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
-        ("a.pdf", b"%PDF\0", r"a\.pdf: the format cannot be told.*: give a file named \.txt.*\.tar.*, or say --format"),
-        ("README", "x", "README: the format cannot be told from the name"),
+        ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
+        ("README", "x", "README: cannot tell the format from the name"),
         ("a.xml", "<article><body></article>", r"a\.xml is not sound XML"),
         ("a.xml", "<article/>", r"a\.xml is empty"),
         ("a.json", {"text": "x"}, r"a\.json is not a CORD-19 parse: no body_text, it has: text: .*--format jsonl"),
@@ -302,7 +302,7 @@ def test_what_is_wrong_is_said_before_anything_is_read(tmp_path: Path) -> None:
         read_texts(str(tmp_path / "a.txt"), Silent())
     with pytest.raises(MissingError, match="cord19 does not exist"):
         read_texts("cord19", Silent())  # a corpus is called so, and is no document
-    with pytest.raises(UsageError, match="'pydocs' is no format of a document: the formats are text, jsonl"):
+    with pytest.raises(UsageError, match="'pydocs' is not a format of a document: the formats are text, jsonl"):
         read_texts(str(tmp_path), Silent(), "pydocs")
 
 

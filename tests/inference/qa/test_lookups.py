@@ -15,11 +15,11 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig
 from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
 from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, Reader, Waiting, looked_up, read_journal
+from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.answers import Candidate, Found, together
 from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.qa.spans import Candidate, Found, together
 from greenadapt.tasks.qa.task import QuestionTask
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted
@@ -162,17 +162,17 @@ def test_no_question_waits_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def reader(tiny_model: TinyModel) -> Callable[..., Reader]:
+def reader(tiny_model: TinyModel) -> Callable[..., QaModel]:
     folder = TaskFolder.open_questions(find_model(str(adapted(tiny_model, architecture="BertForQuestionAnswering"))))
     opened = OpenedModel.open(folder, ReadingOptions(max_length=32))
 
-    def build(**config: Any) -> Reader:
-        return Reader(opened, QuestionTask(), {"mean": "mean", "base": "base"}, QaConfig(**config))
+    def build(**config: Any) -> QaModel:
+        return QaModel(opened, QuestionTask(), {"mean": "mean", "base": "base"}, QaConfig(**config))
 
     return build
 
 
-def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., Reader]) -> None:
+def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., QaModel]) -> None:
     context = "The heart rate.\nIt was isolated from the virus. A protein is in the cell."
     questions = [Question(str(i), f"what {i}", context, document="a.txt") for i in range(3)]
     for sets in reader(top=2).found(questions):
@@ -189,7 +189,7 @@ def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., Reader]) -
             assert json.loads(Lookup("1", "", sets).as_line())
 
 
-def test_questions_that_fill_the_window_are_named(reader: Callable[..., Reader]) -> None:
+def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]) -> None:
     def said(*questions: str) -> list[str]:
         notes = Notes()
         reader().warn_long({text: f"q{i}" for i, text in enumerate(questions)}, notes)

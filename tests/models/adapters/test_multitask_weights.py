@@ -180,7 +180,7 @@ def test_settings_that_are_broken(written: Written) -> None:
     settings = json.loads(file.read_text())
     for broken in ({"adapter": {"size": -1}}, {"adapter": {"nothing": 1}}, {"adapter": 3}, {"task": 1}, {"labels": 3}):
         file.write_text(json.dumps({**settings, **broken}))
-        with pytest.raises(InputError, match=r"ner/task\.json|1 is no task"):
+        with pytest.raises(InputError, match=r"ner/task\.json|1 is not a task"):
             open_tasks(written.folder, ["ner"])
 
 

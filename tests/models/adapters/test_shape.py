@@ -57,9 +57,9 @@ def test_halves_of_an_odd_number_of_layers_overlap() -> None:
     [
         (lambda: parse_layers("1,13", 12), "--layers has layer 13, the model has 12"),
         (lambda: parse_layers("0", 12), "--layers has layer 0, the model has 12"),
-        (lambda: parse_layers("1,x", 12), "--layers is '1,x', of which 'x' is no number"),
-        (lambda: parse_layers("", 12), "--layers is '', of which '' is no number"),
-        (lambda: parse_layers("²", 12), "--layers is '²', of which '²' is no number"),
+        (lambda: parse_layers("1,x", 12), "--layers is '1,x', of which 'x' is not a number"),
+        (lambda: parse_layers("", 12), "--layers is '', of which '' is not a number"),
+        (lambda: parse_layers("²", 12), "--layers is '²', of which '²' is not a number"),
         (lambda: parse_layers("3,1", 12), "--layers is 3,1, must ascend"),
         (lambda: parse_layers("1,1", 12), "--layers is 1,1, must ascend"),
         (

@@ -11,11 +11,10 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.adapters.multitask_weights import open_multitask
-from greenadapt.models.adapters.shared_forward import shared_outputs
 from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.forward import Inference, outputs
-from greenadapt.tasks.features import Feature, Views
+from greenadapt.models.forward import Inference, outputs, shared_outputs
+from greenadapt.tasks.features import Feature, Input
 from tests.support.small_tasks import TinyModel
 
 TASKS = {
@@ -23,7 +22,7 @@ TASKS = {
     "texts": ("SequenceClassification", 3),
     "value": ("SequenceClassification", 1),
 }
-Examples = list[dict[str, Views]]
+Examples = list[dict[str, Input]]
 
 
 class Shared:
@@ -42,10 +41,10 @@ class Shared:
         heads = {name: TaskHeadSpec(*head, self.adapter) for name, head in TASKS.items()}
         return open_multitask(self.checkpoint, heads, rows, seed=1)
 
-    def views(self, n_units: int = 4) -> Views:
+    def views(self, n_units: int = 4) -> Input:
         """The views of a head with an output a piece."""
         base, expanded = ([self._feature(n_units) for _ in range(self.random.integers(1, 3))] for _ in range(2))
-        return Views(base, expanded, n_units)
+        return Input(base, expanded, n_units)
 
     def _feature(self, n_units: int) -> Feature:
         n = int(self.random.integers(2, 20))
@@ -56,12 +55,12 @@ class Shared:
         return list(outputs(self.model, self.rows, [one[task] for one in examples], replace(run, task=task)))
 
 
-def of_text(views: Views) -> Views:
+def of_text(views: Input) -> Input:
     """The same inputs for a head with an output a text."""
     base, expanded = (
         [replace(feature, units=np.zeros(1, np.int32)) for feature in view] for view in (views.base, views.expanded)
     )
-    return Views(base, expanded, 1)
+    return Input(base, expanded, 1)
 
 
 def same_inputs(shared: Shared, n: int) -> Examples:
@@ -188,7 +187,7 @@ def test_a_model_with_streamed_rows(top: Shared) -> None:
 
 def test_examples_without_inputs(top: Shared) -> None:
     assert list(shared_outputs(top.model, top.rows, [], top.run)) == []
-    empty, text = Views([], [], 0), of_text(top.views())
+    empty, text = Input([], [], 0), of_text(top.views())
     examples = [{"words": empty, "texts": text, "value": text}, *same_inputs(top, 1)]
     first, _ = shared_outputs(top.model, top.rows, examples, top.run)
     assert len(first["words"].base) == 0

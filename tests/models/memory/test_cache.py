@@ -23,7 +23,7 @@ from greenadapt.models.memory.cache import CachedMemory, CacheFolder, DistinctTe
 from greenadapt.models.memory.fusion import GeneralMemory, attach_memory
 from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory.logits_fusion import attach_logits_fusion
-from greenadapt.models.tensors import Inputs
+from greenadapt.models.tensors import Features
 from greenadapt.progress import Bar, Silent
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.features import Encoder
@@ -75,15 +75,15 @@ class Setting:
         memory: GeneralMemory = self.model.memory
         return memory
 
-    def inputs(self, n: int, seed: int = 0, longest: int = 40) -> Inputs:
+    def inputs(self, n: int, seed: int = 0, longest: int = 40) -> Features:
         """Random inputs of the domain model, added words among them."""
         draw = np.random.default_rng(seed)
         lengths = draw.integers(3, longest, n)
         ids = draw.integers(5, self.n_rows, lengths.sum())
         ids[draw.random(len(ids)) < 0.2] = self.n_rows - 1
-        return Inputs(ids, draw.integers(0, 2, lengths.sum()), lengths)
+        return Features(ids, draw.integers(0, 2, lengths.sum()), lengths)
 
-    def texts(self, *inputs: Inputs) -> DistinctTexts:
+    def texts(self, *inputs: Features) -> DistinctTexts:
         return DistinctTexts.of(self.reader.in_base_pieces(each) for each in inputs)
 
     def open(self, texts: DistinctTexts, progress: Silent | None = None) -> CachedMemory:
@@ -97,12 +97,12 @@ class Setting:
         return file
 
 
-def batches(inputs: Inputs, size: int) -> Iterator[Inputs]:
+def batches(inputs: Features, size: int) -> Iterator[Features]:
     bounds = np.concatenate([[0], np.cumsum(inputs.lengths)])
     for begin in range(0, len(inputs.lengths), size):
         lengths = inputs.lengths[begin : begin + size]
         among = slice(bounds[begin], bounds[begin] + lengths.sum())
-        yield Inputs(inputs.ids[among], inputs.types[among], lengths)
+        yield Features(inputs.ids[among], inputs.types[among], lengths)
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel"])
@@ -155,9 +155,9 @@ def test_the_loss_is_that_of_the_live_states(tiny_model: TinyModel, strategy: An
 SEQUENCES = st.lists(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 1)), min_size=1, max_size=6))
 
 
-def as_inputs(sequences: list[list[tuple[int, int]]]) -> Inputs:
+def as_inputs(sequences: list[list[tuple[int, int]]]) -> Features:
     ids, types = np.array(list(itertools.chain(*sequences)), np.int64).reshape(-1, 2).T
-    return Inputs(ids.astype(np.int32), types.astype(np.int8), np.array([len(one) for one in sequences], np.int64))
+    return Features(ids.astype(np.int32), types.astype(np.int8), np.array([len(one) for one in sequences], np.int64))
 
 
 @given(SEQUENCES, st.randoms(use_true_random=False), st.integers(1, 5))
@@ -308,7 +308,7 @@ def test_a_damaged_file_is_made_anew(tiny_model: TinyModel) -> None:
         setting.file.write_bytes(content)
         setting.open(texts, notes)
         assert setting.file.read_bytes() == whole
-        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed anew"
+        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed again"
     assert len(notes.warnings) == 5
     setting.open(texts, notes)
     assert len(notes.warnings) == 5
@@ -321,7 +321,7 @@ def test_another_file_in_its_place_is_refused(tiny_model: TinyModel) -> None:
     whole = setting.file.read_bytes()
     for content in (bytes(len(whole)), b"text", whole + b"\0", whole[:50] + b"?" + whole[51:]):
         setting.file.write_bytes(content)
-        with pytest.raises(InputError, match="is no cache of these states"):
+        with pytest.raises(InputError, match="is not a cache of these states"):
             setting.open(texts)
         assert setting.file.read_bytes() == content
 
@@ -391,12 +391,12 @@ def test_a_text_that_is_not_kept(tiny_model: TinyModel) -> None:
     known, unknown = setting.inputs(5), setting.inputs(3, seed=1)
     cache = setting.open(setting.texts(known))
     names = ("ids", "types", "lengths")
-    both = Inputs(*(np.concatenate([getattr(known, name), getattr(unknown, name)]) for name in names))
+    both = Features(*(np.concatenate([getattr(known, name), getattr(unknown, name)]) for name in names))
     with pytest.raises(ValueError, match="3 of 8 texts are not in the cache"):
         cache.read(both)
     one = next(batches(known, 1))
     with pytest.raises(ValueError, match="1 of 1"):  # the same ids as another kind of segment
-        cache.read(Inputs(one.ids, 1 - one.types, one.lengths))
+        cache.read(Features(one.ids, 1 - one.types, one.lengths))
 
 
 def test_no_texts(tiny_model: TinyModel) -> None:

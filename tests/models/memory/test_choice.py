@@ -55,7 +55,7 @@ def _trained(tmp_path: Path, folder: Path, task: Any = "ner", **memory: Any) -> 
 
 def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
-    with pytest.raises(UsageError, match=r"--memory base, but .*adapted is no adapted model"):
+    with pytest.raises(UsageError, match=r"--memory base, but .*adapted is not an adapted model"):
         MemoryChoice.find("base", find_model(str(folder)), MemoryConfig())
     base = str(folder.parent / "base")
     facts_file(folder)

@@ -14,12 +14,12 @@ from greenadapt.errors import UsageError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
-from greenadapt.models.tensors import Inputs
+from greenadapt.models.tensors import Features
 from greenadapt.models.weights import open_model
-from greenadapt.tasks.classification.texts import Text, text_views, with_target
-from greenadapt.tasks.features import Encoder, Views
-from greenadapt.training.batches import FeatureTable
-from greenadapt.training.feed import OneTable, Plan
+from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
+from greenadapt.tasks.features import Encoder, Input
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted, sentences
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS = "SequenceClassification"
 
 
-def _views(encoder: Encoder, n: int = 16) -> list[Views]:
+def _views(encoder: Encoder, n: int = 16) -> list[Input]:
     texts = [Text(" ".join(words)) for words in sentences(n, 0)]
-    views = text_views(texts, encoder, counts={"cut": 0})  # type: ignore[arg-type]
+    views = text_inputs(texts, encoder, counts={"cut": 0})  # type: ignore[arg-type]
     return [with_target(one, np.asarray(i % 3, np.int64)) for i, one in enumerate(views)]
 
 
@@ -47,7 +47,7 @@ def test_the_states_are_those_of_plain_transformers(tiny_model: TinyModel) -> No
     folder = adapted(tiny_model)
     general = folder.parent / "base"
     model, chosen, encoder = _model(folder, general, Machine.start("float32"))
-    read = chosen.reader(encoder).read(Inputs.of([one.expanded[0] for one in _views(encoder)]))
+    read = chosen.reader(encoder).read(Features.of([one.expanded[0] for one in _views(encoder)]))
     states = model.memory.general_states(read["memory_ids"], read["memory_mask"], read["memory_types"])
     plain = AutoModel.from_pretrained(general).eval()
     hidden = plain(
@@ -77,7 +77,7 @@ def test_an_expanded_general_model_is_read_by_its_base_rows(tiny_model: TinyMode
     model, chosen, encoder = _model(folder, folder, Machine.start("float32"))
     n_base = encoder.tokenizer.added.first_id
     assert model.memory.general.get_input_embeddings().weight.shape[0] == n_base < Checkpoint.open(folder).n_rows
-    read = chosen.reader(encoder).read(Inputs.of([one.expanded[0] for one in _views(encoder)]))
+    read = chosen.reader(encoder).read(Features.of([one.expanded[0] for one in _views(encoder)]))
     assert int(read["memory_ids"].max()) < n_base
 
 
@@ -93,9 +93,9 @@ def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path:
         memory: Any = chosen.reader(encoder)
         if kept:
             memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).open(chosen, model, memory, views)
-        table = FeatureTable.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
+        table = TaskDataset.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
-        training = Training(model, OneTable(table, Plan(train, run, 0)), machine)
+        training = Training(model, Feed([table], Plan(train, run, 0)), machine)
         losses.append([step.loss for step in training.steps()])
         calls.append(n_calls[0])
     live, first, second = losses

@@ -411,7 +411,7 @@ QUESTION = '{"id": "7", "question": "what", "answers": [{"text": "heart", "answe
         ("empty.tsv", "", "--train has no examples"),
         ("blank.tsv", "\n\n", "--train has no examples"),
         ("one.tsv", "heart\tB-X\nvirus\n", r"one\.tsv, line 2: one column"),
-        ("tag.tsv", "heart\tB-X\nvirus\tQ-X\n", r"tag\.tsv, line 2, column 2: 'Q-X' is no tag"),
+        ("tag.tsv", "heart\tB-X\nvirus\tQ-X\n", r"tag\.tsv, line 2, column 2: 'Q-X' is not a tag"),
         ("one.jsonl", '{"text": "a", "label": 1}\n' * 3, "all 3 training examples have the same label, 1"),
         ("empty.jsonl", "", "empty.jsonl has no rows"),
         ("cut.jsonl", '{"text": "a", "label": 1}\n{"text"', r"cut\.jsonl, line 2, column 8 is not JSON"),

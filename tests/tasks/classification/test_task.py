@@ -125,8 +125,8 @@ def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> 
         ([], "auto", "there are no training examples"),
         (["x", "x"], "auto", "all 2 training examples have the same label, x: give examples of at least two"),
         ([2.5, 2.5, "2.50"], "auto", "all 3 training examples have the same label, 2.5"),
-        (["1", "x"], "numbers", "x:2: label x is no number"),
-        (["1", "inf"], "numbers", "x:2: label inf is no number"),
+        (["1", "x"], "numbers", "x:2: label x is not a number"),
+        (["1", "inf"], "numbers", "x:2: label inf is not a number"),
     ],
 )
 def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, message: str) -> None:
@@ -142,7 +142,7 @@ def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
     assert heard.warnings == [
         f"{path}: 3 of 5 texts have labels that no training example has, and count as wrong: new (2), newer (1)"
     ]
-    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is no number"):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is not a number"):
         fitted(1.5, 2).read(path, Silent())
 
 
@@ -352,7 +352,7 @@ def test_labels_beyond_the_range(tmp_path: Path) -> None:
             task.read(path, Silent())
         assert str(caught.value).startswith(f"{path}:2: label {label} is beyond the range, 0 to 5: correct it")
     path = lines(tmp_path / "b.jsonl", [{"text": "a", "label": "x"}])
-    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is no number"):
+    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is not a number"):
         task.read(path, Silent())
     with pytest.raises(InputError, match="x:2: label 6 is beyond the range, 0 to 5"):
         task.fit(texts(1, 6), Silent())
@@ -374,7 +374,7 @@ def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Cal
     from greenadapt.models.embedding_rows import Rows
     from greenadapt.models.forward import Inference, outputs
     from greenadapt.models.weights import open_model
-    from greenadapt.training.evaluation import Evaluator
+    from greenadapt.training.evaluation import Evaluation
 
     draw = np.random.default_rng(0)
     words = ["heart", "virus", "cell", "patient", "protein", "sample", "isolated"]
@@ -384,12 +384,13 @@ def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Cal
     checkpoint = Checkpoint.open(tiny_model(initializer_range=1.0))
     rows = Rows.all(checkpoint.n_rows)
     model = open_model(checkpoint, task.head, task.head_config(), rows, seed=1)
-    evaluator = Evaluator(task, Encoder.of(checkpoint, 16), examples, "base")
+    encoder = Encoder.of(checkpoint, 16)
 
     def evaluated(max_tokens: int) -> tuple[Json, list[Any]]:
         run = Inference(max_tokens, checkpoint.config["pad_token_id"], pool="base")
+        read = task.inference(examples, encoder)
         with Silent().bar("dev", None, "examples") as bar:
-            found = evaluator.evaluate(lambda views: outputs(model, rows, views, run), bar)
+            found = Evaluation.of(task, examples, outputs(model, rows, read, run), None, bar)
         return found.scores, [one["label" if kind == "classes" else "value"] for one in found.predictions]
 
     scores, predicted = evaluated(4096)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.tasks.ner.chunks import Limits, cut
 from greenadapt.tasks.ner.entities import entities, iob2
+from greenadapt.tasks.ner.sentences import Limits, cut
 
 TAGS = st.lists(st.sampled_from(["O", "B-A", "I-A", "I-A", "I-A"]), max_size=40).map(iob2)
 

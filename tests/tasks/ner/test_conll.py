@@ -61,11 +61,11 @@ def test_no_sentences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("rash\tB-X\nis\tFoo\n", "train.tsv, line 2, column 2: 'Foo' is no tag"),
-        ("rash\tB-X\n\nis NN X-Y\n", "train.tsv, line 3, column 3: 'X-Y' is no tag"),
+        ("rash\tB-X\nis\tFoo\n", "train.tsv, line 2, column 2: 'Foo' is not a tag"),
+        ("rash\tB-X\n\nis NN X-Y\n", "train.tsv, line 3, column 3: 'X-Y' is not a tag"),
         ("rash\tB-X\n\tO\n", "train.tsv, line 2: the word is empty"),
         ("rash\tB-X\nis\n", "train.tsv, line 2: one column, need a word and its tag"),
-        ("The rash was mild.\n", "train.tsv, line 1, column 4: 'mild.' is no tag"),
+        ("The rash was mild.\n", "train.tsv, line 1, column 4: 'mild.' is not a tag"),
     ],
 )
 def test_wrong_files_name_line_and_column(tmp_path: Path, content: str, message: str) -> None:
@@ -94,8 +94,8 @@ def test_records(field: str) -> None:
     ("record", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, "here: 2 tokens and 1 tags"),
-        ({"tokens": ["a", "b"], "tags": ["O", "X-Y"]}, "here: 'X-Y' (tag 2) is no tag"),
-        ({"tokens": ["a", "b"], "tags": ["O", None]}, "here: None (tag 2) is no tag"),
+        ({"tokens": ["a", "b"], "tags": ["O", "X-Y"]}, "here: 'X-Y' (tag 2) is not a tag"),
+        ({"tokens": ["a", "b"], "tags": ["O", None]}, "here: None (tag 2) is not a tag"),
         ({"tokens": ["a", "b"], "tags": [0, 1]}, "here: tag 1 is the number 0, which has no name"),
         ({"tokens": ["a"], "tags": "O"}, "here: tags is not a list"),
         ({"tokens": ["a"]}, "here has no tags"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.tasks.qa.answers import Span, best_spans, candidates, unit_of_each, with_carried_ends, word_units
+from greenadapt.tasks.qa.spans import Span, best_spans, candidates, unit_of_each, with_carried_ends, word_units
 
 PUNCTUATION = re.escape(string.punctuation)
 TEXTS = st.text(st.sampled_from("ab é.,-_~`[]\n\t\u00a0\u200b…3")) | st.text(max_size=30)

@@ -14,9 +14,9 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import load_task, make_task
-from greenadapt.tasks.features import Encoder, Feature, Views
-from greenadapt.tasks.qa.answers import unit_of_each, word_units
+from greenadapt.tasks.features import Encoder, Feature, Input
 from greenadapt.tasks.qa.questions import Answer, Question
+from greenadapt.tasks.qa.spans import unit_of_each, word_units
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tasks.qa.windows import merged, windows
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -145,7 +145,7 @@ def test_training_takes_all_windows_that_read_the_answer(encoder: Encoder) -> No
     assert [feature.ids.tolist() for feature in views.base if feature.target.any()] == reading
 
 
-def drawn(items: Sequence[Views]) -> list[list[list[int]]]:
+def drawn(items: Sequence[Input]) -> list[list[list[int]]]:
     return [[feature.ids.tolist() for feature in views.base if not feature.target.any()] for views in items]
 
 

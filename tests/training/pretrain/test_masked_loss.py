@@ -10,9 +10,9 @@ from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.mlm import open_masked_lm
 from greenadapt.progress import Silent
-from greenadapt.training.pretrain.masked_loss import Measured
+from greenadapt.training.pretrain.masked_dataset import MaskedSample
 from tests.support.small_tasks import TinyModel, expand
-from tests.support.small_texts import masked_table
+from tests.support.small_texts import masked_dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,13 +24,13 @@ def model(tiny_model: TinyModel, tmp_path: Path) -> Path:
 
 def test_the_loss_is_the_mean_over_all_masked_pieces(model: Path, tmp_path: Path) -> None:
     checkpoint, base = Checkpoint.open(model), Checkpoint.open(tmp_path / "bertformaskedlm")
-    table = masked_table(model, tmp_path / "text", is_fixed=True)
+    table = masked_dataset(model, tmp_path / "text", is_fixed=True)
     opened = open_masked_lm(checkpoint, Rows.all(checkpoint.n_rows), base.n_rows, 0)
     opened.model.train()
-    measured = Measured(table, 12)
+    measured = MaskedSample(table, 12)
     with Silent().bar("", None, "") as bar:
         found = measured.losses(opened.model, Machine.start("float32"), 60, bar)
-        whole = Measured(table, 1000).losses(opened.model, Machine.start("float32"), 10**6, bar)
+        whole = MaskedSample(table, 1000).losses(opened.model, Machine.start("float32"), 10**6, bar)
     assert opened.model.training
     plain = transformers.AutoModelForMaskedLM.from_pretrained(model).eval()
     for view, numbers in measured.samples.items():
@@ -48,9 +48,9 @@ def test_the_loss_is_the_mean_over_all_masked_pieces(model: Path, tmp_path: Path
 
 def test_where_there_is_nothing_to_guess(model: Path, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(model)
-    table = masked_table(model, tmp_path / "text", is_fixed=True, share=1e-9)
+    table = masked_dataset(model, tmp_path / "text", is_fixed=True, share=1e-9)
     opened = open_masked_lm(checkpoint, Rows.all(checkpoint.n_rows), checkpoint.n_rows - 4, 0)
-    measured = Measured(table, 5)
+    measured = MaskedSample(table, 5)
     assert measured.n_targets() == {"base": 0, "expanded": 0}
     with Silent().bar("", None, "") as bar:
         found = measured.losses(opened.model, Machine.start("float32"), 4096, bar)

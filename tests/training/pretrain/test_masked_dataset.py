@@ -9,9 +9,9 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.memory.input import MemoryReader
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.pretrain.masked_table import MaskedTable
+from greenadapt.training.pretrain.masked_dataset import MaskedDataset
 from tests.support.small_tasks import TinyModel, adapted
-from tests.support.small_texts import masked_table, packed
+from tests.support.small_texts import masked_dataset, packed
 
 
 @pytest.fixture
@@ -19,18 +19,18 @@ def model(tiny_model: TinyModel) -> Path:
     return adapted(tiny_model)
 
 
-def every(table: MaskedTable, view: int) -> np.ndarray:
+def every(table: MaskedDataset, view: int) -> np.ndarray:
     return table.inputs_of(np.arange(table.n_items), np.full(table.n_items, view == 1))
 
 
-def original(table: MaskedTable, number: int) -> np.ndarray:
+def original(table: MaskedDataset, number: int) -> np.ndarray:
     item, view = divmod(number, table.n_views)
     packed_view = table.text.views[view]
     return np.asarray(packed_view.ids[slice(*packed_view.offsets[item : item + 2].tolist())])
 
 
 def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:
-    table = masked_table(model, tmp_path / "text")
+    table = masked_dataset(model, tmp_path / "text")
     numbers = every(table, 0)
     assert (np.diff(table.lengths(numbers)) >= 0).all()
     batch = table.batch(numbers, 0)
@@ -52,7 +52,7 @@ def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:
 
 
 def test_masks_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
-    table = masked_table(model, tmp_path / "text")
+    table = masked_dataset(model, tmp_path / "text")
     numbers = every(table, 1)
     together = table.batch(numbers, 2)
     counted = 0
@@ -64,13 +64,13 @@ def test_masks_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
         counted += len(alone.targets)
     assert counted == table.n_terms(numbers, 2)
     assert table.batch(numbers, 3).ids.tolist() != together.ids.tolist()
-    fixed = masked_table(model, tmp_path / "text", is_fixed=True)
+    fixed = masked_dataset(model, tmp_path / "text", is_fixed=True)
     assert fixed.batch(numbers, 3).ids.tolist() == fixed.batch(numbers, 0).ids.tolist()
     assert fixed.batch(numbers, 0).ids.tolist() not in (together.ids.tolist(), table.batch(numbers, 0).ids.tolist())
 
 
 def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> None:
-    table = masked_table(model, tmp_path / "text")
+    table = masked_dataset(model, tmp_path / "text")
     n_old = Encoder.of(Checkpoint.open(model)).tokenizer.added.first_id
     base, expanded = every(table, 0), every(table, 1)
     for epoch in range(3):
@@ -81,13 +81,13 @@ def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> 
 
 
 def test_rows_of_the_model(model: Path, tmp_path: Path) -> None:
-    whole = masked_table(model, tmp_path / "text")
+    whole = masked_dataset(model, tmp_path / "text")
     n_rows = Checkpoint.open(model).n_rows
     held = np.setdiff1d(np.arange(n_rows), [n_rows - 2])  # as if one added word did not occur
     numbers = every(whole, 1)
     ids = whole.batch(numbers, 0).ids
     assert (ids == n_rows - 1).any()
-    table = MaskedTable(whole.text, Rows(held), whole.masking, whole.pad_id, whole.seed)
+    table = MaskedDataset(whole.text, Rows(held), whole.masking, whole.pad_id, whole.seed)
     numbers = np.array([number for number in numbers if n_rows - 2 not in original(whole, number)])
     ours, theirs = table.batch(numbers, 0), whole.batch(numbers, 0)
     assert held[ours.ids.numpy()].tolist() == theirs.ids.tolist()
@@ -98,7 +98,7 @@ def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_pa
     """No view of memory has an original that was masked."""
     checkpoint = Checkpoint.open(model.parent / "base")
     reader = MemoryReader.of(Encoder.of(Checkpoint.open(model)), checkpoint)
-    table = masked_table(model, tmp_path / "text", reader)
+    table = masked_dataset(model, tmp_path / "text", reader)
     n_old = checkpoint.n_rows
     encoder = Encoder.of(checkpoint)
     for view in (0, 1):
@@ -125,7 +125,7 @@ def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_pa
 
 
 def test_a_sample_is_fixed_and_the_same_in_both_views(model: Path, tmp_path: Path) -> None:
-    table = masked_table(model, tmp_path / "text", is_fixed=True)
+    table = masked_dataset(model, tmp_path / "text", is_fixed=True)
     base, expanded = table.sample(10, 0), table.sample(10, 1)
     assert len(base) == len(set(base.tolist())) == 10
     assert sorted(base // 2) == sorted(expanded // 2)
@@ -137,21 +137,21 @@ def test_a_sample_is_fixed_and_the_same_in_both_views(model: Path, tmp_path: Pat
 
 
 def test_without_added_words_there_is_one_view(tiny_model: TinyModel, tmp_path: Path) -> None:
-    table = masked_table(tiny_model(), tmp_path / "text")
+    table = masked_dataset(tiny_model(), tmp_path / "text")
     assert table.n_views == 1
     items = np.arange(table.n_items)
     assert table.inputs_of(items, items % 2 == 1).tolist() == table.inputs_of(items, items < 0).tolist()
 
 
 def test_the_digest_tells_texts_and_masking_apart(model: Path, tmp_path: Path) -> None:
-    def digest(table: MaskedTable) -> str:
+    def digest(table: MaskedDataset) -> str:
         made = sha256()
         table.digest(made.update)
         return made.hexdigest()
 
-    one = digest(masked_table(model, tmp_path / "one"))
-    assert one == digest(masked_table(model, tmp_path / "two"))
-    assert one != digest(masked_table(model, tmp_path / "two", share=0.2))
-    table = masked_table(model, tmp_path / "two")
+    one = digest(masked_dataset(model, tmp_path / "one"))
+    assert one == digest(masked_dataset(model, tmp_path / "two"))
+    assert one != digest(masked_dataset(model, tmp_path / "two", share=0.2))
+    table = masked_dataset(model, tmp_path / "two")
     other, _ = packed(model, tmp_path / "three", [])
-    assert one != digest(MaskedTable(other, table.rows, table.masking, table.pad_id, table.seed))
+    assert one != digest(MaskedDataset(other, table.rows, table.masking, table.pad_id, table.seed))

@@ -1,23 +1,30 @@
-"""Running text as what a masked language model is trained on, or measured on."""
+"""Running text as what a masked language model is trained on, and how well it guesses on a sample of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.tensors import Inputs, MemoryInput
+from greenadapt.models.machine import Machine, too_large
+from greenadapt.models.tensors import Features, MemoryInput
+from greenadapt.models.weights import takes_segments
+from greenadapt.progress import Bar
 from greenadapt.storage.arrays import BoolArray, IntArray, row_blocks
-from greenadapt.training.batches import Batch
+from greenadapt.training.batches import Batch, Cut
+from greenadapt.training.losses import loss_sum
 from greenadapt.training.pretrain.masking import Corrupted, Masking
 from greenadapt.training.pretrain.packed_text import PackedText
 from greenadapt.training.random_draws import Purpose, random_bits
 
+VIEWS = ("base", "expanded")
+
 
 @dataclass(frozen=True, eq=False)
-class MaskedTable:
+class MaskedDataset:
     """The inputs of ``text``, corrupted by ``masking``; input i has in view v the number i · n_views + v.
 
     ``rows`` says where the model holds the rows of the embedding. The general model of a ``memory`` reads what the
@@ -32,6 +39,7 @@ class MaskedTable:
     memory: MemoryInput | None = None
     is_fixed: bool = False
     head: str = "MaskedLM"
+    task: None = None
     _made: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
     """By epoch and number, what was drawn to count the targets of a step."""
 
@@ -39,6 +47,11 @@ class MaskedTable:
     def n_items(self) -> int:
         """How many inputs there are."""
         return len(self.text)
+
+    @property
+    def n_examples(self) -> int:
+        """As many: a document is cut into inputs once."""
+        return self.n_items
 
     @property
     def n_views(self) -> int:
@@ -73,7 +86,7 @@ class MaskedTable:
         lengths = np.array([len(each.ids) for each in made], np.int64)
         ids = np.concatenate([each.ids for each in made])
         types = np.zeros(len(ids), np.int64)
-        inputs = Inputs(ids, types, lengths)
+        inputs = Features(ids, types, lengths)
         positions = np.concatenate([i * lengths.max() + each.places for i, each in enumerate(made)])
         extra = {"positions": torch.from_numpy(positions)}
         if self.memory is not None:
@@ -107,3 +120,47 @@ class MaskedTable:
         if self.is_fixed:
             key = (self.seed, Purpose.EVALUATION, 0, number)
         return self.masking.corrupt(view.ids[part], view.begins[part], *key)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedSample:
+    """A text with masks that were drawn once, of which at most ``n_inputs`` inputs are measured on, always the same."""
+
+    dataset: MaskedDataset
+    n_inputs: int
+
+    @cached_property
+    def samples(self) -> dict[str, IntArray]:
+        """View → numbers of the inputs; the views of a model with added words have the same texts."""
+        return {VIEWS[v]: self.dataset.sample(self.n_inputs, v) for v in range(self.dataset.n_views)}
+
+    def n_targets(self) -> dict[str, int]:
+        """View → pieces that are to be guessed."""
+        return {view: self.dataset.n_terms(numbers, 0) for view, numbers in self.samples.items()}
+
+    def losses(self, model: Any, machine: Machine, max_tokens: int, bar: Bar) -> dict[str, float | None]:
+        """View → mean of -log p over the targets, in nats; ``None`` if there are none."""
+        was_training = model.training
+        model.eval()
+        try:
+            return {
+                view: self._loss(model, numbers, machine, max_tokens, bar) for view, numbers in self.samples.items()
+            }
+        finally:
+            model.train(was_training)
+
+    def _loss(self, model: Any, numbers: IntArray, machine: Machine, max_tokens: int, bar: Bar) -> float | None:
+        dataset, has_segments = self.dataset, takes_segments(model)
+        sums: list[torch.Tensor] = []
+        n_targets = 0
+        for part in Cut(max_tokens, machine.overhead).parts(dataset.lengths(numbers)):
+            batch = dataset.batch(numbers[part], 0).to(machine.device)
+            try:
+                with torch.inference_mode(), machine.autocast():
+                    output = model(**batch.inputs(has_segments))
+                    sums.append(loss_sum(dataset.head, output, batch.targets, batch.mask))
+            except torch.cuda.OutOfMemoryError:
+                raise too_large(len(batch.ids), batch.ids.shape[1], max_tokens) from None
+            n_targets += len(batch.targets)
+            bar.advance(len(numbers[part]))
+        return float(torch.stack(sums).cpu().double().sum()) / n_targets if n_targets else None

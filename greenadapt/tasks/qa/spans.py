@@ -4,10 +4,10 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 
 import numpy as np
+from scipy.special import softmax
 
 from greenadapt.config import WordUnit
 from greenadapt.storage.arrays import Array, IntArray
@@ -45,7 +45,7 @@ class Candidate:
 @dataclass(frozen=True)
 class Found:
     """What a model says about a question: the best candidates, best first, and the logit that there is no answer,
-    ``None`` where that is no choice.
+    ``None`` if that is not possible.
     """
 
     candidates: tuple[Candidate, ...]
@@ -83,8 +83,7 @@ def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
         shifted.append((found.null - null_threshold, Candidate("", None, None, found.null)))
         shifted.sort(key=lambda pair: -pair[0])  # stable: of equals the span, which came first
     logits = np.array([one.logit for _, one in shifted])
-    weights = np.exp(logits - logits.max())
-    shares = (weights / weights.sum()).tolist()
+    shares = softmax(logits).tolist()
     return [Ranked(one, share) for (_, one), share in zip(shifted, shares, strict=True)]
 
 
@@ -98,16 +97,13 @@ _UNITS = {
 _MOST_SPANS = 1000
 
 
-@lru_cache(maxsize=8)
 def word_units(context: str, unit: WordUnit = "punct") -> IntArray:
-    """(n, 2) int64, read-only: first character of each word of ``context`` and the one after its last.
+    """(n, 2) int64: first character of each word of ``context`` and the one after its last.
 
     ``whitespace`` takes runs of anything but white space; ``punct`` also cuts before and after each run of ASCII
     punctuation, as the authors' code does.
     """
-    units = np.array([match.span() for match in _UNITS[unit].finditer(context)], np.int64).reshape(-1, 2)
-    units.flags.writeable = False
-    return units
+    return np.array([match.span() for match in _UNITS[unit].finditer(context)], np.int64).reshape(-1, 2)
 
 
 def unit_of_each(places: IntArray, units: IntArray) -> IntArray:
