@@ -1,7 +1,7 @@
 """``greenadapt finetune``."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ from greenadapt.config import (
 from greenadapt.errors import UsageError
 
 if TYPE_CHECKING:
+    from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import Session
 
 _OF_MANY_TASKS = {"add_to": "--add-to", **names_of(AdapterConfig, SamplingConfig)}
@@ -38,21 +39,6 @@ _OF_ONE_TASK = {
     )
 }
 """Parameters that only training on one task has → their options."""
-
-
-@dataclass(frozen=True)
-class _Start:
-    """What training starts from, as the user said."""
-
-    corpus: str | None
-    """What the model was adapted to."""
-    model: str | None
-    add_to: Path | None = None
-    """Folder of a shared encoder to add tasks to."""
-
-    def __post_init__(self) -> None:
-        if self.add_to is not None and not (self.corpus is None and self.model is None):
-            raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
 
 
 class Preset(StrEnum):
@@ -184,97 +170,68 @@ def finetune(
         training = replace(training, **{name: value for name, value in settings.items() if name not in given})
         settings = PALS_PAPER_SAMPLING
         sampling = replace(sampling, **{name: value for name, value in settings.items() if name not in given})
-    common = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
-    common |= {"memory": memory, "memory_config": memory_config}
 
     from greenadapt.cli.options.session import make_session
+    from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.session import adapted_model
+    from greenadapt.tasks.tasks_file import read_tasks_file
 
     session = make_session(workspace, out=out, force=force)
+    common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
+    common |= {"memory": memory, "memory_config": memory_config}
     if tasks is None:
         o.refuse(given, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
         if whole_sentences and "chunk" in given:
             raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
-        sources = {"train": tuple(train or ()), "dev": dev, "test": test}
         config = task(chunk=None) if whole_sentences else task()
-        request = {**common, **sources, "task": config, "save_logits": save_logits}
         if reference is not None and compare is None:
             raise UsageError("--reference needs --compare", "name the base model with --compare")
-        others = [name for name in (compare, reference) if name is not None]
-        _train_one(session, _Start(corpus, model), request, others, as_json=as_json)
-        return
-    o.refuse(given, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
-    start = _Start(corpus, model, add_to)
-    if add_to is not None:
-        why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-        o.refuse(given, {"out": "--out", "sampling": "--sampling"}, why)
-    request = {**common, "adapter": adapter, "sampling": sampling}
-    _train_many(session, start, tasks, request, as_json=as_json)
+        start = adapted_model(session, corpus, model)
+        sources = (tuple(train or ()), dev, test)
+        request = FinetuneRequest.of_one(start, *sources, config, save_logits=save_logits, **common)
+    else:
+        o.refuse(given, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
+        if add_to is not None:
+            if not (corpus is None and model is None):
+                raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
+            why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
+            o.refuse(given, {"out": "--out", "sampling": "--sampling"}, why)
+        start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
+        request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)
+    others = [name for name in (compare, reference) if name is not None]
+    _train(session, request, others, add_to, as_json=as_json)
 
 
-def _train_one(
-    session: "Session",
-    start: _Start,
-    request: dict[str, Any],
-    others: Sequence[str],
-    *,
-    as_json: bool,
+def _train(
+    session: "Session", request: "FinetuneRequest", others: Sequence[str], add_to: Path | None, *, as_json: bool
 ) -> None:
     """``others`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.results import describe, print_results
     from greenadapt.cli.output.tables import print_comparison, print_scores
-    from greenadapt.stages.finetune.compare import compare as compare_models
-    from greenadapt.stages.finetune.request import FinetuneRequest
-    from greenadapt.stages.finetune.train import read_scores
-    from greenadapt.stages.session import adapted_model
-    from greenadapt.workers import launched_processes
-
-    asked = FinetuneRequest.of_one(model=adapted_model(session, start.corpus, start.model), **request)
-    compared = compare_models(session, asked, others)
-    if launched_processes()[0] > 0:
-        return  # the first process prints
-    scores = read_scores(compared.results[0])
-    if as_json:
-        print_json({**describe(compared.results[0]), "scores": scores, "comparison": compared.rows})
-        return
-    print_scores(scores)
-    if compared.rows:
-        print_comparison(compared.rows)
-    print_results(compared.results, as_json=False)
-
-
-def _train_many(
-    session: "Session",
-    start: _Start,
-    tasks: Path,
-    request: dict[str, Any],
-    *,
-    as_json: bool,
-) -> None:
-    from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.results import describe, print_results
-    from greenadapt.cli.output.tables import print_scores
     from greenadapt.stages.finetune.add_task import add_tasks
-    from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.finetune.compare import compare
     from greenadapt.stages.finetune.train import finetune as train
     from greenadapt.stages.finetune.train import read_scores
-    from greenadapt.stages.session import adapted_model
-    from greenadapt.tasks.tasks_file import read_tasks_file
     from greenadapt.workers import launched_processes
 
-    add_to = start.add_to
-    chosen = adapted_model(session, start.corpus, start.model) if add_to is None else str(add_to)
-    asked = FinetuneRequest(model=chosen, tasks=read_tasks_file(tasks), **request)
-    results = [train(session, asked)] if add_to is None else add_tasks(session, add_to, asked)
+    comparison: dict[str, list[Any]] = {}
+    if request.is_plain:
+        compared = compare(session, request, others)
+        results, scored, comparison = compared.results, compared.results[:1], {"comparison": compared.rows}
+    else:
+        results = scored = [train(session, request)] if add_to is None else add_tasks(session, add_to, request)
     if launched_processes()[0] > 0:
         return  # the first process prints
-    for result in results:
+    for result in scored:
         scores = read_scores(result)
         if as_json:
-            print_json({**describe(result), "scores": scores})
+            print_json({**describe(result), "scores": scores, **comparison})
         else:
             print_scores(scores)
     if not as_json:
+        for rows in filter(None, comparison.values()):
+            print_comparison(rows)
         print_results(results, as_json=False)
