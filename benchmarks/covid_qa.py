@@ -15,12 +15,12 @@ tokenizer (base), with the new one alone (expanded), and with the mean of both (
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from records import resumable
 
 from greenadapt.config import (
     AlignConfig,
@@ -32,7 +32,6 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.errors import GreenadaptError
 from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
@@ -300,9 +299,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on from here")
-    except GreenadaptError as error:
-        sys.exit(str(error))
+    resumable(main)

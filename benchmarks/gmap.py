@@ -15,18 +15,16 @@ scores are macro F1, but micro F1 for ChemProt and RCT.
 
 import argparse
 import shutil
-import sys
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from gmap_tables import NAMES, Done, report
-from records import Records
+from records import Records, resumable
 
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.errors import GreenadaptError
 from greenadapt.inference.ensemble import KeptRun, score_ensemble
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -283,9 +281,4 @@ def _choices() -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on from here")
-    except GreenadaptError as error:
-        sys.exit(str(error))
+    resumable(main)

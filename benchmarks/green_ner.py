@@ -15,7 +15,6 @@ of two models fine-tuned under different seeds.
 import argparse
 import json
 import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from records import resumable
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import (
@@ -36,7 +36,6 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.errors import GreenadaptError
 from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages import align, expand, w2v
@@ -338,9 +337,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on from here")
-    except GreenadaptError as error:
-        sys.exit(str(error))
+    resumable(main)

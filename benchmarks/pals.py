@@ -22,19 +22,17 @@ are kept.
 import argparse
 import math
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from records import Records
+from records import Records, resumable
 from tables import aligned
 
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
-from greenadapt.errors import GreenadaptError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.stages.session import Session
@@ -271,9 +269,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on from here")
-    except GreenadaptError as error:
-        sys.exit(str(error))
+    resumable(main)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from greenadapt.errors import InputError
+from greenadapt.errors import GreenadaptError, InputError
 from greenadapt.storage.files import Json
 
 
@@ -30,3 +32,13 @@ class Records:
             os.fsync(file.fileno())
         self.by_key[record["key"]] = record
         return record
+
+
+def resumable(main: Callable[[], None]) -> None:
+    """Run a benchmark that goes on where it was stopped."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from here")
+    except GreenadaptError as error:
+        sys.exit(str(error))
