@@ -88,45 +88,11 @@ def _without_id(result: Json) -> Json:
     return {name: value for name, value in result.items() if name != "id"}
 
 
-class _OneTask:
-    """Models of one task, whose outputs are averaged."""
+@dataclass(frozen=True)
+class _SharedReader:
+    """Reads an entry as an example of each of several tasks, by name."""
 
-    def __init__(self, request: PredictRequest) -> None:
-        name = request.tasks[0] if request.tasks else None
-        self._request = request
-        self.folders = [TaskFolder.open(model, request.reading.seed, name) for model in request.models]
-        check_alike(self.folders)
-        self._task = self.folders[0].task
-        self.tasks: dict[str, Task[Any]] = {name or "": self._task}
-        self.cut = [Counter[str]() for _ in self.folders]
-
-    def entries(self, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
-        """See ``read_entries``."""
-        return read_entries(self._task, source, kind, progress)
-
-    def open(self) -> PredictBlock:
-        rule = self._request.ensemble or "logits"
-        members = [OpenedModel.open(folder, self._request.reading) for folder in self.folders]
-
-        def predict(examples: Sequence[Any]) -> Iterator[Json]:
-            for each in zip(*map(OpenedModel.logits, members, repeat(examples), self.cut), strict=True):
-                example = each[0][0]
-                yield self._task.decode(example, combined_units([one for _, one in each], rule, self._task.head))
-
-        return predict
-
-
-class _SeveralTasks:
-    """Several tasks of one model, which read the same entries."""
-
-    def __init__(self, request: PredictRequest) -> None:
-        [model], seed = request.models, request.reading.seed
-        self._request = request
-        self._named = {name: TaskFolder.open(model, seed, name) for name in request.tasks}
-        self.folders = [*self._named.values()]
-        self.tasks: dict[str, Task[Any]] = {name: folder.task for name, folder in self._named.items()}
-        self._counts = {name: Counter[str]() for name in self._named}
-        self.cut = [*self._counts.values()]
+    tasks: dict[str, Task[Any]]
 
     @property
     def name(self) -> str:
@@ -142,22 +108,6 @@ class _SeveralTasks:
                 raise InputError(f"task {name}: {error.message}", error.hint) from None
         return made
 
-    def entries(self, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
-        """See ``read_entries``; every example is one of each task, by name."""
-        for entry in read_entries(self, source, kind, progress):
-            is_shared = isinstance(entry.example, Question)  # of SQuAD's JSON, which ``example`` does not make
-            yield replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_shared else entry
-
-    def open(self) -> PredictBlock:
-        model = OpenedModel.open_all(self.folders, self._request.reading)
-
-        def predict(examples: Sequence[Any]) -> Iterator[Json]:
-            for read in model.logits_of_all(examples, self._counts):
-                made = {name: task.decode(*read[name]) for name, task in self.tasks.items()}
-                yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
-
-        return predict
-
 
 class Predictor:
     """Fine-tuned models of one task, or several tasks of one model, opened for prediction.
@@ -172,13 +122,18 @@ class Predictor:
         if request.source != STDIN:
             require_source(request.source)
         self._request = request
-        self._asked = _SeveralTasks(request) if len(request.tasks) > 1 else _OneTask(request)
-        check_memories(self._asked.folders, request.reading.memory)
-
-    @property
-    def tasks(self) -> dict[str, Task[Any]]:
-        """The tasks by name; the only one of a model has an empty name."""
-        return self._asked.tasks
+        names = request.tasks or (None,)
+        self._folders = [
+            TaskFolder.open(model, request.reading.seed, name) for name in names for model in request.models
+        ]
+        if len(names) == 1:
+            check_alike(self._folders)
+        self._cut = [Counter[str]() for _ in self._folders]
+        self.tasks: dict[str, Task[Any]] = {
+            name or "": folder.task for name, folder in zip(names, self._folders, strict=False)
+        }
+        """By name; the only one of a model has an empty name."""
+        check_memories(self._folders, request.reading.memory)
 
     def predict(self, progress: Progress) -> Iterator[list[Prediction]]:
         """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
@@ -189,20 +144,51 @@ class Predictor:
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        predict = self._asked.open()
+        predict = self._open() if len(self.tasks) == 1 else self._open_shared()
         with progress.bar("predict", None, "examples") as bar:
             for block in in_blocks(entries):
                 yield list(map(Prediction, block, predict([entry.example for entry in block])))
                 bar.advance(len(block))
-        if n_cut := max(counts["cut"] for counts in self._asked.cut):
+        if n_cut := max(counts["cut"] for counts in self._cut):
             progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
-        source = self._request.source
+        source, kind = self._request.source, self._request.format
+        if len(self.tasks) > 1:
+            return map(self._shared, read_entries(_SharedReader(self.tasks), source, kind, progress))
+        [task] = self.tasks.values()
         if self._request.glue:
-            [task] = self.tasks.values()
             return read_glue_entries(task, source, progress)
-        return self._asked.entries(source, self._request.format, progress)
+        return read_entries(task, source, kind, progress)
+
+    def _shared(self, entry: Entry) -> Entry:
+        """``entry`` with an example of each task; SQuAD's JSON has one question for all."""
+        is_question = isinstance(entry.example, Question)
+        return replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_question else entry
+
+    def _open(self) -> PredictBlock:
+        """The models of one task, whose outputs are averaged."""
+        [task] = self.tasks.values()
+        rule = self._request.ensemble or "logits"
+        members = [OpenedModel.open(folder, self._request.reading) for folder in self._folders]
+
+        def predict(examples: Sequence[Any]) -> Iterator[Json]:
+            for each in zip(*map(OpenedModel.logits, members, repeat(examples), self._cut), strict=True):
+                yield task.decode(each[0][0], combined_units([one for _, one in each], rule, task.head))
+
+        return predict
+
+    def _open_shared(self) -> PredictBlock:
+        """The model of several tasks."""
+        model = OpenedModel.open_all(self._folders, self._request.reading)
+        counts = dict(zip(self.tasks, self._cut, strict=True))
+
+        def predict(examples: Sequence[Any]) -> Iterator[Json]:
+            for read in model.logits_of_all(examples, counts):
+                made = {name: task.decode(*read[name]) for name, task in self.tasks.items()}
+                yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
+
+        return predict
 
 
 def predict(request: PredictRequest, progress: Progress) -> Iterator[Prediction]:
