@@ -547,7 +547,7 @@ def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path
     run(*asked, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
     assert (tmp_path / "out.tsv").read_text("utf-8") == out
     for arguments, error in (
-        ((*asked, "-i", table, "--glue", "--json"), "--glue writes a table, no JSON"),
+        ((*asked, "-i", table, "--glue", "--json"), "--glue writes a table, not JSON"),
         ((*asked, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
         ((*asked, "--glue"), "a table of GLUE is read from a file"),
         (("-m", make(NER), "-i", table, "--glue"), "--glue is for classification, the model is for ner"),

@@ -139,7 +139,7 @@ def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) 
 
 def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
     broken = text(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
-    with pytest.raises(InputError, match=r"z\.jsonl, line 2 is not JSON"):
+    with pytest.raises(InputError, match=r"z\.jsonl, line 2, column 9 is not JSON"):
         inquiry(documents=(*two, broken), asked=("who",))
     twice = records(tmp_path / "twice.jsonl", *[{"id": 1, "question": "who", "context": "bats"}] * 2)
     with pytest.raises(InputError, match=r"twice\.jsonl:2 has the id '1', as .*twice\.jsonl:1 has"):
