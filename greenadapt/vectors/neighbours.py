@@ -129,8 +129,8 @@ def _view(title: str, words: list[str], own: _Mapped, other: _Mapped, k: int) ->
     ]
 
 
-def near_names(word: str, names: Iterable[str], n: int = 3) -> list[str]:
-    """Up to ``n`` of ``names`` that look like ``word``, for an error message.
+def near_names(word: str, names: Iterable[str]) -> list[str]:
+    """Up to three of ``names`` that look like ``word``, for an error message.
 
     Of more than 50,000 names only those with the same first letter and about the same length are compared.
     """
@@ -138,4 +138,4 @@ def near_names(word: str, names: Iterable[str], n: int = 3) -> list[str]:
     if len(candidates) > _MANY_NAMES:
         first = word[:1].lower()
         candidates = [name for name in candidates if name[:1].lower() == first and abs(len(name) - len(word)) <= 2]
-    return get_close_matches(word, candidates, n)
+    return get_close_matches(word, candidates)

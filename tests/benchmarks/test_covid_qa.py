@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
+    load_benchmark("records")
     return load_benchmark("covid_qa")
 
 

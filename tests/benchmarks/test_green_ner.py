@@ -23,6 +23,7 @@ TASK = NerTask(LABELS)
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
+    load_benchmark("records")
     return load_benchmark("green_ner")
 
 
