@@ -36,11 +36,13 @@ from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.stages import align, expand, w2v
+from greenadapt.stages.align import align
+from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.qa import answer, read_rows
 from greenadapt.stages.session import Session
+from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.workspace import Workspace
 

@@ -38,11 +38,13 @@ from greenadapt.config import (
 )
 from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
-from greenadapt.stages import align, expand, w2v
+from greenadapt.stages.align import align
+from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import Session
+from greenadapt.stages.w2v import w2v
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
 from greenadapt.storage.workspace import Workspace
