@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, parse_bytes, parse_numbers
@@ -43,6 +43,8 @@ Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 HeldOut = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
+# Beyond it scores overflow within an epoch, and gensim's kernel, which takes no NaN, ends the process.
+Rate = Annotated[float, Gt(0), Le(100)]
 NotNegative = Annotated[float, Ge(0)]
 Length = Annotated[int, Ge(16)]
 
@@ -91,7 +93,7 @@ class TextLimits(Checked):
     """Of a line of plain text, a record or an article, as encoded in the file."""
     max_word_chars: Annotated[Count, _WORD_CHARS] = 1_000_000
     option: str = "--max-document-bytes"
-    """What raises ``max_document_bytes``; ``within`` may change it."""
+    """What raises ``max_document_bytes``, empty if nothing does; ``within`` may change it."""
 
     def within(self, max_memory: int) -> "TextLimits":
         """The same limits, with documents that can be read in ``max_memory`` bytes."""
@@ -199,7 +201,7 @@ class W2VConfig(Checked):
         None
     )
     epochs: Annotated[Count, Option("Passes over the corpus.", panel=Panel.VECTORS)] = 5
-    alpha: Annotated[Positive, Option("Initial learning rate.", panel=Panel.VECTORS)] = 0.025
+    alpha: Annotated[Rate, Option("Initial learning rate.", panel=Panel.VECTORS)] = 0.025
     min_alpha: Annotated[Positive, Option("Final learning rate.", panel=Panel.VECTORS)] = 1e-4
     cbow_mean: Annotated[
         bool, Option("Average or sum the context vectors.", "--cbow-mean/--cbow-sum", panel=Panel.VECTORS)

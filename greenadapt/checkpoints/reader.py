@@ -59,7 +59,12 @@ _POSITIONS = _Size("max_position_embeddings", "embeddings.position_embeddings.we
 _FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
 
 
-_INNER = (_POSITIONS, _Size("intermediate_size", _FIRST_DENSE), _Size("hidden_size", _FIRST_DENSE, axis=1))
+_INNER = (
+    _POSITIONS,
+    _Size("type_vocab_size", "embeddings.token_type_embeddings.weight"),
+    _Size("intermediate_size", _FIRST_DENSE),
+    _Size("hidden_size", _FIRST_DENSE, axis=1),
+)
 
 
 _BERT = ((_Size("hidden_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
@@ -209,11 +214,23 @@ class Checkpoint:
                 continue
             found = self[name].shape[size.axis] / size.times if self[name].ndim == 2 else 0
             if stated != found:
-                raise self._differs(f"{size.setting} is {stated}", f"{name} has {found:.10g}")
+                raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {found:.10g}")
         begin, setting = prefix + kind.layers[0], kind.layers[1]
         numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
         if self.config.get(setting, len(numbers)) != len(numbers):
-            raise self._differs(f"{setting} is {self.config[setting]}", f"the weights have {len(numbers)}")
+            raise self._differs(f"{setting} is {self.config[setting]!r}", f"the weights have {len(numbers)}")
+        self._check_heads()
+
+    def _check_heads(self) -> None:
+        """Refuse attention heads that do not share the hidden size evenly."""
+        width, heads = (
+            next((self.config[name] for name in names if name in self.config), None)
+            for names in (("hidden_size", "dim"), ("num_attention_heads", "n_heads"))
+        )
+        if width is None or heads is None:
+            return
+        if not isinstance(heads, int) or heads < 1 or width % heads:
+            raise self._differs(f"there are {heads!r} attention heads", f"the hidden size {width} must be a multiple")
 
     def _differs(self, stated: str, found: str) -> InputError:
         config = self.folder / "config.json"

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from greenadapt.cli.boundary import exit_on_sigterm, in_words, require_written
+from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
 from greenadapt.cli.options.command_line import remember
 from greenadapt.cli.options.generated import FIELDS, with_options
 from greenadapt.cli.options.quiet import with_quiet
@@ -124,7 +124,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started us
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            closed = ClosedOutput() if name == "stdout" else Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, closed)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or a log without UTF-8 gets question marks
     warn_in_words()

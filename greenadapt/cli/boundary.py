@@ -1,6 +1,7 @@
 """Turns errors, signals and broken output into one line on stderr and an exit code; anything else is a bug."""
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -65,6 +66,16 @@ def flush(stream: TextIO) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return error.errno or errno.EIO
     return 0
+
+
+class ClosedOutput(io.TextIOBase):
+    """A standard output that was closed before the program began: what is written to it would be lost."""
+
+    def write(self, text: str) -> int:
+        """Raise ``OSError``, as writing to a closed file does, unless ``text`` is empty."""
+        if text:
+            raise OSError(errno.EBADF, "it is closed", STDOUT)
+        return 0
 
 
 def require_written() -> None:

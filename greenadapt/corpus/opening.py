@@ -123,7 +123,7 @@ class Decoder:
         if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
             raise InputError(
                 f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the longest that is read",
-                f"raise {self.limits.option}, or check that it is text",
+                f"{f'raise {self.limits.option}' if self.limits.option else 'split it'}, or check that it is text",
             )
 
     def check_words(self, line: str, where: str) -> None:

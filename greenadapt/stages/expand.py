@@ -18,7 +18,7 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import ExpandConfig
 from greenadapt.corpus.occurring import words_in_files
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report.adapted_card import AdaptedCard
 from greenadapt.stages.align import VectorSource, fitted_vectors
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
@@ -56,7 +56,14 @@ def check_expand(session: Session, corpus: str, model: PretrainedModel, config: 
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
-    session.check(session.place(corpus, model.name, EXPAND), EXPAND, asdict(config))
+    place = session.place(corpus, model.name, EXPAND)
+    session.check(place, EXPAND, asdict(config))
+    current = place.current()
+    if current is not None and not session.force and current.manifest.facts.get("corpus") != corpus:
+        raise ConflictError(
+            f"{place.path} was made from another corpus ({current.manifest.facts.get('corpus')} → {corpus})",
+            "keep both with another --out, or replace it with --force",
+        )
 
 
 def run_expand(

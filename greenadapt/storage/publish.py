@@ -89,9 +89,9 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def real_folder(path: Path) -> Path:
-    """A folder that the user named, as an absolute path; of a symlink, which stays, what it points to."""
+    """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target."""
     path = path.expanduser().absolute()
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+    return Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
 
 
 def beside(path: Path, what: str) -> Path:

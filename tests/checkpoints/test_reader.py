@@ -224,6 +224,7 @@ def test_sizes_must_agree(tiny_model: TinyModel) -> None:
 
 SIZES = {
     "Bert": ("hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_layers"),
+    "Roberta": ("hidden_size", "type_vocab_size", "max_position_embeddings", "intermediate_size"),
     "DistilBert": ("dim", "max_position_embeddings", "hidden_dim", "n_layers"),
     "Electra": ("embedding_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
     "ModernBert": ("hidden_size", "intermediate_size", "num_hidden_layers"),
@@ -238,11 +239,20 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
     for setting in SIZES.get(family, SIZES["Bert"]):
         for stated in (config[setting] + 1, str(config[setting])):
             set_config(folder, **{**config, setting: stated})
-            message = rf"config\.json: {setting} is {stated}, but .*(has|have) {config[setting]}: fetch"
+            message = rf"config\.json: {setting} is {stated!r}, but .*(has|have) {config[setting]}: fetch"
             with pytest.raises(InputError, match=message):
                 Checkpoint.open(folder)
     (folder / "config.json").write_text(json.dumps(config))
     Checkpoint.open(folder)
+
+
+def test_heads_must_share_the_hidden_size(tiny_model: TinyModel) -> None:
+    for family, setting in (("Bert", "num_attention_heads"), ("DistilBert", "n_heads")):
+        folder = tiny_model(f"{family}Model", name=f"{family}-heads")
+        for heads in (7, 0, "4"):
+            set_config(folder, **{setting: heads})
+            with pytest.raises(InputError, match=rf"there are {heads!r} attention heads, but the hidden size \d+ must"):
+                Checkpoint.open(folder)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])

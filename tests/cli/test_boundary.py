@@ -42,6 +42,14 @@ def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, a
     assert process.wait(60) == 128 + signal.SIGPIPE
 
 
+def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
+    """What was to be printed would be lost, so it is no success; nothing printed loses nothing."""
+    for command, code in (("corpus list", 1), ("corpus list --quiet", 1), ("--version", 1)):
+        script = f"{sys.executable} -m greenadapt {command} >&-"
+        done = subprocess.run(script, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert (done.returncode, done.stderr) == (code, "greenadapt: it is closed: standard output\n")
+
+
 def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
     code = (
         "from greenadapt.corpus.opening import open_input\n"

@@ -116,3 +116,12 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
     endless = in_blocks(read_entries(TEXTS, "-", None, Silent()))
     assert [len(next(endless)), len(next(endless))] == [most, most]
     assert pipe.taken == 2 * most
+
+
+@pytest.mark.slow
+def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    for name in ("a.txt.gz", "a.jsonl.gz"):
+        with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
+            file.write(b"a" * (129 << 20))
+        with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
+            list(read_entries(TEXTS, str(tmp_path / name), None, Silent()))

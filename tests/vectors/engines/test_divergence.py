@@ -16,7 +16,7 @@ ENGINES: list[ResolvedEngine] = ["gensim", "fast"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("alpha", [50, 1e30])
+@pytest.mark.parametrize("alpha", [50, 100])
 def test_a_rate_far_too_high_is_refused_by_either_engine(tmp_path: Path, engine: ResolvedEngine, alpha: float) -> None:
     corpus = prepare(planted_text(), tmp_path / "corpus")
     config = replace(CONFIG, alpha=alpha, engine=engine)
