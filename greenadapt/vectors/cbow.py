@@ -16,7 +16,7 @@ from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.vectors.engines import Engine, Stream, Weights
-from greenadapt.vectors.engines.padding import padded_width
+from greenadapt.vectors.engines.parts import padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def train(
     configuration and the engine's build only, whether it was killed or not; several workers share the tables without
     locks, and no two of their runs are equal. The caller removes ``work``.
 
-    Raises ``InputError`` where no word is frequent enough, or training diverges, ``ResourceError`` where
-    ``max_memory`` bytes are too few, ``MissingError`` where the engine's package is not installed.
+    Raises ``InputError`` if no word is frequent enough, or training diverges, ``ResourceError`` where
+    ``max_memory`` bytes are too few, ``MissingError`` if the engine's package is not installed.
     """
     require_engine(config)
     n_words = _vocabulary_size(corpus.counts, config)
@@ -90,7 +90,7 @@ def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
 
 
 def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
-    """Raise ``MissingError`` where the package is not installed that ``config.engine`` or ``config.gradient`` needs.
+    """Raise ``MissingError`` if the package is not installed that ``config.engine`` or ``config.gradient`` needs.
 
     ``is_kept``: nobody asked for the engine, it is that of the vectors that are there.
     """

@@ -29,7 +29,7 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
 
     ``.gz``, ``.bz2``, ``.xz`` and ``.zst`` are unpacked on the way. The first of a word's vectors counts where it has
     several, and ``</s>`` is left out. Formats without counts give each word the count 1. Raises ``InputError`` where
-    the file is cut short, has a row of another width or a number that is not finite, or is a Python pickle, which is
+    the file is truncated, has a row of another width or a number that is not finite, or is a Python pickle, which is
     never loaded.
     """
     progress = progress or Silent()
@@ -193,7 +193,7 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
             chunk = file.read(max(_CHUNK, size))
             if not chunk:
                 raise InputError(
-                    f"{rows.path} is cut short in row {rows.read + 1}; its header says {rows.expected} rows",
+                    f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows",
                     "fetch or make it again",
                 )
             rest, begin = rest[begin:] + chunk, 0
@@ -217,7 +217,7 @@ def _refuse_phrases(path: Path) -> None:
 def _first_phrase(path: Path) -> str | None:
     """The first word with spaces in a binary file: what follows its first part is no vector, what follows all of it is.
 
-    ``None`` where there is none.
+    ``None`` if there is none.
     """
     with open_binary(str(path)) as file:
         header = file.readline(100).split()

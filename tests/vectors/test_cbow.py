@@ -400,7 +400,7 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, co
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert "is cut short" in watcher.notes[0]
+    assert "is truncated" in watcher.notes[0]
 
 
 # -- quality ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The compiled code of the fast engine; ``fast.py`` says what it computes. Numba compiles it at its first use.
 
 Everything works on rows of two-dimensional arrays by number: views of rows would be counted objects, which cost more
-than the arithmetic. Rows end where a piece of ``lanes.py`` does (``padding.py``).
+than the arithmetic. Rows end where a piece of ``lanes.py`` does (``parts.padded``).
 """
 
 import math
@@ -105,7 +105,7 @@ class _Room(NamedTuple):
     negatives: Array
     """``(CHUNK / GROUP, NEGATIVES)``: of each group."""
     words: Array
-    """``(GROUP,)``: the positions' own words, -1 where there is nothing to learn."""
+    """``(GROUP,)``: the positions' own words, -1 if there is nothing to learn."""
     steps: Array
     """``(GROUP,)``: α ∂L/∂(h · o) of the own words."""
     scores: Array

@@ -41,9 +41,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
 from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 from greenadapt.vectors.engines.divergence import require_finite, require_learning
-from greenadapt.vectors.engines.noise import keep_thresholds, noise_weights
-from greenadapt.vectors.engines.padding import padded
-from greenadapt.vectors.engines.parts import Span, spans
+from greenadapt.vectors.engines.parts import Span, keep_thresholds, noise_weights, padded, spans
 
 
 class FastEngine:

@@ -25,8 +25,7 @@ from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
 from greenadapt.vectors.engines.divergence import require_finite, require_learning, sample_lost
-from greenadapt.vectors.engines.noise import keep_thresholds
-from greenadapt.vectors.engines.parts import cuts
+from greenadapt.vectors.engines.parts import cuts, keep_thresholds
 
 BATCH = 9_999  # words; the kernel reads on until it has over 10,000, and has room for 10,000
 _FILLER = b"x "  # a word that is no number

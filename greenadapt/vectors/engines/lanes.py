@@ -2,7 +2,7 @@
 
 Loops over single numbers are left to LLVM to be made into such vectors, and it does not where a loop has many sums or
 many rows. A row is worked on in pieces of ``LANES`` numbers, for products, or of ``WIDE`` numbers, where few values are
-alive at once: the end of a row must be the end of a piece (``padding.py``).
+alive at once: the end of a row must be the end of a piece (``parts.padded``).
 
 This is made of numba's internals, which any release may change: ``require_working`` finds out, and ``plain.py`` is used
 instead.
@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.np import arrayobj
 
-from greenadapt.vectors.engines.padding import PIECE
+from greenadapt.vectors.engines.parts import PIECE
 
 LANES = 16
 """Numbers of a piece: 64 bytes, as a line of the cache."""
