@@ -206,7 +206,7 @@ def _verify(session: "requests.Session", source: Source, path: Path) -> None:
 
 
 def check_local(source: Source, sha256: str) -> None:
-    """Raise ``InputError`` where a local file, whose SHA-256 is ``sha256``, is not the one that the recipe means."""
+    """Raise ``InputError`` if a local file, whose SHA-256 is ``sha256``, is not the one that the recipe means."""
     path = Path(source.url)
     if source.is_remote or path.is_dir():  # a download was checked when it came
         return

@@ -14,7 +14,7 @@ def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:
     """The words of the files' texts.
 
     Of JSON and JSON lines (by suffix) every string is text, whatever its field; of other files every line is, tags and
-    all: a few words too many do no harm, one too few would. Raises ``InputError`` where a file cannot be read.
+    all: a few words too many do no harm, one too few would. Raises ``InputError`` if a file cannot be read.
     """
     found: set[str] = set()
     boundaries = _Boundaries()

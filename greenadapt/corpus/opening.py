@@ -119,7 +119,7 @@ class Decoder:
             yield self.decode(rest, f"{name}, from line {start}").encode()
 
     def check_size(self, n_bytes: int, where: str) -> None:
-        """Raise ``InputError`` where a document of ``n_bytes`` or more is longer than the limit."""
+        """Raise ``InputError`` if a document of ``n_bytes`` or more is longer than the limit."""
         if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
             raise InputError(
                 f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the longest that is read",
@@ -127,7 +127,7 @@ class Decoder:
             )
 
     def check_words(self, line: str, where: str) -> None:
-        """Raise ``InputError`` where there are more characters between two spaces than the limit."""
+        """Raise ``InputError`` if there are more characters between two spaces than the limit."""
         if self.limits is None or len(line) <= self.limits.max_word_chars:
             return
         longest, begin = self.limits.max_word_chars, 0
@@ -243,7 +243,7 @@ def squeeze(text: str) -> str:
 
 def data_suffix(path: str) -> str:
     """The suffix that says what a file holds, such as ``.jsonl`` of ``A.JSONL.GZ``: in lower case, and that of the
-    compression taken off; "" where there is none.
+    compression taken off; "" if there is none.
     """
     name = Path(path)
     if name.suffix.lower() in COMPRESSIONS:

@@ -75,7 +75,7 @@ def read_pydocs(
 def read_sources(read: Callable[[Code], Found], sources: Iterable[Code], workers: int) -> Iterator[Found]:
     """What ``read`` gives for each of ``sources``, in order, by ``workers`` processes.
 
-    Raises ``ResourceError`` where one of them was killed.
+    Raises ``ResourceError`` if one of them was killed.
     """
     if workers == 1:
         yield from map(read, sources)

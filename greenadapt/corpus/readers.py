@@ -85,7 +85,7 @@ class Reading:
         return found
 
     def check(self) -> None:
-        """Raise ``InputError`` where a local source has another checksum or size than the recipe says."""
+        """Raise ``InputError`` if a local source has another checksum or size than the recipe says."""
         for source, path in zip(self.recipe.sources, self._paths, strict=True):
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
@@ -117,7 +117,7 @@ def open_corpus(
 ) -> Reading:
     """A reading of a corpus whose remote sources lie in ``download_folder``; ``limits`` are by default the recipe's.
 
-    Raises ``MissingError`` where one does not yet, or a local one or a package of its own is not there.
+    Raises ``MissingError`` if one does not yet, or a local one or a package of its own is not there.
     """
     if not is_fetched(recipe, download_folder):
         raise MissingError(
@@ -130,8 +130,8 @@ def open_corpus(
 
 
 def require_local(recipe: Recipe) -> None:
-    """Raise ``MissingError`` where a file or folder of the recipe, or a package that it names, is not on this machine,
-    and ``InputError`` where a source is something else, such as a pipe, which cannot be read twice.
+    """Raise ``MissingError`` if a file or folder of the recipe, or a package that it names, is not on this machine,
+    and ``InputError`` if a source is something else, such as a pipe, which cannot be read twice.
     """
     if recipe.format == "pydocs" and recipe.packages:
         pydocs.find_packages(recipe.packages)

@@ -107,7 +107,7 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     if not is_url and not path.exists():
         near = difflib.get_close_matches(name_or_path, known, n=3, cutoff=0.4)
         raise MissingError(
-            f"no corpus and no file is called {name_or_path}",
+            f"no corpus or file is called {name_or_path}",
             f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(known)}, or give a path",
         )
     url = name_or_path if is_url else str(path.resolve())
@@ -259,7 +259,7 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
 
 
 def require_file(path: Path) -> None:
-    """Raise ``MissingError`` where nothing is at ``path``, ``InputError`` where it is neither a file nor a folder."""
+    """Raise ``MissingError`` where nothing is at ``path``, ``InputError`` if it is neither a file nor a folder."""
     if not path.exists():
         raise MissingError(f"{path} does not exist", "check the path")
     if not path.is_file() and not path.is_dir() and not path.samefile(os.devnull):

@@ -55,7 +55,7 @@ class JsonRow:
 def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
     """The objects of JSON lines, as they are asked for, or of one JSON array, told by the first character.
 
-    Raises ``InputError`` with line and column where it is something else.
+    Raises ``InputError`` with line and column if it is something else.
     """
     first_number, first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     begin = first.lstrip()[:1]

@@ -50,7 +50,7 @@ def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress:
 
 
 def kept_input(root: Path, name: str, said: Mapping[str, Any]) -> Recipe | None:
-    """The recipe of the input that ``keep_input`` kept under ``name``; ``None`` where there is none."""
+    """The recipe of the input that ``keep_input`` kept under ``name``; ``None`` if there is none."""
     path = _kept(root, name)
     return _recipe(name, path, said) if re.fullmatch(r"stdin-[0-9a-f]{8}", name) and path.is_file() else None
 

@@ -88,7 +88,7 @@ def prepare_corpus(  # noqa: PLR0913
 
     All processes together take about 150 MB plus 40 MB a worker plus 200 bytes a distinct word (measured by
     ``benchmarks/corpus.py``), and 40 bytes a document, however long the text is.
-    Raises ``InputError`` where there are no words, ``ResourceError`` where memory or disk would not be enough.
+    Raises ``InputError`` if there are no words, ``ResourceError`` where memory or disk would not be enough.
     """
     _check_resources(folder, max_memory, size_hint, progress)
     temporary = folder / "temporary"

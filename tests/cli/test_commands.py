@@ -85,7 +85,7 @@ def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..
     exported = json.loads(run("export", tmp_path / "v.bin", "-c", corpus, "--json").stdout)
     assert exported["words"] == done["counts"]["words"]
     no_folder = run("export", tmp_path / "no" / "v.bin", "-c", corpus, code=1).stderr
-    assert f"there is no folder {tmp_path / 'no'}: make it, or check the path" in no_folder
+    assert f"folder {tmp_path / 'no'} does not exist: create it, or check the path" in no_folder
     assert not (tmp_path / "no").exists()
     for command in (["neighbours", "-c", corpus, "heart"], ["cost"], ["corpus", "list"], ["corpus", "show", "pydocs"]):
         assert run(*command).stdout
@@ -210,7 +210,7 @@ FAILURES: dict[str, Case] = {
     "no tokenizer.json": (_no_tokenizer, r"has no tokenizer\.json: load it with transformers' AutoTokenizer"),
     "unknown corpus": (
         lambda f, m: ["adapt", "-c", "pydoc", "-m", "minilm"],
-        "no corpus and no file is called pydoc.*pydocs",
+        "no corpus or file is called pydoc.*pydocs",
     ),
     "unknown model": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
@@ -220,7 +220,7 @@ FAILURES: dict[str, Case] = {
     "a workspace name that is none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is no hub id"),
     "a path as corpus name": (
         lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],
-        r"no corpus and no file is called \.\./\.\./x",
+        r"no corpus or file is called \.\./\.\./x",
     ),
     "unfetched corpus": (
         lambda f, m: ["adapt", "-c", "cord19", "-m", "minilm"],

@@ -31,7 +31,7 @@ def test_the_named_corpora() -> None:
 
 
 def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="no corpus and no file is called pubmd: did you mean pubmed"):
+    with pytest.raises(MissingError, match="no corpus or file is called pubmd: did you mean pubmed"):
         find_recipe("pubmd")
     with pytest.raises(MissingError, match="choose among cord19, pmc, pubmed, pydocs"):
         find_recipe(str(tmp_path / "zzzz.txt"))

@@ -80,7 +80,7 @@ def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path)
         finetune(own, wanted)
     assert files_of(two_tasks) == before
     remove_task(two_tasks, "number")
-    with pytest.raises(ConflictError, match="is finished, and ner: train 1 changed since: train it again with --force"):
+    with pytest.raises(ConflictError, match="is finished, but ner: train 1 changed since: train it again with --force"):
         finetune(own, wanted)
     assert finetune(replace(own, force=True), wanted).fresh
 
