@@ -18,7 +18,7 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 # Strubell et al. 2019 (arXiv 1906.02243), which the paper follows.
 PUE = 1.58
-"""Power usage effectiveness: total power of an average data centre over that of its computers (Uptime Institute 2018)."""
+"""Power usage effectiveness: power of an average data centre over that of its computers (Uptime Institute 2018)."""
 LBS_CO2_PER_KWH = 0.954
 """Pounds of CO2 emitted for one kilowatt-hour of electricity, US average (EPA 2018)."""
 KG_PER_LB = 0.45359237

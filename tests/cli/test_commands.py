@@ -217,7 +217,7 @@ FAILURES: dict[str, Case] = {
         r"no model minilmm.*did you mean minilm\?",
     ),
     "half a parse": (_corpus_case("p.json", b'{"abstract": "Some text"}'), "abstract is no list of paragraphs"),
-    "a workspace name that is none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is no hub id"),
+    "a workspace name that is none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is not a hub id"),
     "a path as corpus name": (
         lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],
         r"no corpus or file is called \.\./\.\./x",

@@ -61,7 +61,7 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     assert len(read_json(again.folder / "greenadapt.json")["pretrained"]) == 2
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, again.folder))
     assert tuned.manifest.facts["model"]["name"] == "tiny-medicine"
-    assert "base_model" not in (again.folder / "README.md").read_text("utf-8")  # a folder, which is no hub id
+    assert "base_model" not in (again.folder / "README.md").read_text("utf-8")  # a folder, which is not a hub id
 
 
 def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
