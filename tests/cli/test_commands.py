@@ -194,7 +194,7 @@ FAILURES: dict[str, Case] = {
         _corpus_case("r.txt", b"tachycardia heart\n", "--min-count", 9),
         "the most frequent word occurs 1 times, and --min-count is 9",
     ),
-    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, need at least 2"),
+    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, at least 2 are needed"),
     "vectors with NaN": (_vectors_case([*dict.fromkeys(WORDS)], bad=True), "NaN"),
     "another width": (
         _vectors_case([*dict.fromkeys(WORDS)], "--method", "identity", dim=7),

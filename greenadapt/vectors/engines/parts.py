@@ -1,4 +1,4 @@
-"""What all engines share: parts of the stream, one for a thread at a time; sampling probabilities; padded rows."""
+"""Shared by the engines: parts of the stream, each for one thread; sampling probabilities; padded rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream
 
 PIECE = 64
-"""Numbers of a row that compiled code works on at once, at most."""
-_LONGEST = 9_999  # words of a line that are in one part; gensim's kernel has room for 10,000
+"""The most numbers of a row that compiled code processes at once."""
+_LONGEST = 9_999  # words of a line in one part; gensim's kernel has room for 10,000
 _PART = 50_000  # words; a part takes less than a tenth of a second
 _MAX_PARTS = 10_000
 
@@ -53,7 +53,7 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
 
 
 def keep_thresholds(counts: Array, sample: float) -> Array:
-    """Subsampling: a word is kept where a random uint32 is at most this number, uint32 ``(n_words,)``.
+    """Subsampling: a word is kept if a random uint32 is at most this number, uint32 ``(n_words,)``.
 
     The probability is √(t/c) + t/c, at most 1, for count c; t is ``sample`` times all words, as in word2vec.c, or
     gensim's own rule for a ``sample`` of 1 and above.
@@ -65,7 +65,7 @@ def keep_thresholds(counts: Array, sample: float) -> Array:
 
 
 def noise_weights(counts: Array, exponent: float) -> Array:
-    """What the probability of a word as a negative is proportional to, count^``exponent``: float64 ``(n_words,)``."""
+    """Unnormalized probabilities of words as negatives, count^``exponent``: float64 ``(n_words,)``."""
     weights: Array = counts.astype(np.float64) ** exponent
     return weights
 
@@ -76,9 +76,10 @@ def padded_width(dim: int) -> int:
 
 
 def padded(table: Array) -> Array:
-    """``table`` (n, dim) itself where no row needs it, else a copy with zeros at the end of each, (n, padded_width).
+    """``table`` (n, dim) itself if it needs no padding, else a copy with zeros at the end of each row, (n,
+    padded_width).
 
-    Whatever CBOW does to a table, columns of zeros stay zeros.
+    CBOW keeps columns of zeros zero.
     """
     n_rows, dim = table.shape
     width = padded_width(dim)
