@@ -73,8 +73,7 @@ class Decoder:
             return text
 
     def without_surrogates(self, text: str, where: str) -> str:
-        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, counts as a broken byte.
-        """
+        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, is replaced."""
         if text.isascii():
             return text
         try:

@@ -112,8 +112,7 @@ class Shuffle:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Write the bytes of a contiguous array; unlike numpy's ``tofile``, it raises a proper ``OSError`` on a full disk.
-    """
+    """Write the bytes of a contiguous array; unlike numpy's ``tofile``, raises ``OSError`` on a full disk."""
     file.write(array.data)
 
 

@@ -123,7 +123,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "--top is -1, must be at least 1" in run("neighbours", "-c", corpus, "heart", "--top", -1, code=2).stderr
     error = run("neighbours", "-c", corpus, "heart-rate", code=2).stderr
     assert "'heart-rate' is 3 words as the model's tokenizer splits it (heart - rate)" in error
-    assert "v.npy names no format by its suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
+    assert "v.npy has an unknown suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
 
 
 def test_help_and_version(run: Run) -> None:
@@ -194,7 +194,7 @@ FAILURES: dict[str, Case] = {
         _corpus_case("r.txt", b"tachycardia heart\n", "--min-count", 9),
         "the most frequent word occurs 1 times, and --min-count is 9",
     ),
-    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, at least 2 are needed"),
+    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, at least 2 are"),
     "vectors with NaN": (_vectors_case([*dict.fromkeys(WORDS)], bad=True), "NaN"),
     "another width": (
         _vectors_case([*dict.fromkeys(WORDS)], "--method", "identity", dim=7),

@@ -294,9 +294,7 @@ def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: An
     assert message in last_line(run_alone("finetune", "--tasks", "tasks.toml", *options, code=2))
 
 
-@pytest.mark.parametrize(
-    ("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot use memory")]
-)
+@pytest.mark.parametrize(("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot use memory")])
 def test_models_that_do_not_go_together(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, width: int, message: str
 ) -> None:

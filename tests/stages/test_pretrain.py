@@ -132,10 +132,10 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
         ({"run": RunConfig(cache_memory=True)}, "--cache-memory, but no memory"),
         ({"memory": "x", "run": RunConfig(cache_memory=True)}, "other pieces are masked in every epoch"),
         ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
-        ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows trains nothing of a memory"),
+        ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows does not train a memory"),
         (
             {"config": replace(CONFIG, only_new_rows=True), "training": replace(TRAIN, mix="base")},
-            "--mix base reads no added word",
+            "with --mix base no added word is used",
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     none.write_text("\u200b\n", "utf-8")  # a character that has no piece
     unheld = replace(CONFIG, heldout=0.0)
     for option, changes in (("general-text", {"general_text": str(none)}), ("text", {"texts": (str(none),)})):
-        with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
+        with pytest.raises(InputError, match=f"--{option} has no text: give a file with text"):
             pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
     assert not (tmp_path / "run").exists()
 

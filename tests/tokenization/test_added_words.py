@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import write_arrays
-from greenadapt.storage.arrays import UInt64Array
+from greenadapt.storage.arrays import UInt64Array, write_arrays
 from greenadapt.storage.sequence_table import Sequences, SequenceTable, hash_sequences
 from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary

@@ -56,8 +56,7 @@ class AdapterHooks:
             self.call, self.kept = LayerCall(), {}
 
     def resume(self, states: Tensor, call: LayerCall, first: int) -> Tensor:
-        """The last layer's output, (b, m, d), if layer ``first``, from 0, reads ``states`` and all layers get ``call``.
-        """
+        """The last layer's output, (b, m, d), if layer ``first``, from 0, reads ``states`` and all get ``call``."""
         self.call = call
         for layer in self._layers[first:]:
             states = layer(states, *call.args, **call.kwargs)

@@ -22,8 +22,7 @@ class SelfAttention(nn.Module):
         self.mix = nn.Linear(size, size) if mixing else nn.Identity()
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) → (b, m, d_s); ``mask`` is that of a layer's attention, (b, 1, 1 or m, m), bool or to be added.
-        """
+        """(b, m, d_s) → (b, m, d_s); ``mask`` is the layer's attention mask, (b, 1, 1 or m, m), bool or to be added."""
         query, key, value = (
             layer(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
