@@ -101,7 +101,7 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
         pretrain(session(tmp_path), replace(asked, texts=(str(tmp_path / "other.txt"),)))
     Path(other).rename(asked.texts[0])
     text_file(tmp_path / "general.txt", 10, 6)
-    with pytest.raises(ConflictError, match="is finished, and general text changed since: train it again with --force"):
+    with pytest.raises(ConflictError, match="is finished, but general text changed since: train it again with --force"):
         pretrain(session(tmp_path), asked)
     assert pretrain(session(tmp_path, force=True), asked).fresh
 
@@ -156,7 +156,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     (base / "multitask.json").unlink()
     with pytest.raises(UsageError, match=r"--max-length is 500, but .* reads at most 160 pieces"):
         pretrain(session(tmp_path), request(tmp_path, base, config=replace(CONFIG, max_length=500)))
-    with pytest.raises(MissingError, match="no corpus and no file"):
+    with pytest.raises(MissingError, match="no corpus or file"):
         pretrain(session(tmp_path), request(tmp_path, base, texts=("none.txt",)))
     one = tmp_path / "one.txt"
     one.write_text("the heart rate\n")
