@@ -28,7 +28,7 @@ from machine import machine_line
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.vectors.engines.chunks import CHUNK, GROUP, NEGATIVES
-from greenadapt.vectors.engines.noise import keep_thresholds
+from greenadapt.vectors.engines.parts import keep_thresholds
 
 _COPIED = 256 << 20  # bytes a thread
 _SIDE = 2048  # of a matrix

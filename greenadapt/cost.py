@@ -18,7 +18,7 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 # Strubell et al. 2019 (arXiv 1906.02243), which the paper follows.
 PUE = 1.58
-"""Power usage effectiveness: power of an average data centre over power of its computers (Uptime Institute 2018)."""
+"""Power usage effectiveness: power of an average data centre over that of its computers (Uptime Institute 2018)."""
 LBS_CO2_PER_KWH = 0.954
 """Pounds of CO2 emitted for one kilowatt-hour of electricity, US average (EPA 2018)."""
 KG_PER_LB = 0.45359237
@@ -26,18 +26,18 @@ KG_PER_LB = 0.45359237
 CORES = 12 * 12
 """Cores of the paper's CPU machine: twelve Intel Xeon E7-8857 v2 with twelve cores each."""
 WATTS_PER_CORE = 1560 / CORES
-"""Power of one busy core in watts: the paper's 1560 W over its cores (130 W a processor, Intel's figure)."""
+"""Power of one busy core in watts: the paper's 1560 W over its cores (130 W per processor, according to Intel)."""
 
 
 @dataclass(frozen=True)
 class HourlyPrice:
-    """Dollars an hour for a machine, from the lowest to the highest offer."""
+    """Dollars per hour for a machine, lowest and highest offer."""
 
     low: float
     high: float
 
 
-# Implied by the paper's dollars over its hours: two rows for each machine, and both come out of one price.
+# Implied by the paper's dollars over its hours: two rows for each machine, and one price gives both.
 CPU_MACHINE = HourlyPrice(1.33, 6.33)
 """Twelve Xeon E7-8857 processors, 144 cores."""
 GPU_MACHINE = HourlyPrice(5.92, 19.84)
@@ -46,7 +46,7 @@ GPU_MACHINE = HourlyPrice(5.92, 19.84)
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row of the paper's Table 1: what was run, and the published pounds of CO2 and range of dollars."""
+    """One row of the paper's Table 1: the run, and the published pounds of CO2 and range of dollars."""
 
     model: str
     size: str
@@ -68,7 +68,7 @@ PAPER_ROWS = (
 
 @dataclass(frozen=True)
 class PaperCost:
-    """A row of the paper's table beside what the formula gives for it."""
+    """A row of the paper's table and the formula's values for it."""
 
     row: PaperRow
     co2_lbs: float
@@ -91,11 +91,11 @@ def paper_table() -> list[PaperCost]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some work cost.
+    """The cost of some work.
 
     ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
     largest single process, ``energy_kwh`` at the computer, ``co2_kg`` including the data centre's overhead (``PUE``),
-    and the ``usd_low`` to ``usd_high`` that as many core-hours cost at the paper's prices. The two sources say where
+    and ``usd_low`` to ``usd_high``, the price of the core-hours in the paper. The two sources say where
     energy and CO2 come from; an estimate is labelled so.
     """
 
@@ -110,7 +110,7 @@ class Cost:
     usd_high: float
 
     def __add__(self, other: "Cost") -> "Cost":
-        """One piece of work after the other: everything adds up, the peak is the higher one."""
+        """The cost of both in sequence: sums, and the higher peak."""
         return Cost(
             seconds=self.seconds + other.seconds,
             cpu_seconds=self.cpu_seconds + other.cpu_seconds,
@@ -135,8 +135,8 @@ def _joined(first: str, second: str) -> str:
 def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost:
     """Energy from CPU time at ``WATTS_PER_CORE``, CO2 at the US average, money for the core-hours.
 
-    A core is paid for while the work waits, so the core-hours are CPU time or wall time, whichever is longer. The
-    energy of memory, disks and idle cores is not in it.
+    Waiting is paid for too, so the core-hours are CPU time or wall time, whichever is longer. The energy of memory,
+    disks and idle cores is not included.
     """
     energy_kwh = cpu_seconds / 3600 * WATTS_PER_CORE / 1000
     core_hours = max(seconds, cpu_seconds) / 3600
@@ -159,11 +159,11 @@ def default_country() -> str:
 
 
 class Meter:
-    """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` has it afterwards.
+    """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` holds its cost afterwards.
 
-    Energy and the country's carbon intensity come from codecarbon's offline tracker where it is installed (the extra
+    Energy and the country's carbon intensity come from codecarbon's offline tracker if installed (the extra
     ``[energy]``), else from ``estimate``. No network is used. ``keep`` is called with the cost so far every few
-    seconds, for the case that the work is killed.
+    seconds, in case the work is killed.
     """
 
     cost: Cost
@@ -193,16 +193,16 @@ class Meter:
             self.cost = _with_tracked(self.cost, data)
 
     def so_far(self) -> Cost:
-        """The cost since the beginning, with estimated energy."""
+        """The cost so far, with estimated energy."""
         began, cpu_before = self._begin
         children = _children_peak()
-        grown = children if children > self._children_before else 0  # else it belongs to children of earlier work
+        grown = children if children > self._children_before else 0  # else it is that of earlier children
         peak = max(_own_peak(), grown)
         return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak)
 
     def _keep_on(self) -> None:
         while self._keep is not None and not self._over.wait(_KEEP_EVERY):
-            with suppress(OSError):  # the work itself will meet a full disk, and say so
+            with suppress(OSError):  # the work itself will report a full disk
                 self._keep(self.so_far())
 
 
@@ -212,7 +212,7 @@ def _cpu_seconds() -> float:
 
 
 def _own_peak() -> int:
-    """Peak of this process in bytes; Linux's ``ru_maxrss`` would be that of the process that started it, if larger."""
+    """Peak of this process in bytes; Linux's ``ru_maxrss`` includes the parent process's, if larger."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -225,19 +225,19 @@ def _children_peak() -> int:
 
 
 def _reset_peak() -> None:
-    """Let the peak of this process start anew, where the system can (Linux); else it is that of the whole process."""
+    """Reset the peak of this process if the system can (Linux); else it covers the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _start_tracker(country: str) -> Any:
-    """A running codecarbon tracker, or ``None`` where codecarbon is not installed."""
-    logging.getLogger("codecarbon").disabled = True  # it logs before its own log level counts
+    """A running codecarbon tracker, or ``None`` if codecarbon is not installed."""
+    logging.getLogger("codecarbon").disabled = True  # it logs before its own log level applies
     try:
         from codecarbon import OfflineEmissionsTracker
     except ImportError:
         return None
-    # Every argument that could come from a user's .codecarbon.config and write, send or lock something is given here.
+    # Set every argument by which a user's .codecarbon.config could write, send or lock something.
     tracker = OfflineEmissionsTracker(
         country_iso_code=country,
         output_methods=[],
@@ -256,7 +256,7 @@ def _start_tracker(country: str) -> Any:
 
 
 def _stop_tracker(tracker: Any) -> Any:
-    """codecarbon's final data; ``None`` where it has none (it keeps its own failures to itself)."""
+    """codecarbon's final data; ``None`` if it has none (it hides its own failures)."""
     if tracker is None:
         return None
     tracker.stop()

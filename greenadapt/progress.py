@@ -1,4 +1,4 @@
-"""How long work tells that it is alive, without the algorithms knowing about terminals."""
+"""Progress reports of long work, independent of terminals."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Bar(Protocol):
-    """One piece of long work."""
+    """The progress of one piece of work."""
 
     def advance(self, amount: float, **facts: str) -> None:
         """Count ``amount`` more units as done; ``facts`` (such as ``lr="0.021"``) are shown beside the bar."""
@@ -19,7 +19,7 @@ class Progress(Protocol):
         """Say one line."""
 
     def warn(self, message: str) -> None:
-        """Say one line that the user should not miss."""
+        """Show one line that the user should not miss."""
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
@@ -27,7 +27,7 @@ class Progress(Protocol):
 
 
 class Named:
-    """A ``Progress`` that says what its notes and warnings are about."""
+    """A ``Progress`` that prefixes notes and warnings with a name."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
@@ -51,7 +51,7 @@ class _SilentBar:
 
 
 class Silent:
-    """A ``Progress`` that says nothing."""
+    """A ``Progress`` that shows nothing."""
 
     def note(self, message: str) -> None:
         pass

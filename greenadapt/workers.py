@@ -1,4 +1,4 @@
-"""Work beside this thread: processes that end with their parent, and a thread that works ahead."""
+"""Parallel work: processes that end with their parent, and a thread that prefetches."""
 
 import math
 import multiprocessing
@@ -45,7 +45,7 @@ def _quotas(system: Path) -> Iterator[float]:
 
 
 def launched_processes() -> tuple[int, int]:
-    """Which process this is and of how many, where a launcher (accelerate, torchrun) started several: (0, 1) alone."""
+    """The rank of this process and their number if a launcher (accelerate, torchrun) started several, else (0, 1)."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -66,7 +66,7 @@ def _start(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> Non
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot stop its pool, and the workers would wait for work for ever."""
+    """A killed parent cannot stop its pool, and the workers would wait for work forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -77,7 +77,7 @@ Item = TypeVar("Item")
 
 
 def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """``items`` in order, each made in a thread while the one before it is used: one waits at most.
+    """``items`` in order, each computed in a thread while the previous one is used: at most one is waiting.
 
     What ``items`` raises is raised in its place. To stop early, close this iterator: that waits for the item that is
     being made, and ends the thread.
@@ -90,5 +90,5 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
 
 
 def _next(items: Iterator[Item]) -> list[Item]:
-    """The next item, nothing at the end."""
+    """The next item, or nothing at the end."""
     return list(islice(items, 1))

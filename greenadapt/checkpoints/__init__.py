@@ -1,1 +1,1 @@
-"""Model folders: found, read, written, mixed, and what they say of themselves."""
+"""Model folders: find, read, write and interpolate them, and their metadata."""

@@ -1,4 +1,4 @@
-"""A model between two others: every weight of the encoder is a weighted mean of theirs."""
+"""Interpolate two models: every encoder weight is a weighted mean of theirs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Interpolation:
 
     Only the encoder is interpolated, in float32 (float64 where the domain model is), and keeps the domain model's
     element types. The rows of added words stay the domain model's, and so does what only it has: a head, or a pooler
-    where the general model has none. Raises ``InputError`` where the models differ in type, shapes, settings or base
+    where the general model has none. Raises ``InputError`` if the models differ in type, shapes, settings or base
     vocabulary.
     """
 
@@ -47,12 +47,12 @@ class Interpolation:
         return {ours[name]: theirs[name] for name in ours if name in theirs}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All weights of the domain model by name, in its order; those that change are streamed."""
+        """All weights of the domain model by name, in its order; interpolated ones are streamed."""
         domain, pairs = self.domain, self.pairs
         tensors: dict[str, Tensor] = {name: domain[name] for name in domain.names}
         mixed = {name: self._mixed(name, theirs) for name, theirs in pairs.items()}
         decoder = domain.decoder_name
-        if decoder is not None and _equal(domain[decoder], domain.embedding()):  # tied, yet written down
+        if decoder is not None and _equal(domain[decoder], domain.embedding()):  # tied, yet stored
             mixed[decoder] = self._mixed(domain.embedding_name, pairs[domain.embedding_name])
         return tensors | mixed
 
@@ -65,7 +65,7 @@ class Interpolation:
 
 @dataclass(frozen=True, eq=False)
 class _Mixed:
-    """The weighted mean of two arrays in blocks, made anew in each iteration; rows beyond ``general`` stay."""
+    """The weighted mean of two arrays in blocks, computed in each iteration; rows beyond ``general`` are kept."""
 
     domain: Array
     general: Array
@@ -84,7 +84,7 @@ class _Mixed:
 
 
 def n_base_rows(checkpoint: Checkpoint) -> int:
-    """Rows of the embedding that are not of added words."""
+    """Rows of the embedding without those of added words."""
     words = checkpoint.folder / WORDS_FILE
     return AddedWords.open(words).first_id if words.is_file() else checkpoint.n_rows
 
@@ -120,13 +120,13 @@ def _check_alike(domain: Checkpoint, general: Checkpoint) -> None:
 
 
 def _check_names(one: Checkpoint, other: Checkpoint) -> None:
-    """Refuse ``other`` where it lacks weights of the encoder of ``one``."""
+    """Refuse ``other`` if it lacks weights of the encoder of ``one``."""
     there = _encoder(other)
     lacking = [name for name in _encoder(one) if name not in there and not name.startswith(_POOLER)]
     if lacking:
         raise InputError(
             f"{other.folder} lacks {len(lacking)} weights that {one.folder} has, such as {lacking[0]}",
-            "give models of as many layers",
+            "give models with the same number of layers",
         )
 
 
@@ -140,15 +140,15 @@ def _check_shapes(domain: Checkpoint, general: Checkpoint) -> None:
 
 
 def _check_vocabularies(domain: Path, general: Path) -> None:
-    """Refuse base tokenizers that give a token another id."""
+    """Refuse base tokenizers that give a token different ids."""
     ours, theirs = (_vocabulary(folder) for folder in (domain, general))
     if ours != theirs:
         token = min(token for token, _ in ours.items() ^ theirs.items())
         ids = [f"{vocabulary[token]}" if token in vocabulary else "none" for vocabulary in (ours, theirs)]
         raise InputError(
-            f"{domain} and {general} have other base vocabularies, of {len(ours)} and {len(theirs)} tokens: {token!r} "
-            f"has the ids {ids[0]} and {ids[1]}",
-            "give a general model that the domain model was made from, or one of the same tokenizer",
+            f"{domain} and {general} have different base vocabularies, of {len(ours)} and {len(theirs)} tokens: "
+            f"{token!r} has the ids {ids[0]} and {ids[1]}",
+            "give the general model that the domain model was adapted from, or one with its tokenizer",
         )
 
 

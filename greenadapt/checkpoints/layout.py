@@ -1,4 +1,4 @@
-"""Which files the folder of a fine-tuned model has, and what they say of its seeds and its tasks."""
+"""The files in a fine-tuned model's folder, and its seeds and tasks."""
 
 import re
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, described_in, read_object
 
 FACTS_FILE = "greenadapt.json"
-"""How the model was adapted, if it was."""
+"""How the model was adapted, if at all."""
 
 
 TASK_FILE = "task.json"
-"""The task's settings, and how its model is used."""
+"""The task's settings, and how to use its model."""
 
 
 MULTITASK_FILE = "multitask.json"
-"""How a model of several tasks is used, and which it was trained on."""
+"""How to use a model of several tasks, and which tasks it has."""
 
 
 TASKS = "tasks"
-"""Has a folder a task, of a model of several."""
+"""One folder per task, in a model of several."""
 
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -34,7 +34,7 @@ SCORES = "scores.json"
 
 
 SEEDS = "seeds"
-"""Has a folder a seed."""
+"""One folder per seed."""
 
 
 PREDICTIONS = "predictions.jsonl"
@@ -42,30 +42,30 @@ PREDICTIONS = "predictions.jsonl"
 
 
 HISTORY = "history.jsonl"
-"""A line an epoch."""
+"""One line per epoch."""
 
 
 LOGITS = "logits.safetensors"
-"""Of one seed on the test set, both views, where they are kept."""
+"""Of one seed on the test set, both views, if kept."""
 
 
 MEMORY_FILE = "memory.safetensors"
-"""What a model has learnt about the memory of a general model."""
+"""The trained weights that connect a model to its general model's states."""
 
 
 MEMORY_FOLDER = "memory"
-"""The general model itself, where it was trained, too."""
+"""The general model itself, if it was trained too."""
 
 
 _AGAIN = "train the model again"
 
 
 def weights_of_seed(folder: Path, seed: int | None) -> Path:
-    """Where the weights of ``seed`` lie: the first one's in the folder itself; raises ``MissingError`` for another."""
+    """The folder of the weights of ``seed``, of the first one ``folder`` itself; raises ``MissingError`` for others."""
     if seed is None:
         return folder
     if not (folder / SCORES).is_file():
-        raise MissingError(f"{folder} has one model, no seed {seed}", "leave out --seed")
+        raise MissingError(f"{folder} has one model and no seed {seed}", "leave out --seed")
     seeds = read_seeds(folder)
     if seed not in seeds:
         raise MissingError(f"{folder} has no seed {seed}", f"it has {', '.join(map(str, seeds))}")
@@ -73,9 +73,9 @@ def weights_of_seed(folder: Path, seed: int | None) -> Path:
 
 
 def read_seeds(folder: Path) -> tuple[int, ...]:
-    """The seeds under which a model was fine-tuned, in that order.
+    """The seeds that a model was fine-tuned with, in order.
 
-    Raises ``MissingError`` or ``InputError`` where the folder does not say so.
+    Raises ``MissingError`` or ``InputError`` if the folder does not say so.
     """
     scores = read_described(folder / SCORES)
     with described_in(folder / SCORES, _AGAIN):
@@ -83,9 +83,9 @@ def read_seeds(folder: Path) -> tuple[int, ...]:
 
 
 def n_weights(folder: Path) -> int:
-    """How many numbers the ``weights.safetensors`` in ``folder`` has; reads none of them.
+    """The number of parameters in ``folder``'s ``weights.safetensors``, from the header alone.
 
-    Raises ``MissingError`` where the folder has no such file.
+    Raises ``MissingError`` if the folder has no such file.
     """
     file = folder / WEIGHTS_FILE
     if not file.is_file():
@@ -95,7 +95,7 @@ def n_weights(folder: Path) -> int:
 
 
 def read_described(path: Path) -> Json:
-    """The JSON object in a fine-tuned model's file; raises ``MissingError`` or ``InputError`` where it holds none."""
+    """The JSON object in a fine-tuned model's file; raises ``MissingError`` or ``InputError`` if it holds none."""
     return read_object(path, "fine-tuned model", "give the folder that finetune wrote, or train it again")
 
 
@@ -107,25 +107,25 @@ TASK_NAME_RULE = "use letters, digits and _, and - and . but for the first chara
 
 
 def set_label(kind: str, name: str) -> str:
-    """How the set ``name`` of ``kind`` (``dev`` or ``test``) is told: the only one of its kind has the kind's name."""
+    """The label of the set ``name`` of ``kind`` (``dev`` or ``test``); the only one of its kind has the kind's name."""
     return kind if kind == name else f"{kind} {name}"
 
 
 def is_multitask(folder: Path) -> bool:
-    """Whether a model's folder has several tasks on one encoder, or is made to."""
+    """Whether a model's folder is for several tasks on one encoder."""
     return (folder / MULTITASK_FILE).is_file()
 
 
 def require_multitask(folder: Path) -> None:
-    """Raise ``UsageError`` where a folder has no tasks on one encoder."""
+    """Raise ``UsageError`` if a folder has no tasks on one encoder."""
     if not is_multitask(folder):
         raise UsageError(f"{folder} has no tasks that share an encoder", "give the folder that finetune --tasks wrote")
 
 
 def task_names(folder: Path) -> tuple[str, ...]:
-    """The tasks that a folder has, in the order of the training and then those that were added, by name.
+    """The tasks of a folder, in the order of training, then those that were added, by name.
 
-    A name that says something else than a folder in ``tasks/`` is none, whatever ``multitask.json`` says.
+    Names in ``multitask.json`` that are not those of a folder in ``tasks/`` are ignored.
     """
     there = folder / TASKS
     found = [path.name for path in sorted(there.iterdir()) if _is_task(path)] if there.is_dir() else []
@@ -137,7 +137,7 @@ def task_names(folder: Path) -> tuple[str, ...]:
 
 
 def require_tasks(folder: Path, names: Sequence[str]) -> None:
-    """Raise ``MissingError`` that lists the tasks of ``folder`` where it lacks one of ``names``."""
+    """Raise ``MissingError`` listing the tasks of ``folder`` if it lacks one of ``names``."""
     there = task_names(folder)
     for name in names:
         if name not in there:

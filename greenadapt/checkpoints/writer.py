@@ -1,4 +1,4 @@
-"""Write a checkpoint whose vocabulary has grown; every weight but the vocabulary's is copied byte for byte."""
+"""Write a checkpoint with a larger vocabulary; all other weights are copied byte for byte."""
 
 import json
 import shutil
@@ -34,12 +34,12 @@ def write_expanded(
 ) -> None:
     """Write ``config.json`` and the weights of ``checkpoint`` with ``new_rows`` (n, dim) below its embedding.
 
-    Old rows stay as they are, but for those in ``replaced`` (id → (dim,)). Everything keeps its element type, or all
-    floating weights get ``dtype``. The output of a masked language model grows too, and its logits of the old
-    ids do not change: its weight gets the same rows where it equals the embedding and zeros where it is a weight of
-    its own, its bias the smallest of the old ones, so that it favours no new word. A shard holds at most
+    Old rows do not change, except those in ``replaced`` (id → (dim,)). Everything keeps its element type, or all
+    floating-point weights get ``dtype``. The output of a masked language model grows too, and its logits of the old
+    ids do not change: its weight gets the same rows if it equals the embedding, otherwise zeros, and its bias the
+    smallest of the old ones, so that no new word is favoured. A shard holds at most
     ``max_shard_bytes`` bytes, or one tensor. ``new_rows`` may be read twice.
-    Raises ``InputError`` where the rows have another width, or a value is too large for ``dtype``.
+    Raises ``InputError`` if the rows have the wrong width, or a value is too large for ``dtype``.
     """
     if new_rows.shape[1] != checkpoint.dim:
         raise InputError(
@@ -55,7 +55,7 @@ def write_expanded(
 
 
 def copy_side_files(source: Path, folder: Path) -> None:
-    """Copy what else makes ``source`` load in transformers and sentence-transformers; no tokenizer, no code, no pickle.
+    """Copy the other files of ``source`` for transformers and sentence-transformers; no tokenizer, no code, no pickle.
 
     These are generation settings, and the module list, settings and module folders (pooling, normalisation, dense
     layers) of sentence-transformers.
@@ -80,7 +80,7 @@ def _grown(
     grown[checkpoint.embedding_name] = tensors[checkpoint.embedding_name].with_rows(new_rows, replaced)
     if checkpoint.decoder_name is not None:
         decoder = old[checkpoint.decoder_name]
-        # A decoder of its own has another space than the embedding, where the new rows have their meaning.
+        # An untied decoder has another space than the embedding, for which the new rows are meant.
         tied = _equal(decoder, embedding)
         rows = new_rows if tied else _constant(0, (n_new, decoder.shape[1]), decoder)
         grown[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(rows, replaced if tied else {})
@@ -91,14 +91,14 @@ def _grown(
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight that will be written as ``dtype``, where it has floating point numbers and one is given."""
+    """A weight, written as ``dtype`` if one is given and it is floating-point."""
 
     name: str
     old: Array
     dtype: DType | None
 
     def with_rows(self, new: Tensor | None = None, replaced: Mapping[int, Array] | None = None) -> Tensor:
-        """The old rows, but for those ``replaced``, and the ``new`` ones below them."""
+        """The old rows, except those ``replaced``, followed by the ``new`` ones."""
         source = np.dtype(self.old.dtype)
         target = _FLOATS[self.dtype] if self.dtype and source in _FLOATS.values() else source
         if new is None and source == target:
@@ -113,7 +113,7 @@ def _replaced(old: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
     for block in row_blocks(old):
         ids = [row for row in replaced if begin <= row < begin + len(block)]
         if ids:
-            block = block.astype(np.promote_types(block.dtype, np.float32))  # so that a value too large is noticed
+            block = block.astype(np.promote_types(block.dtype, np.float32))  # so that overflow is noticed
             block[np.array(ids) - begin] = [replaced[row] for row in ids]
         yield block
         begin += len(block)
@@ -144,7 +144,7 @@ def _equal(a: Array, b: Array) -> bool:
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """One ``model.safetensors``, or shards and their index under the names that transformers gives them.
+    """One ``model.safetensors``, or shards and their index under transformers' names.
 
     A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
     """
@@ -183,15 +183,15 @@ def _n_bytes(tensor: Tensor) -> int:
 
 
 def _module_folders(source: Path) -> list[str]:
-    """Plain folder names that the module list of sentence-transformers gives."""
+    """The plain folder names in the module list of sentence-transformers."""
     if not (source / "modules.json").is_file():
         return []
     try:
         paths = [str(module["path"]) for module in json.loads((source / "modules.json").read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{source / 'modules.json'} is no module list of sentence-transformers ({error})") from None
+        raise InputError(f"{source / 'modules.json'} is not a module list of sentence-transformers ({error})") from None
     names = [path.rstrip("/") for path in paths]
-    # The list is input: a longer path in it could name any folder of the machine.
+    # The list is untrusted: a longer path in it could name any folder on the machine.
     return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]
 
 

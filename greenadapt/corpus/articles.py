@@ -1,4 +1,4 @@
-"""Articles of PubMed and PubMed Central: XML of both kinds, told apart by its elements, and PMC's plain text."""
+"""Articles of PubMed and PubMed Central: both kinds of XML, detected by root element, and PMC's plain text."""
 
 import html
 import re
@@ -14,14 +14,14 @@ _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBo
 _ARTICLES = ("PubmedArticle", "PubmedBookArticle", "{*}article")
 _SAFE: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 _HEAD = 1 << 16
-_MARKUP = 8  # bytes of text that take as much memory as a tag does in a parsed article
-# Elements of a JATS article whose text is no sentence of it.
+_MARKUP = 8  # bytes of text that need as much memory as a tag in a parsed article
+# Elements of a JATS article whose text is not part of a sentence.
 _LEFT_OUT = {
     "tex-math", "disp-formula", "disp-formula-group", "table-wrap", "table-wrap-group", "fig", "fig-group", "media",
     "fn", "code", "supplementary-material", "graphic", "inline-graphic", "ref-list", "label", "object-id",
     "preformat", "chem-struct-wrap",
 }  # fmt: skip
-# Of these, the ones that leave no gap where they stood.
+# Of these, the ones removed without leaving a space.
 _INSIDE_A_WORD = {"fn", "tex-math", "inline-graphic"}
 # A paragraph inside a paragraph (in a list, say) is a line of its own.
 _OWN_LINES = {"list", "def-list", "disp-quote", "boxed-text", "p"}
@@ -38,10 +38,10 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
 
     Raises InputError if the XML is broken or its root element is of neither kind.
     """
-    # Only articles make events: a visit of every element would take twice the time.
+    # Events for articles only: visiting every element would take twice the time.
     parser = etree.XMLPullParser(("end",), tag=_ARTICLES, **_SAFE)
     try:
-        size = 0  # of what came since the last article
+        size = 0  # of the data since the last article
         for number, block in enumerate(_xml_blocks(stream, name, decoder)):
             if number == 0:
                 _check_root(block, name)
@@ -54,11 +54,11 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
             decoder.check_size(size, f"{name}, a tag counted as {_MARKUP} bytes more")
         parser.close()
     except etree.XMLSyntaxError as error:
-        raise InputError(f"{name} is not sound XML ({squeeze(str(error))})", "fetch it again") from None
+        raise InputError(f"{name} is not well-formed XML ({squeeze(str(error))})", "fetch it again") from None
 
 
 def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[bytes]:
-    """The file as UTF-8; as it is where it declares another encoding, which is the parser's business then."""
+    """The file as UTF-8; unchanged if it declares another encoding, which the parser then decodes."""
     head = stream.read(_HEAD)
     declared = _ENCODING.search(head)
     is_utf8 = head[:2] not in (b"\xff\xfe", b"\xfe\xff") and (
@@ -72,7 +72,7 @@ def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[byte
 
 
 def _check_root(head: bytes, name: str) -> None:
-    """InputError if the root element, which the head must show, is not that of a known kind of file."""
+    """Raise ``InputError`` if the root element, which must be in the head, is not of a known kind of file."""
     parser = etree.XMLPullParser(("start",), **_SAFE)
     parser.feed(head)
     _, root = next(parser.read_events(), ("", None))
@@ -90,7 +90,7 @@ def _tag(element: Any) -> str:
 
 
 def _forget(element: Any) -> None:
-    """Free an article that has been read, and what lies before it."""
+    """Free an article that has been read, and everything before it."""
     element.clear()
     parent = element.getparent()
     while parent is not None and element.getprevious() is not None:
@@ -108,7 +108,7 @@ def _pubmed_lines(element: Any) -> Iterator[str]:
 
     ``OtherAbstract`` (another language, or a plain summary) is left out.
     """
-    # A book chapter has its own title beside the book's.
+    # A book chapter has a title as well as the book.
     title = next(
         (found for tag in ("ArticleTitle", "BookTitle") if (found := element.find(f".//{tag}")) is not None), None
     )
@@ -123,7 +123,7 @@ def _pubmed_lines(element: Any) -> Iterator[str]:
 def _jats_lines(element: Any) -> Iterator[str]:
     """The paragraphs of the abstracts (no graphical or teaser ones, no translations) and of the body.
 
-    Citation marks, headings, formulas on their own lines, tables, figures with their captions, footnotes and the
+    Citation marks, headings, display formulas, tables, figures with their captions, footnotes and the
     reference list are left out; the text of lists stays.
     """
     for part in element:
@@ -154,7 +154,7 @@ def _pieces(element: Any) -> Iterator[str]:
     for child in element:
         tag = _tag(child)
         if child.tag is etree.Entity:
-            # Its DTD was not loaded; the names that articles use, such as &alpha;, are HTML's too.
+            # The DTD is not loaded; the entities in articles, such as &alpha;, are also HTML's.
             yield html.unescape(child.text)
         elif not tag:
             pass

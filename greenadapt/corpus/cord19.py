@@ -18,11 +18,11 @@ _MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_
 
 @dataclass
 class _Papers:
-    """What the metadata say: which parse to use of which paper, and which papers have their abstract."""
+    """From the metadata: which parse to use for each paper, and which papers have their abstract."""
 
     with_abstract: set[str] = field(default_factory=set)
     parses: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    """cord_uid to (whether it is only the PDF's, file name)."""
+    """cord_uid → (whether it is only the PDF's, file name)."""
 
 
 def is_release(path: str, kind: str) -> bool:
@@ -35,7 +35,7 @@ def is_release(path: str, kind: str) -> bool:
 
 
 def _looks_like_release(path: str) -> bool:
-    """Whether one of the first members has a name of the release (an archive is not read to its end to find out)."""
+    """Whether one of the first members has a name of the release (without reading a whole archive)."""
     with input_errors(path), open_binary(path) as stream:
         for position, (name, _) in enumerate(tar_members(stream)):
             if position == 3:
@@ -49,10 +49,10 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     """A release in two streaming passes, since an archive may hold the parses before the metadata.
 
     The first pass yields each paper's abstract and notes the file name of its parse: PMC's if it has one, since it is
-    cleaner, else the first of the PDF's; several rows of one ``cord_uid`` are one paper. The second yields the body
-    paragraphs of those parses, and the parse's own abstract where the metadata had none. So a paper may be two
-    documents, and only file names are held. ``repeated_parses`` counts the parses left out, ``missing_parses`` those
-    named but not there.
+    cleaner, else the first of the PDF's; several rows with one ``cord_uid`` are one paper. The second yields the body
+    paragraphs of those parses, and the parse's own abstract if the metadata had none. So a paper may be two documents,
+    and only file names are kept in memory. ``repeated_parses`` counts the parses left out, ``missing_parses`` those
+    listed but missing.
     Raises InputError if there is no ``metadata.csv`` or it lacks a column.
     """
     papers = _Papers()
@@ -61,7 +61,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
             try:
                 yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
             except csv.Error as error:
-                raise InputError(f"{path}:{name} is not sound CSV ({error})", "fetch it again") from None
+                raise InputError(f"{path}:{name} is not valid CSV ({error})", "fetch it again") from None
             break
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
@@ -79,7 +79,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
 
 
 def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """A single parse as JSON: its abstract, where it has one, and its body paragraphs."""
+    """A single parse as JSON: its abstract, if any, and its body paragraphs."""
     yield Document(tuple(_parse_lines(stream, name, decoder, with_abstract=True)), name)
 
 
@@ -121,7 +121,7 @@ def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decod
         for is_pdf, column in enumerate(("pmc_json_files", "pdf_json_files")):
             if files := (row[column] or "").split(";")[0].strip():
                 choice = (bool(is_pdf), PurePosixPath(files).name)
-                # A later row of the same paper replaces the choice only by PMC's parse for the PDF's.
+                # A later row of the same paper only replaces a PDF's parse by PMC's.
                 if uid not in papers.parses or choice[0] < papers.parses[uid][0]:
                     papers.parses[uid] = choice
                 break
@@ -148,7 +148,8 @@ def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: 
         paragraphs = parse.get(part) or []
         if not isinstance(paragraphs, list) or not all(map(_is_paragraph, paragraphs)):
             raise InputError(
-                f"{name} is not a CORD-19 parse: {part} is no list of paragraphs", "for JSON lines add --format jsonl"
+                f"{name} is not a CORD-19 parse: {part} is not a list of paragraphs",
+                "for JSON lines add --format jsonl",
             )
         yield from (text for each in paragraphs if (text := squeeze(each.get("text") or "")))
 

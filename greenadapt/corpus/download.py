@@ -1,4 +1,4 @@
-"""Downloads that say their size first, go on where they stopped, and are checked."""
+"""Downloads that announce their size, resume, and are verified."""
 
 import hashlib
 import re
@@ -17,27 +17,27 @@ from greenadapt.wording import byte_size, counted
 if TYPE_CHECKING:
     import requests
 
-_BLOCK = 1 << 16  # bytes; what a cut connection can lose of what it brought
+_BLOCK = 1 << 16  # bytes; the most that a dropped connection can lose
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 _ATTEMPTS = 5
 
 
 def local_path(source: Source, folder: Path) -> Path:
-    """Where a source lies: in the download folder if it is remote, where it says otherwise."""
+    """The path of a source: in the download folder if it is remote, else its own."""
     return folder / file_name(source.url) if source.is_remote else Path(source.url)
 
 
 def is_fetched(recipe: Recipe, folder: Path) -> bool:
-    """Whether every remote source lies in ``folder`` complete (a file has its own name only then)."""
+    """Whether every remote source lies in ``folder`` complete (files get their final name only then)."""
     return all(local_path(source, folder).is_file() for source in recipe.sources if source.is_remote)
 
 
 def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = None) -> None:
-    """Download what is not there yet into ``folder``.
+    """Download what is missing into ``folder``.
 
-    A file is written as ``NAME.part``, on which a later run goes on, and renamed when it is complete and its checksum,
-    where one is known, is right. Raises ResourceError if the disk is too small, InputError if the server refuses or a
-    checksum or size is wrong (the file is removed then).
+    A file is written as ``NAME.part``, which a later run resumes, and renamed when it is complete and its checksum, if
+    known, matches. Raises ``ResourceError`` if the disk is too small, ``InputError`` if the server refuses or a
+    checksum or size is wrong (the file is then removed).
     """
     progress = progress or Silent()
     missing = [source for source in sources if source.is_remote and not local_path(source, folder).exists()]
@@ -70,7 +70,7 @@ def _session() -> "requests.Session":
 
 
 def _announced_size(session: "requests.Session", url: str) -> int:
-    """The file's size in bytes as the server says before sending it; 0 where it does not."""
+    """The file's size in bytes as announced by the server; 0 if unknown."""
     import requests
 
     if not url.startswith("http"):
@@ -89,7 +89,7 @@ def _refused(url: str, why: str) -> InputError:
 
 
 def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
-    """Say how much will be downloaded; ResourceError if the disk has less room (bytes there already count as room)."""
+    """Report the size of the download; ``ResourceError`` if the disk has less room, counting partial files."""
     present = sum(path.stat().st_size for url in sizes if (path := folder / f"{file_name(url)}.part").exists())
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
@@ -99,7 +99,7 @@ def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
     if needed > free:
         raise ResourceError(
             f"the download needs {byte_size(needed)} in {folder}, which has {byte_size(free)} free",
-            "make room, or use a workspace on another disk",
+            "free some space, or use a workspace on another disk",
         )
 
 
@@ -118,7 +118,7 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:
-    """Other stores, such as s3: from the beginning."""
+    """From other stores, such as s3, without resuming."""
     import smart_open
 
     refusals: tuple[type[Exception], ...] = (ValueError, ImportError, NotImplementedError)
@@ -139,12 +139,12 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
             while block := stream.read(_BLOCK):
                 file.write(block)
                 bar.advance(len(block))
-        except refusals as error:  # a full disk is an OSError, and no fault of the server
+        except refusals as error:  # a full disk is an OSError, not the server's fault
             raise _refused(url, str(error)) from error
 
 
 def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
-    """Fetch ``url`` into ``part``, going on after a cut connection for as long as each attempt brings something."""
+    """Download ``url`` into ``part``, resuming after dropped connections as long as each attempt makes progress."""
     import requests
 
     start = part.stat().st_size if part.exists() else 0
@@ -162,7 +162,7 @@ def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> No
 
 
 def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
-    """One request: the rest of the file, or all of it from a server that gives no ranges."""
+    """One request: the rest of the file, or all of it if the server does not support ranges."""
     import requests
 
     have = part.stat().st_size if part.exists() else 0
@@ -190,7 +190,7 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
 
 
 def _verify(session: "requests.Session", source: Source, path: Path) -> None:
-    """InputError if the size or a known checksum is not that of the file."""
+    """Raise ``InputError`` if the file's size or a known checksum does not match."""
     if source.size and path.stat().st_size != source.size:
         raise _mismatch(source.url, "bytes", path.stat().st_size, source.size)
     if source.sha256:
@@ -206,9 +206,9 @@ def _verify(session: "requests.Session", source: Source, path: Path) -> None:
 
 
 def check_local(source: Source, sha256: str) -> None:
-    """Raise ``InputError`` where a local file, whose SHA-256 is ``sha256``, is not the one that the recipe means."""
+    """Raise ``InputError`` if a local file, whose SHA-256 is ``sha256``, does not match the recipe."""
     path = Path(source.url)
-    if source.is_remote or path.is_dir():  # a download was checked when it came
+    if source.is_remote or path.is_dir():  # downloads are verified on arrival
         return
     for what, actual, expected in (
         ("SHA-256", sha256, source.sha256.lower()),
@@ -222,7 +222,7 @@ def check_local(source: Source, sha256: str) -> None:
 
 def _compare(url: str, path: Path, algorithm: str, expected: str) -> None:
     with open(path, "rb") as file:
-        # MD5 is the publisher's choice and guards against damage only.
+        # MD5 is the publisher's choice and only guards against damage.
         actual = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
     if actual != expected:
         raise _mismatch(url, algorithm.upper(), actual, expected)

@@ -1,4 +1,4 @@
-"""Documents kept out of training, chosen by their content so that every run and every copy chooses the same."""
+"""Documents held out of training, chosen by their content, so that every run chooses the same."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -11,7 +11,7 @@ HELDOUT = "heldout.txt"
 
 def without_heldout(documents: Iterable[Document], share: float, folder: Path) -> Iterator[Document]:
     """The documents to train on; the others, a ``share`` of all, go to ``heldout.txt`` in
-    ``folder``, one paragraph a line."""
+    ``folder``, one paragraph per line."""
     if not share:
         yield from documents
         return
@@ -24,6 +24,6 @@ def without_heldout(documents: Iterable[Document], share: float, folder: Path) -
 
 
 def draw(document: Document) -> float:
-    """A number in [0, 1) that only the text decides."""
+    """A number in [0, 1) that depends only on the text."""
     digest = blake2b("\n".join(document.lines).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

@@ -1,4 +1,4 @@
-"""Docstrings as plain paragraphs: reStructuredText, Markdown and HTML mark-up taken off, code and tables left out."""
+"""Docstrings as plain paragraphs, without reStructuredText, Markdown and HTML mark-up, code and tables."""
 
 import html
 import inspect
@@ -63,7 +63,7 @@ _INLINE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<![\w*])\*(?=[^\s*,)])([^*]+?)(?<=[^\s*(,])\*(?![\w*])"), r"\1"),
     (re.compile(r"(?<!\w)\[[\d#*]+\]_"), ""),  # footnote mark
     (re.compile(r"\b(?:https?|ftp)://[^\s<>)\]]+"), " "),
-    (re.compile(r"\s*\((?:see)?\s+\)"), ""),  # what a link leaves behind
+    (re.compile(r"\s*\((?:see)?\s+\)"), ""),  # left over from a link
     (re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?:\s+[\w-]+=(?:\"[^\"]*\"|'[^']*'))*\s*/?>"), " "),
     (re.compile(r"\\([*_`|<>\\ ])"), r"\1"),
     (re.compile(r"\b(\w+)_(?=[\s.,;:)]|$)(?<!__)"), r"\1"),  # reference
@@ -80,7 +80,7 @@ def strip_inline(text: str) -> str:
 
 
 def paragraphs(docstring: str) -> list[str]:
-    """The prose of a docstring, one paragraph (or list item, or parameter's description) a line.
+    """The prose of a docstring, one paragraph (or list item, or parameter's description) per line.
 
     Left out: doctests, literal and fenced blocks, tables, underlines, comments, directives that are not prose,
     section headings of the numpydoc and Google styles, and whole Examples and References sections under them.
@@ -109,7 +109,7 @@ def _indent(line: str) -> int:
 
 
 def _prose_lines(lines: list[str]) -> list[str]:
-    """The lines that are prose; an empty line is a paragraph's end."""
+    """The lines that are prose; an empty line ends a paragraph."""
     result: list[str] = []
     position = 0
     while position < len(lines):

@@ -13,21 +13,21 @@ from greenadapt.tokenization.splitter import WORD_CATEGORIES, WordSplitter
 def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:
     """The words of the files' texts.
 
-    Of JSON and JSON lines (by suffix) every string is text, whatever its field; of other files every line is, tags and
-    all: a few words too many do no harm, one too few would. Raises ``InputError`` where a file cannot be read.
+    In JSON and JSON lines (by suffix) every string is text, whatever its field; in other files every line, tags
+    included: extra words do no harm, missing ones would. Raises ``InputError`` if a file cannot be read.
     """
     found: set[str] = set()
     boundaries = _Boundaries()
     for path in paths:
         for text in _texts(str(path)):
             found.update(splitter.split(text))
-            # Added tokens of plain transformers end at the regular expression's \\w, not at the tokenizer's words.
+            # Plain transformers match added tokens at the boundaries of \\w, not at the tokenizer's words.
             found.update(splitter.normalize(text).translate(boundaries).split())
     return found
 
 
 class _Boundaries(dict[int, int]):
-    """Every character that no exported word holds becomes a space."""
+    """Every character that no exported word contains becomes a space."""
 
     def __missing__(self, character: int) -> int:
         self[character] = character if unicodedata.category(chr(character)) in WORD_CATEGORIES else ord(" ")
@@ -55,7 +55,7 @@ def _strings(value: Any) -> Iterator[str]:
         for item in value.values():
             yield from _strings(item)
     elif isinstance(value, list):
-        # Tokens of a sentence that is split already are words of one text.
+        # Tokens of a pre-split sentence are words of one text.
         if value and all(isinstance(item, str) for item in value):
             yield " ".join(value)
         else:

@@ -1,4 +1,4 @@
-"""Text from files: decoding, decompressing, remote and piped sources, and the hash of a source."""
+"""Text from files: decoding, decompression, remote and piped sources, and hashes of sources."""
 
 import hashlib
 import lzma
@@ -24,7 +24,7 @@ _BLOCK = 1 << 16
 
 
 _LINES_CHECKED = 100
-"""A NUL byte in one of the first lines says that a file is binary; later ones are the text's own dirt."""
+"""A NUL byte in one of the first lines means that a file is binary; later ones are noise in the text."""
 
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
@@ -43,7 +43,7 @@ class Document:
     lines: tuple[str, ...]
     name: str = ""
     id: str = ""
-    """Its own, where a record has one."""
+    """The record's own id, if any."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Decoder:
 
     strict: bool = False
     lenient: bool = False
-    """Whether JSON lines that are no JSON object are skipped and counted as ``broken_lines``."""
+    """Whether JSON lines that are not JSON objects are skipped and counted as ``broken_lines``."""
     limits: TextLimits | None = None
     """``None``: documents of any length."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class Decoder:
             return text
 
     def without_surrogates(self, text: str, where: str) -> str:
-        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, is as a broken byte."""
+        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, is replaced."""
         if text.isascii():
             return text
         try:
@@ -89,7 +89,7 @@ class Decoder:
         return text
 
     def warn_replaced(self, name: str, progress: Progress) -> None:
-        """Say how much of ``name`` was replaced, if any."""
+        """Warn how much of ``name`` was replaced, if any."""
         if replaced := self.counts["replaced"]:
             one, many = "byte sequence or character is", "byte sequences or characters are"
             progress.warn(f"{name}: {counted(replaced, one, many)} not UTF-8, replaced by U+FFFD")
@@ -107,8 +107,8 @@ class Decoder:
             yield number, self.decode(text, f"{name}, line {number}")
 
     def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
-        """``begin`` and the rest of the file as sound UTF-8, in blocks of whole characters, and lines if these are not
-        very long.
+        """``begin`` and the rest of the file as valid UTF-8, in blocks of whole characters, and of whole lines unless
+        these are very long.
         """
         start, rest = 1, begin
         while read := stream.read(_BLOCK):
@@ -119,15 +119,15 @@ class Decoder:
             yield self.decode(rest, f"{name}, from line {start}").encode()
 
     def check_size(self, n_bytes: int, where: str) -> None:
-        """Raise ``InputError`` where a document of ``n_bytes`` or more is longer than the limit."""
+        """Raise ``InputError`` if a document of ``n_bytes`` or more is longer than the limit."""
         if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
             raise InputError(
-                f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the longest that is read",
+                f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the largest allowed",
                 f"{f'raise {self.limits.option}' if self.limits.option else 'split it'}, or check that it is text",
             )
 
     def check_words(self, line: str, where: str) -> None:
-        """Raise ``InputError`` where there are more characters between two spaces than the limit."""
+        """Raise ``InputError`` if there are more characters between two spaces than the limit."""
         if self.limits is None or len(line) <= self.limits.max_word_chars:
             return
         longest, begin = self.limits.max_word_chars, 0
@@ -137,13 +137,13 @@ class Decoder:
                 end = line.find(" ", begin)
                 n = (len(line) if end < 0 else end) - begin
                 raise InputError(
-                    f"{where}: {n:,} characters without a space, the longest word that is read has {longest:,}",
+                    f"{where}: {n:,} characters without a space, the longest word allowed has {longest:,}",
                     "raise --max-word-chars, or check that it is text",
                 )
             begin = space + 1
 
     def _rest_of_line(self, stream: IO[bytes], n_read: int, where: str) -> bytes:
-        """What follows the first ``n_read`` bytes of a line, no more than the limit."""
+        """The rest of a line after its first ``n_read`` bytes, up to the limit."""
         room = -1 if self.limits is None else max(0, self.limits.max_document_bytes + 1 - n_read)
         rest = stream.readline(room)
         self.check_size(n_read + len(rest), where)
@@ -151,7 +151,7 @@ class Decoder:
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
-    """``data`` up to the last character of UTF-8 that may go on, and the rest."""
+    """``data`` up to the last UTF-8 character, which may be incomplete, and the rest."""
     for back in range(1, min(4, len(data)) + 1):
         if data[-back] >= 0xC0:
             return data[:-back], data[-back:]
@@ -162,14 +162,12 @@ def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
 
 def _refuse_binary(head: bytes, name: str) -> None:
     if b"\0" in head:
-        raise InputError(
-            f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or name its format with --format"
-        )
+        raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or its format with --format")
 
 
 @contextmanager
 def input_errors(name: str) -> Iterator[None]:
-    """Turn what a missing, unreadable, truncated or damaged file raises into one line that names it."""
+    """Turn the errors of a missing, unreadable, truncated or damaged file into one line with its name."""
     from backports.zstd import ZstdError
 
     try:
@@ -186,7 +184,7 @@ def input_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def open_binary(path: str) -> Iterator[IO[bytes]]:
-    """A file's bytes, decompressed by its suffix (gz, bz2, xz, zst), from the disk, http(s) or s3."""
+    """A file's bytes, from disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst)."""
     import smart_open
 
     compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
@@ -195,22 +193,22 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
 
 
 def is_read_once(source: str) -> bool:
-    """Whether it is standard input or another pipe, such as a shell's ``<(…)``, which is empty when it was read."""
+    """Whether it can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
     path = Path(source)
     return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def input_name(source: str) -> str:
-    """What messages call a file, or standard input, ``-``."""
+    """The name of a file, or of standard input, ``-``, in messages."""
     return "standard input" if source == STDIN else source
 
 
 @contextmanager
 def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
-    """A file's bytes as ``open_binary`` has them, or those of standard input for ``-``, and what messages call it."""
+    """A file's bytes as from ``open_binary``, or those of standard input for ``-``, and its name in messages."""
     if source == STDIN:
-        if sys.stdin is None:  # closed by whoever started us
-            raise MissingError("standard input is closed", "name a file to read")
+        if sys.stdin is None:  # closed by the parent process
+            raise MissingError("standard input is closed", "give a file to read")
         yield sys.stdin.buffer, input_name(source)
         return
     with open_binary(source) as stream:
@@ -227,7 +225,7 @@ def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
 
 def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
-    """The regular files of a tar archive in order, each with a stream; nothing is extracted, no path is trusted."""
+    """The regular files of a tar archive in order, each with a stream; nothing is extracted, and no path trusted."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         while member := archive.next():
             if member.isfile() and (content := archive.extractfile(member)):
@@ -237,13 +235,13 @@ def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def squeeze(text: str) -> str:
-    """``text`` with every run of white space as one space, none at the ends."""
+    """``text`` stripped, with every run of white space replaced by one space."""
     return " ".join(text.split())
 
 
 def data_suffix(path: str) -> str:
-    """The suffix that says what a file holds, such as ``.jsonl`` of ``A.JSONL.GZ``: in lower case, and that of the
-    compression taken off; "" where there is none.
+    """The suffix that tells a file's format, such as ``.jsonl`` of ``A.JSONL.GZ``: in lower case and without that of
+    the compression; "" if there is none.
     """
     name = Path(path)
     if name.suffix.lower() in COMPRESSIONS:
@@ -252,7 +250,7 @@ def data_suffix(path: str) -> str:
 
 
 def is_tar(path: str) -> bool:
-    """Whether the name is that of a tar archive, compressed or not."""
+    """Whether it is the name of a tar archive, compressed or not."""
     return bool(_TAR.search(path.lower()))
 
 
@@ -269,13 +267,13 @@ def path_sha256(path: Path) -> str:
 
 
 def require_source(source: str) -> None:
-    """Raise ``MissingError`` for what is neither a file or folder that is there, nor a data set of the hub or a URL."""
+    """Raise ``MissingError`` unless it is an existing file or folder, a data set on the hub, or a URL."""
     if not (Path(source).expanduser().exists() or "://" in source or is_hub_id(source)):
         raise MissingError(f"{source} does not exist", "check the path")
 
 
 def source_input(source: str) -> Json:
-    """A file, folder or data set as an input in a manifest: its content, but of a data set its id.
+    """A file, folder or data set as an input in a manifest: by content, a data set by id.
 
     Raises ``MissingError`` for a file that does not exist.
     """
@@ -304,13 +302,13 @@ _FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFI
 _PART = r"\w[\w.-]*"
 
 
-# Without its owner a name can be that of a format: the hub's library then reads whatever lies in the current folder.
+# A name without an owner may be that of a format: the hub's library would then read the current folder.
 HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether ``source`` is a data set of the hub, ``owner/name[/configuration][:split]``, and neither a file that is
-    there nor named as one.
+    """Whether ``source`` is a data set on the hub, ``owner/name[/configuration][:split]``, and neither an existing file
+    nor named like one.
     """
     if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
         return False

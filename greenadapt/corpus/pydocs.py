@@ -32,11 +32,11 @@ class Package:
     version: str
     root: Path
     files: tuple[str, ...]
-    """Paths of its Python sources relative to ``root``, sorted."""
+    """Paths of its Python sources, relative to ``root``, sorted."""
 
 
 def find_packages(names: Sequence[str] = ()) -> list[Package]:
-    """The packages beside the running interpreter, sorted by name; ``names`` limits them.
+    """The packages installed for the running interpreter, sorted by name, optionally limited to ``names``.
 
     Tests and greenadapt itself are left out. Raises MissingError for a name that is not installed.
     """
@@ -44,19 +44,19 @@ def find_packages(names: Sequence[str] = ()) -> list[Package]:
     for root in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
         for distribution in metadata.distributions(path=[root]):
             package = _package(distribution, Path(root))
-            # A removed package can leave a folder without metadata behind.
+            # A removed package can leave behind a folder without metadata.
             if package.name not in ("", _OWN):
                 found[package.name] = package
     if unknown := sorted(set(names) - set(found)):
         raise MissingError(
-            f"no package {', '.join(unknown)} beside this Python",
+            f"no package {', '.join(unknown)} installed for this Python",
             f"install it, or choose among: {', '.join(sorted(found))}",
         )
     return [found[name] for name in sorted(names or found)]
 
 
 def pydocs_versions(names: Sequence[str] = ()) -> dict[str, str]:
-    """Version of each package that the corpus reads, and of Python."""
+    """Versions of the packages in the corpus, and of Python."""
     return {package.name: package.version for package in find_packages(names)}
 
 
@@ -73,9 +73,9 @@ def read_pydocs(
 
 
 def read_sources(read: Callable[[Code], Found], sources: Iterable[Code], workers: int) -> Iterator[Found]:
-    """What ``read`` gives for each of ``sources``, in order, by ``workers`` processes.
+    """The results of ``read`` for ``sources``, in order, computed by ``workers`` processes.
 
-    Raises ``ResourceError`` where one of them was killed.
+    Raises ``ResourceError`` if one of them was killed.
     """
     if workers == 1:
         yield from map(read, sources)
@@ -85,7 +85,7 @@ def read_sources(read: Callable[[Code], Found], sources: Iterable[Code], workers
             yield from pool.map(read, sources, chunksize=64)
         except BrokenProcessPool:
             raise ResourceError(
-                f"one of the {workers} processes that read sources was killed, perhaps for want of memory",
+                f"one of the {workers} processes that read sources was killed, perhaps for lack of memory",
                 "use fewer --workers",
             ) from None
         finally:
@@ -113,7 +113,7 @@ def fingerprint_pydocs(names: Sequence[str] = ()) -> dict[str, str]:
 
 
 def docstrings(source: str | bytes) -> Iterator[tuple[str, str]]:
-    """Qualified name ("" for the module) and raw docstring of every module, class and function, in order of line.
+    """Qualified name ("" for the module) and raw docstring of every module, class and function, in line order.
 
     Raises SyntaxError or ValueError for a source that this Python cannot parse.
     """
@@ -129,7 +129,7 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
         text := ast.get_docstring(node, clean=False)
     ):
         yield name, text
-    # Only statements can hold definitions: expressions, the bulk of a tree, are not visited.
+    # Only statements contain definitions: expressions, the bulk of a tree, are not visited.
     for block in ("body", "handlers", "orelse", "finalbody", "cases"):
         children = getattr(node, block, ())
         for child in children if isinstance(children, list) else ():

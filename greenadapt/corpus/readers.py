@@ -1,4 +1,4 @@
-"""From files to documents: which reader reads what, and the readers of plain text, JSON lines, CSV and TSV."""
+"""From files to documents: the choice of reader, and the readers of plain text, JSON lines, CSV and TSV."""
 
 import shlex
 from collections import Counter
@@ -28,9 +28,9 @@ from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.errors import InputError, MissingError
 from greenadapt.wording import counted, json_kind
 
-# An archive of PMC holds file lists beside the articles, and its .txt files are articles with marks.
+# An archive of PMC contains file lists as well as articles, and its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
-_LENIENT = "one JSON object a line, or --lenient to skip such lines"
+_LENIENT = "give one JSON object per line, or use --lenient to skip such lines"
 _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
@@ -38,9 +38,9 @@ _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document
 class Reading:
     """One pass over a corpus: iterate over ``documents()``, then look at ``counts``.
 
-    ``counts``: ``documents``, ``lines``, and where they are not 0 ``replaced`` (broken UTF-8 sequences),
-    ``empty_documents``, ``skipped_files`` (of a kind that no reader knows, in a folder or an archive),
-    ``broken_lines`` (no JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses``
+    ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
+    ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
+    ``broken_lines`` (not JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses``
     (CORD-19).
     """
 
@@ -52,11 +52,11 @@ class Reading:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was read and what was left out so far."""
+        """What was read and skipped so far."""
         return dict(sorted(self._decoder.counts.items()))
 
     def documents(self) -> Iterator[Document]:
-        """The documents in order of the sources; InputError if a file is not what it should be, or none has text."""
+        """The documents in order of the sources; ``InputError`` if a file is invalid, or none has text."""
         counts: Counter[str] = self._decoder.counts
         counts.clear()
         for document in self._read():
@@ -75,7 +75,7 @@ class Reading:
             )
 
     def fingerprint(self) -> dict[str, str]:
-        """SHA-256 of each source by its address or path, a folder's as one; of each package's sources for pydocs."""
+        """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources."""
         if self.recipe.format == "pydocs":
             return pydocs.fingerprint_pydocs(self.recipe.packages)
         found = {}
@@ -85,7 +85,7 @@ class Reading:
         return found
 
     def check(self) -> None:
-        """Raise ``InputError`` where a local source has another checksum or size than the recipe says."""
+        """Raise ``InputError`` if a local source's checksum or size does not match the recipe."""
         for source, path in zip(self.recipe.sources, self._paths, strict=True):
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
@@ -93,7 +93,7 @@ class Reading:
     def _what_to_do(self) -> str:
         skipped = self._decoder.counts["skipped_files"]
         return (
-            f"skipped {counted(skipped, 'file')} of unknown kinds: name their format with --format"
+            f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
             if skipped
             else "check the files"
         )
@@ -115,9 +115,9 @@ def open_corpus(
     limits: TextLimits | None = None,
     workers: int = 1,
 ) -> Reading:
-    """A reading of a corpus whose remote sources lie in ``download_folder``; ``limits`` are by default the recipe's.
+    """A reading of a corpus whose remote sources are in ``download_folder``; ``limits`` default to the recipe's.
 
-    Raises ``MissingError`` where one does not yet, or a local one or a package of its own is not there.
+    Raises ``MissingError`` if one is not downloaded yet, or a local source or a package is missing.
     """
     if not is_fetched(recipe, download_folder):
         raise MissingError(
@@ -130,8 +130,8 @@ def open_corpus(
 
 
 def require_local(recipe: Recipe) -> None:
-    """Raise ``MissingError`` where a file or folder of the recipe, or a package that it names, is not on this machine,
-    and ``InputError`` where a source is something else, such as a pipe, which cannot be read twice.
+    """Raise ``MissingError`` if a file, folder or package of the recipe is missing on this machine, ``InputError`` if a
+    source is something else, such as a pipe, which cannot be read twice.
     """
     if recipe.format == "pydocs" and recipe.packages:
         pydocs.find_packages(recipe.packages)
@@ -141,9 +141,9 @@ def require_local(recipe: Recipe) -> None:
 
 
 def read_whole(source: str, kind: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """The documents of a file, folder or archive of the format ``kind``, or of standard input for ``-``, verbatim where
-    that is possible: a file of plain text is one document, and its text, as that of each field of JSON lines, is one of
-    the ``lines`` with all its line breaks. What the other formats hold is read as for a corpus.
+    """The documents of a file, folder or archive of the format ``kind``, or of standard input for ``-``, verbatim if
+    possible: a plain text file is one document, and its text, like that of each field of JSON lines, is one of the
+    ``lines`` with all its line breaks. Other formats are read as for a corpus.
     """
     manner = _Manner(kind, fields, _WHOLE_READERS)
     if source != STDIN:
@@ -155,7 +155,7 @@ def read_whole(source: str, kind: str, fields: tuple[str, ...], decoder: Decoder
 
 @dataclass(frozen=True)
 class _Manner:
-    """In which format sources are, which fields hold text, and what reads each format."""
+    """The format of the sources, their fields with text, and the readers of the formats."""
 
     format: str
     fields: tuple[str, ...]
@@ -204,14 +204,14 @@ def _read_stream(
 
 
 def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Plain text: each line that is not empty is a document of one line."""
+    """Plain text: each non-empty line is a document of one line."""
     for number, line in decoder.lines(stream, name):
         if text := line.strip():
             yield Document((text,), f"{name}:{number}")
 
 
 def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Plain text, all of it, as one document of one line that has line breaks."""
+    """Plain text, all of it, as one document of one line that may contain line breaks."""
     yield Document(("".join(line for _, line in decoder.lines(stream, name)),), name)
 
 
@@ -250,7 +250,7 @@ def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -
 
 
 def _own_id(record: Mapping[str, Any]) -> str:
-    """The first of the usual fields that has one; a number is one too, ``true`` is not."""
+    """The first of the usual id fields with a string or a number (``true`` does not count)."""
     values = (record.get(name) for name in _IDS)
     return next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
 
@@ -269,7 +269,7 @@ def read_csv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
 
 
 def read_tsv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Tab-separated values with a header, quoted as spreadsheets do."""
+    """Tab-separated values with a header, quoted as by spreadsheets."""
     yield from _read_table(stream, name, fields, decoder, SEPARATORS[".tsv"])
 
 

@@ -1,4 +1,4 @@
-"""Recipes: what a corpus is called, where its text comes from, and in which format it is."""
+"""Recipes: the name of a corpus, the sources of its text, and their format."""
 
 import difflib
 import os
@@ -17,7 +17,7 @@ from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.wording import counted
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
-"""``xml`` is PubMed or JATS, told by the elements; ``auto`` tells each file of a folder or an archive by its suffix."""
+"""``xml`` is PubMed or JATS, detected by root element; ``auto`` goes by the suffix of each file."""
 
 
 _SUFFIXES = {
@@ -27,7 +27,7 @@ _SUFFIXES = {
 
 
 _MOST_NUMBERED = 100_000
-"""Numbered sources of one entry; the largest published corpora have a few thousand files."""
+"""Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
 
 
 _LIMITS = {"max_document_bytes", "max_word_chars"}
@@ -40,9 +40,9 @@ class Source:
     url: str
     sha256: str = ""
     size: int = 0
-    """Bytes, where the publisher says; 0: unknown."""
+    """In bytes, as published; 0: unknown."""
     md5_beside: bool = False
-    """Whether the publisher keeps the file's MD5 at ``url`` + ``.md5``."""
+    """Whether the publisher provides the file's MD5 at ``url`` + ``.md5``."""
 
     @property
     def is_remote(self) -> bool:
@@ -62,14 +62,14 @@ class Recipe:
     fields: tuple[str, ...] = ("text",)
     """The fields of JSON lines, or the columns of CSV and TSV, that hold text."""
     packages: tuple[str, ...] = ()
-    """pydocs: only these packages; none means all."""
+    """pydocs: only these packages; empty means all."""
     about: str = ""
     limits: TextLimits = field(default_factory=TextLimits)
     """Its keys ``max_document_bytes`` and ``max_word_chars``."""
     given: str = ""
-    """What ``--corpus`` said, as others may read it; for the command in a model card."""
+    """The value of ``--corpus``, without private paths; for the command in a model card."""
     asked: str = ""
-    """What names it on this machine's command line."""
+    """Its name on this machine's command line."""
 
     @property
     def is_local(self) -> bool:
@@ -83,11 +83,11 @@ def list_recipes() -> list[Recipe]:
 
 
 def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of that name, of that ``.toml`` file, or one that reads that file, folder or URL as text.
+    """The recipe of that name or ``.toml`` file, or one that reads that file, folder or URL as text.
 
-    ``overrides`` replaces ``format`` or ``fields``. The corpus of a path is named by its last part and
-    eight digits of the hash of the whole path. Raises MissingError, with the near names, if there is no such recipe or
-    file, and InputError if the recipe is wrong or the format cannot be told from the suffix.
+    ``overrides`` replaces ``format`` or ``fields``. The corpus of a path is named after its last part and eight digits
+    of the hash of the whole path. Raises ``MissingError``, with similar names, if there is no such recipe or file, and
+    ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
     recipe = _find(name_or_path, dict(overrides or {}))
     own = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
@@ -107,19 +107,18 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     if not is_url and not path.exists():
         near = difflib.get_close_matches(name_or_path, known, n=3, cutoff=0.4)
         raise MissingError(
-            f"no corpus and no file is called {name_or_path}",
+            f"no corpus or file is called {name_or_path}",
             f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(known)}, or give a path",
         )
     url = name_or_path if is_url else str(path.resolve())
     told = "auto" if path.is_dir() else format_of(url)
     if not told and not overrides.get("format"):
         raise InputError(
-            f"{name_or_path}: the format cannot be told from the name", f"give --format, one of {', '.join(FORMATS)}"
+            f"{name_or_path}: the format cannot be inferred from the name",
+            f"give --format, one of {', '.join(FORMATS)}",
         )
     if told == "text" and not overrides.get("format") and path.is_file() and _begins_like_json(path):
-        raise InputError(
-            f"{name_or_path} looks like JSON lines, not like text", "give --format jsonl, or --format text"
-        )
+        raise InputError(f"{name_or_path} looks like JSON lines, not text", "give --format jsonl, or --format text")
     return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", told, (Source(url),))
 
 
@@ -129,7 +128,7 @@ def _begins_like_json(path: Path) -> bool:
 
 
 def corpus_name(name_or_path: str) -> str:
-    """The workspace name of what ``--corpus`` says, whether it is there or not."""
+    """The workspace name of a value of ``--corpus``, whether it exists or not."""
     path = Path(name_or_path)
     if name_or_path in {recipe.name for recipe in list_recipes()}:
         return name_or_path
@@ -139,7 +138,7 @@ def corpus_name(name_or_path: str) -> str:
 
 
 def format_of(name: str) -> str:
-    """The format that a file's suffix, under one of compression, says; "" if it says none."""
+    """The format by a file's suffix, after that of compression; "" if unknown."""
     path = PurePosixPath(name.partition("?")[0].lower() if "://" in name else name.lower())
     if path.suffix in COMPRESSIONS:
         path = path.with_suffix("")
@@ -147,7 +146,7 @@ def format_of(name: str) -> str:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file, named like it; paths in it are relative to it.
+    """The recipe in a TOML file, with its name; paths are relative to the file.
 
     Raises InputError naming the file and the key that is unknown, missing or of the wrong type.
     """
@@ -237,7 +236,7 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
     rest = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
     url = str(table["url"])
     if not url:
-        raise InputError(f"{where}: url of a source is empty", "give a file, a folder or an address")
+        raise InputError(f"{where}: url of a source is empty", "give a file, a folder or a URL")
     if "sha256" in rest and not re.fullmatch(r"[0-9a-fA-F]{64}", rest["sha256"]):
         raise InputError(
             f"{where}: sha256 of {url} is {rest['sha256']!r}, {counted(len(rest['sha256']), 'character')}",
@@ -248,7 +247,7 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
     if "first" not in table and "last" not in table:
         return [Source(url, **rest)]
     if not {"first", "last"} <= set(table) or not re.search(r"\{number(:0\dd)?\}", url):
-        raise InputError(f"{where}: {url} is no numbered source", "give first, last and a url with {number:04d}")
+        raise InputError(f"{where}: {url} is not a numbered source", "give first, last and a url with {number:04d}")
     n = table["last"] + 1 - table["first"]
     if not 1 <= n <= _MOST_NUMBERED:
         raise InputError(
@@ -259,7 +258,7 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
 
 
 def require_file(path: Path) -> None:
-    """Raise ``MissingError`` where nothing is at ``path``, ``InputError`` where it is neither a file nor a folder."""
+    """Raise ``MissingError`` where nothing is at ``path``, ``InputError`` if it is neither a file nor a folder."""
     if not path.exists():
         raise MissingError(f"{path} does not exist", "check the path")
     if not path.is_file() and not path.is_dir() and not path.samefile(os.devnull):

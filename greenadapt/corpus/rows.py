@@ -16,7 +16,7 @@ Lines = Iterator[tuple[int, str]]
 _FIELD_LIMIT = 2**31 - 1
 
 
-def parse_json(text: str, where: str, first_line: int = 1, hint: str = "correct it: one JSON object a line") -> Any:
+def parse_json(text: str, where: str, first_line: int = 1, hint: str = "correct it: one JSON object per line") -> Any:
     """The value of a JSON text that begins on ``first_line`` of the file ``where``.
 
     Raises ``InputError`` with line and column if it is not JSON.
@@ -30,7 +30,7 @@ def parse_json(text: str, where: str, first_line: int = 1, hint: str = "correct 
             hint,
         ) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}, line {first_line} is not JSON that can be read ({error})", hint) from None
+        raise InputError(f"{where}, line {first_line} is unreadable JSON ({error})", hint) from None
 
 
 def require_object(value: Any, where: str) -> Json:
@@ -49,13 +49,13 @@ class JsonRow:
     line: int | None
     """From 1; ``None`` in an array."""
     size: int
-    """About how many characters it has."""
+    """Approximate number of characters."""
 
 
 def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
-    """The objects of JSON lines, as they are asked for, or of one JSON array, told by the first character.
+    """The objects of JSON lines, lazily, or of a JSON array, detected by the first character.
 
-    Raises ``InputError`` with line and column where it is something else.
+    Raises ``InputError`` with line and column if it is neither.
     """
     first_number, first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     begin = first.lstrip()[:1]
@@ -68,7 +68,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
         return
     if begin not in ("{", ""):
         raise InputError(
-            f"{path}, line {first_number}, column {first.index(begin) + 1} is {begin!r}, which begins no JSON object",
+            f"{path}, line {first_number}, column {first.index(begin) + 1} is {begin!r}, not the start of an object",
             "give JSON lines, or CSV or TSV in a file named .csv or .tsv",
         )
     for number, line in chain([(first_number, first)], lines):
@@ -79,7 +79,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
 
 def _checked(value: Any, where: str, text: str, decoder: Decoder) -> Json:
     row = require_object(value, where)
-    if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer takes
+    if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer accepts
         row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
     return row
 

@@ -1,7 +1,7 @@
 """Lines of word numbers on disk: read in blocks, and put in random order with bounded memory.
 
-A line's place is decided by a random key of its index, and the lines are sorted by key one range of keys at a time;
-so neither memory nor the number of processes changes the order.
+A line's position is determined by a random key of its index, and the lines are sorted by key, one range of keys at a
+time; so neither memory nor the number of processes changes the order.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class LineFile:
 
     @property
     def n_tokens(self) -> int:
-        """Number of all numbers, as far as they are written."""
+        """How many numbers have been written."""
         return self.ids.stat().st_size // 4
 
     def blocks(self) -> Iterator[tuple[int, Int32Array, Int32Array]]:
@@ -62,9 +62,9 @@ def line_keys(first: int, n: int, seed: int) -> UInt64Array:
 
 
 class Shuffle:
-    """Puts lines in random order by way of one temporary file a range of keys.
+    """Puts lines in random order through one temporary file per range of keys.
 
-    ``n_buckets`` ranges are made in ``folder``; one of them at a time is in memory.
+    ``n_buckets`` ranges are made in ``folder``; one at a time is in memory.
     """
 
     def __init__(self, folder: Path, seed: int, n_buckets: int) -> None:
@@ -75,7 +75,7 @@ class Shuffle:
         self.n_tokens = 0
 
     def add(self, lengths: Int32Array, ids: Int32Array) -> None:
-        """Take some more lines: their numbers of ids, ``(n_lines,)``, and the ids, ``(sum of lengths,)``."""
+        """Add lines: their numbers of ids, ``(n_lines,)``, and the ids, ``(sum of lengths,)``."""
         keys = line_keys(self.n_lines, len(lengths), self._seed)
         self.n_lines += len(lengths)
         self.n_tokens += len(ids)
@@ -89,7 +89,7 @@ class Shuffle:
             _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
 
     def lines(self) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """All lines, sorted by key, in blocks of lengths and ids; the temporary files go as they are read."""
+        """All lines, sorted by key, in blocks of lengths and ids; temporary files are deleted as they are read."""
         for number in range(self._n_buckets):
             if not self._keyed_file(number).exists():
                 continue
@@ -112,7 +112,7 @@ class Shuffle:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Write the bytes of a contiguous array; unlike numpy's ``tofile``, a full disk is an ``OSError`` that says so."""
+    """Write the bytes of a contiguous array; unlike numpy's ``tofile``, raises ``OSError`` on a full disk."""
     file.write(array.data)
 
 

@@ -1,4 +1,4 @@
-"""A corpus from standard input, which can be read once: it is kept in a file, and named by its content."""
+"""A corpus from standard input, which can be read only once: it is saved to a file and named by its content."""
 
 import hashlib
 import re
@@ -13,20 +13,21 @@ from greenadapt.progress import Progress
 from greenadapt.wording import byte_size
 
 _BLOCK = 1 << 20
-# The others tell the kind of each file by its name, or read none.
+# The others infer formats from file names, or read no files.
 _FORMATS = tuple(name for name in FORMATS if name not in ("auto", "pmc", "pydocs"))
 
 
 def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress: Progress) -> Recipe:
-    """The recipe of what ``stream`` holds, copied to ``NAME/.sources/stdin`` in the workspace ``root``, block by block.
+    """The recipe of the content of ``stream``, copied to ``NAME/.sources/stdin`` in the workspace ``root``, block by
+    block.
 
     ``NAME`` is ``stdin-`` and eight digits of the SHA-256 of the content, so that the same text is the same corpus and
-    another text never replaces it. ``said`` may have ``format`` and ``fields``; a text that begins as a JSON object is
-    taken for JSON lines. Raises ``UsageError`` for a format that needs file names, ``InputError`` for no input.
+    another text never replaces it. ``said`` may have ``format`` and ``fields``; a text that begins with a JSON object
+    is read as JSON lines. Raises ``UsageError`` for a format that needs file names, ``InputError`` for no input.
     """
     kind = said.get("format")
     if kind is not None and kind not in _FORMATS:
-        raise UsageError(f"{kind!r} is no format of standard input", f"the formats are {', '.join(_FORMATS)}")
+        raise UsageError(f"{kind!r} is not a format for standard input", f"the formats are {', '.join(_FORMATS)}")
     root.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(prefix=".stdin-", dir=root)
     try:
@@ -50,7 +51,7 @@ def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress:
 
 
 def kept_input(root: Path, name: str, said: Mapping[str, Any]) -> Recipe | None:
-    """The recipe of the input that ``keep_input`` kept under ``name``; ``None`` where there is none."""
+    """The recipe of the input that ``keep_input`` kept under ``name``; ``None`` if there is none."""
     path = _kept(root, name)
     return _recipe(name, path, said) if re.fullmatch(r"stdin-[0-9a-f]{8}", name) and path.is_file() else None
 

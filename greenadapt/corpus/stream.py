@@ -22,11 +22,11 @@ _MEMORY_OF_CHUNKS = 32 << 20  # bytes of chunks and their words that a process r
 
 
 class TextLines(Protocol):
-    """What is read here of a document: its paragraphs. A line break inside one is a space like any other."""
+    """The part of a document that is used here: its paragraphs. A line break inside one counts as a space."""
 
     @property
     def lines(self) -> Iterable[str]:
-        """One text a paragraph."""
+        """One text per paragraph."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class DocumentLog:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Lines joined by line breaks; where ``continues``, the first goes on with the last line of the batch before."""
+    """Lines joined by line breaks; if ``continues``, the first continues the last line of the previous batch."""
 
     text: bytes
     continues: bool
@@ -62,7 +62,7 @@ class SplitBatch:
 
 
 def make_batches(documents: Iterable[TextLines], log: DocumentLog, cut_lines: bool) -> Iterator[TextBatch]:
-    """The lines of ``documents`` in batches of about ``BATCH_BYTES``; longer lines are cut where ``cut_lines``."""
+    """The lines of ``documents`` in batches of about ``BATCH_BYTES``; longer lines are cut if ``cut_lines``."""
     lines: list[bytes] = []
     size, continues = 0, False
     for document in documents:
@@ -70,7 +70,7 @@ def make_batches(documents: Iterable[TextLines], log: DocumentLog, cut_lines: bo
         for line in document.lines:
             if not line or line.isspace():
                 continue
-            data = line.replace("\n", "\r").encode("utf-8", "replace")  # half a surrogate pair is no text
+            data = line.replace("\n", "\r").encode("utf-8", "replace")  # a lone surrogate is not text
             digest.update(data)
             digest.update(b"\n")
             n_lines += 1
@@ -89,7 +89,7 @@ def make_batches(documents: Iterable[TextLines], log: DocumentLog, cut_lines: bo
 
 
 def _parts(line: bytes) -> Iterator[bytes]:
-    """``line`` cut before spaces: a part keeps the space it begins with, since some splitters look at it."""
+    """``line`` cut before spaces: a part keeps the space it begins with, since some splitters depend on it."""
     begin = 0
     while len(line) - begin > BATCH_BYTES:
         end = line.rfind(b" ", begin + 1, begin + BATCH_BYTES)
@@ -103,7 +103,7 @@ def _parts(line: bytes) -> Iterator[bytes]:
 
 
 class BatchSplitter:
-    """Splits batches, and remembers what each chunk of text between two spaces became, since most chunks recur."""
+    """Splits batches, and caches the words of each chunk of text between two spaces, since most chunks recur."""
 
     def __init__(self, splitter: WordSplitter) -> None:
         self._splitter = splitter
@@ -127,7 +127,7 @@ class BatchSplitter:
 
 
 class _ChunkTable(dict[str, int]):
-    """Chunk → row of a table of its words; a chunk that begins a line is marked by a line break before it."""
+    """Chunk → row of a table of its words; a chunk at the start of a line is preceded by a line break."""
 
     def __init__(self, splitter: WordSplitter) -> None:
         super().__init__()
@@ -175,9 +175,9 @@ def gather(values: Int32Array, starts: Int64Array, lengths: Int32Array) -> Int32
 
 
 def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: int) -> Generator[SplitBatch, None, None]:
-    """Split ``batches`` over ``workers`` processes (1: in this one) and give the results in the same order.
+    """Split ``batches`` in ``workers`` processes (1: in this one) and yield the results in order.
 
-    Few batches are under way at a time, so memory does not grow with the text. Raises ``ResourceError`` where a
+    Only a few batches are processed at a time, so memory does not grow with the text. Raises ``ResourceError`` where a
     process is killed from outside.
     """
     if workers == 1:
@@ -194,7 +194,7 @@ def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: in
             yield waiting.popleft().result()
     except BrokenProcessPool:
         raise ResourceError(
-            f"one of the {workers} processes that split text was killed, perhaps for want of memory",
+            f"one of the {workers} processes that split text was killed, perhaps for lack of memory",
             "use fewer --workers",
         ) from None
     finally:

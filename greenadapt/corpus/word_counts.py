@@ -1,4 +1,4 @@
-"""``vocabulary.tsv``: one word a line with its count, most frequent first."""
+"""``vocabulary.tsv``: one word per line with its count, most frequent first."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,27 +12,29 @@ from greenadapt.storage.arrays import Int64Array
 def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> None:
     """Write ``words`` and ``counts``, int64 ``(n_words,)``, as UTF-8 lines ``word TAB count``.
 
-    Raises ``InputError`` for a word that would not come back: an empty one, or one with a tab or line break.
+    Raises ``InputError`` for a word that cannot be read back: an empty one, or one with a tab or line break.
     """
     with open(path, "w", encoding="utf-8", newline="") as file:
         for row, (word, count) in enumerate(zip(words, counts.tolist(), strict=True)):
             if not word or "\t" in word or "\n" in word:
-                raise InputError(f"word {row} is {word!r}, and {path.name} takes no empty word, tab or line break")
+                raise InputError(
+                    f"word {row} is {word!r}, and {path.name} cannot hold empty words, tabs or line breaks"
+                )
             file.write(f"{word}\t{count}\n")
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
-    """Read words and their counts, int64 ``(n_words,)``; raises ``InputError`` with file and line where it cannot."""
+    """Read words and their counts, int64 ``(n_words,)``; raises ``InputError`` with file and line if it cannot."""
     words: list[str] = []
     counts: list[int] = []
-    with open(path, encoding="utf-8", newline="\n") as file:  # words may hold other characters that end lines elsewhere
+    with open(path, encoding="utf-8", newline="\n") as file:  # words may contain other line separators
         try:
             for number, line in enumerate(file, 1):
                 word, tab, count = line.removesuffix("\n").partition("\t")
                 if not (word and tab and count.isascii() and count.isdigit()):
                     raise InputError(
                         f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count",
-                        "make the stage again with --force",
+                        "run the stage again with --force",
                     )
                 words.append(word)
                 counts.append(int(count))

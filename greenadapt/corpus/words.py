@@ -1,4 +1,4 @@
-"""The prepared corpus: a vocabulary with counts, and all text as numbers of its words, line by line in random order."""
+"""The prepared corpus: a vocabulary with counts, and the text as word numbers, its lines in random order."""
 
 import shutil
 from array import array
@@ -23,11 +23,11 @@ VOCABULARY_FILE = "vocabulary.tsv"
 STREAM_FILE = "words.safetensors"
 MIN_MEMORY = 64 << 20
 DISK_PER_TEXT_BYTE = 2
-"""Bytes on disk a byte of text, about: at its peak a word is there twice, in four bytes each."""
+"""Approximate bytes on disk per byte of text: at the peak, each word is stored twice in four bytes."""
 
 
 class PreparedCorpus:
-    """A folder that ``prepare_corpus`` wrote; nothing is read before it is asked for.
+    """A folder that ``prepare_corpus`` wrote, read lazily.
 
     ``ids``, int32 ``(n_tokens,)``, are rows of ``words``; line ``i`` is ``ids[lines[i]:lines[i + 1]]``, with ``lines``
     int64 ``(n_lines + 1,)``. Both are memory-mapped.
@@ -47,7 +47,7 @@ class PreparedCorpus:
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedCorpus":
-        """Open ``folder``; raises ``MissingError`` where it holds no prepared corpus."""
+        """Open ``folder``; raises ``MissingError`` if it holds no prepared corpus."""
         for name in (VOCABULARY_FILE, STREAM_FILE):
             if not (folder / name).is_file():
                 raise MissingError(f"{folder} holds no prepared corpus: no {name}", "run greenadapt corpus prepare")
@@ -55,7 +55,7 @@ class PreparedCorpus:
 
     @property
     def words(self) -> list[str]:
-        """The words, most frequent first, ties in the order of their characters' codes."""
+        """The words, most frequent first, ties in code point order."""
         return self._vocabulary[0]
 
     @property
@@ -84,11 +84,11 @@ def prepare_corpus(  # noqa: PLR0913
     One line of the result is one line of a document; lines without words are left out, and so are documents that
     repeat an earlier one exactly (blank lines aside), unless ``config.keep_duplicates``. The bytes written do not
     depend on ``workers`` or ``max_memory`` (bytes; the shuffle holds a quarter of it or less). ``folder`` also takes
-    temporary files. ``size_hint`` is the size of the text in bytes, where known. Returns what was counted.
+    temporary files. ``size_hint`` is the size of the text in bytes, if known. Returns counts.
 
-    All processes together take about 150 MB plus 40 MB a worker plus 200 bytes a distinct word (measured by
-    ``benchmarks/corpus.py``), and 40 bytes a document, however long the text is.
-    Raises ``InputError`` where there are no words, ``ResourceError`` where memory or disk would not be enough.
+    All processes together take about 150 MB plus 40 MB per worker plus 200 bytes per distinct word (measured by
+    ``benchmarks/corpus.py``), and 40 bytes per document, however long the text is.
+    Raises ``InputError`` if there are no words, ``ResourceError`` if memory or disk would not suffice.
     """
     _check_resources(folder, max_memory, size_hint, progress)
     temporary = folder / "temporary"
@@ -136,7 +136,7 @@ def _check_resources(folder: Path, max_memory: int, size_hint: int | None, progr
     if needed > free:
         raise ResourceError(
             f"preparing the corpus needs about {byte_size(needed)} of disk, {folder} has {byte_size(free)} free",
-            "make room, or use another --workspace",
+            "free some space, or use another --workspace",
         )
 
 
@@ -193,12 +193,12 @@ def _by_frequency(words: list[str], counts: Int64Array) -> Int64Array:
 
 
 def _n_buckets(text: LineFile, max_memory: int) -> int:
-    """So many that a bucket, its lines' keys and its sorted copy stay well within ``max_memory``."""
+    """Enough that a bucket, its lines' keys and its sorted copy stay well within ``max_memory``."""
     return 1 + 8 * 4 * text.n_tokens // max_memory
 
 
 def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: Int64Array, progress: Progress) -> None:
-    """Give ``shuffle`` the kept lines, with words numbered by their place in ``order``; removes ``text``."""
+    """Give ``shuffle`` the kept lines, with words numbered by their position in ``order``; removes ``text``."""
     new_number = np.empty(len(order), np.int32)
     new_number[order] = np.arange(len(order), dtype=np.int32)
     with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
@@ -211,7 +211,9 @@ def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: Int64A
 
 
 def _write_shuffled(shuffle: Shuffle, offsets: Path, path: Path, progress: Progress) -> None:
-    """Write ``ids`` and ``lines``; the offsets are known once the ids are written, so they wait in a file."""
+    """Write ``ids`` and ``lines``; the offsets are only known once the ids are written, so they are kept in a file
+    until then.
+    """
 
     def ids() -> Iterator[Int32Array]:
         end = 0

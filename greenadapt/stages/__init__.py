@@ -1,1 +1,1 @@
-"""One function a command, folder in, folder out: where reading, algorithm and writing meet."""
+"""One function per command, from folder to folder: reading, algorithm and writing together."""

@@ -1,4 +1,4 @@
-"""From raw text to an adapted model in one go."""
+"""From raw text to an adapted model in one command."""
 
 from dataclasses import dataclass, replace
 
@@ -36,6 +36,6 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
         check_expand(session, recipe.name, chosen, request.expand)
         prepared = run_prepare(inner, recipe, chosen, request.text)
         trained = run_w2v(inner, chosen, prepared, training)
-        base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change in hours
+        base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change within hours
         aligned = run_align(inner, recipe.name, base, vectors, request.align)
         return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]

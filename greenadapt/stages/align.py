@@ -30,14 +30,14 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Where word vectors come from: a w2v result, a file that was made elsewhere, or what a map was fitted on."""
+    """Where word vectors come from: a w2v result, an external file, or the vectors that a map was fitted on."""
 
     entry: Json
-    """How the manifest names them."""
+    """Their entry in the manifest."""
     facts: Json
     load: Callable[[], WordVectors]
     imported: bool
-    """Whether the result keeps a copy, since the file may be removed."""
+    """Whether the result keeps a copy, since the file may be deleted."""
 
     @cached_property
     def vectors(self) -> WordVectors:
@@ -55,7 +55,7 @@ def align(
         source, chosen = trained_vectors(trained), model_of(trained)
     else:
         if model is None:
-            raise UsageError("--vectors needs --model", "name the model whose space the vectors are mapped into")
+            raise UsageError("--vectors needs --model", "give the model whose space the vectors are mapped into")
         chosen = find_model(model)
         source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
     name = source.facts["corpus"]
@@ -83,7 +83,7 @@ def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> Vector
 
 
 def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
-    """Raise what the stage would raise about the tokenizer, or about a result that exists, before any work."""
+    """Raise what the stage would raise about the tokenizer or an existing result, before any work."""
     WordSplitter(load_tokenizer(model.folder))
     session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
@@ -121,7 +121,7 @@ def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSou
 
 
 def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
-    """The words that both sides have, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
+    """The words in both vocabularies, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
     whole = vocabulary.whole_words
     found = [(word, row, whole[word]) for row, word in enumerate(vectors.words) if word in whole]
     words = [word for word, _, _ in found]
@@ -137,7 +137,7 @@ def _check_words(session: Session, vectors: WordVectors, vocabulary: BaseVocabul
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:
-    """The vectors that a map was fitted on, checked to be the same when they are read."""
+    """The vectors that a map was fitted on, checked for changes when they are read."""
     is_copied = (aligned.folder / VECTORS).is_file()
     return VectorSource(aligned.manifest.inputs["vectors"], {}, lambda: _read_fitted(aligned), imported=is_copied)
 

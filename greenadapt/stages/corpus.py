@@ -1,4 +1,4 @@
-"""The corpus stage: documents in, counted words out; and what corpora there are."""
+"""The corpus stage: documents in, counted words out; and the list of corpora."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -24,11 +24,11 @@ from greenadapt.storage.results import Job, Outcome, Place, Result
 from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20
-"""Bytes of the word stream that are shuffled in memory at once; more is not faster."""
+"""Bytes of the word stream shuffled in memory at once; more is not faster."""
 
 
 _TEXT_PER_COMPRESSED_BYTE = 4
-"""Bytes of text in a byte of a compressed file, about; for the estimate of the disk that is needed."""
+"""Approximate bytes of text per byte of a compressed file, to estimate the disk space needed."""
 
 
 _DEFAULTS = asdict(CorpusConfig())
@@ -38,9 +38,9 @@ _LATER = ("lenient",)
 
 
 def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | None:
-    """Fetch a corpus where need be and split it into words as the model's tokenizer does.
+    """Download a corpus if needed and split it into words as the model's tokenizer does.
 
-    Returns ``None`` where no model is named or known yet: then the corpus is only fetched.
+    Returns ``None`` if no model is given or known yet: then the corpus is only downloaded.
     """
     recipe = choose_corpus(session, corpus, text)
     if model is None and not session.workspace.models(recipe.name):
@@ -53,11 +53,11 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
 
 
 def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
-    """The recipe that ``--corpus`` means: a named one, a path, ``-`` for standard input, or the workspace's name of a
-    path or an input used before.
+    """The recipe for ``--corpus``: a known name, a path, ``-`` for standard input, or the workspace name of a path or
+    an input used before.
     """
     if corpus is None:
-        raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+        raise UsageError("no corpus", "give one with --corpus (greenadapt corpus list shows the available ones)")
     if corpus == STDIN:
         return session.standard_input(text.of_recipe())
     name = session.corpus_name(corpus)
@@ -85,19 +85,19 @@ def _recipe_of(prepared: Result) -> Recipe:
 
 
 def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:
-    """The model that ``--model`` means, by its workspace name too, or the only one that was used for the corpus."""
+    """The model for ``--model``, which may be its workspace name, or the only one used for the corpus."""
     known = session.workspace.results(corpus, session.model_name(corpus, model))
     if known:
         return model_of(known[0])
     if model is None:
-        raise MissingError(f"no readable result for corpus {corpus}", "name the model with --model")
+        raise MissingError(f"no readable result for corpus {corpus}", "give the model with --model")
     return find_model(model)
 
 
 def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
     """The stage as a part of a later one; the caller holds the lock.
 
-    A variant of the later stage shares the plain corpus, unless it was asked to read the text in another way.
+    A variant of the later stage shares the plain corpus, unless it reads the text in another way.
     """
     common = session.workspace.place(recipe.name, model.name, CORPUS)
     own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
@@ -152,7 +152,7 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
         facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
         if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
-            facts["command"] = earlier.manifest.facts["command"]  # which says how the text is read
+            facts["command"] = earlier.manifest.facts["command"]  # which tells how the text is read
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
@@ -161,7 +161,7 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
 
 
 def _settings(config: CorpusConfig) -> Json:
-    """The configuration in a manifest, as version 0.1 wrote it where what came later is at its default."""
+    """The configuration in a manifest, as in version 0.1 if all later settings have their defaults."""
     return {name: value for name, value in asdict(config).items() if name not in _LATER or value != _DEFAULTS[name]}
 
 
@@ -178,15 +178,15 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
         return
     if not session.download:
         raise MissingError(
-            f"corpus {recipe.name} is not here yet and comes from the network",
+            f"corpus {recipe.name} is not downloaded yet",
             f"add --download, or run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
         )
-    with lock(folder / ".lock"):  # the other one is of a corpus and a model, and models share what is fetched
+    with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
         fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
 
 
 def _size_hint(session: Session, recipe: Recipe) -> int | None:
-    """Bytes of text that the sources hold, about."""
+    """Approximate bytes of text in the sources."""
     paths = [local_path(source, session.workspace.downloads(recipe.name)) for source in recipe.sources]
     sizes = [
         file.stat().st_size * (_TEXT_PER_COMPRESSED_BYTE if file.suffix in {*COMPRESSIONS, ".tgz"} else 1)
@@ -210,7 +210,7 @@ def _tell(session: Session, reading: Reading, counts: Json) -> None:
 
 
 def list_corpora(session: Session) -> list[Json]:
-    """The named corpora, then the others that the workspace holds; keys as ``show_corpus``, shorter."""
+    """The named corpora, then the others in the workspace; some of the keys of ``show_corpus``."""
     recipes = list_recipes()
     rows = [_row(session, recipe) for recipe in recipes]
     named = {recipe.name for recipe in recipes}
@@ -221,7 +221,7 @@ def list_corpora(session: Session) -> list[Json]:
 def show_corpus(session: Session, name: str) -> Json:
     """``name``, ``title``, ``licence``, ``format``, ``fields``, ``sources``, ``network``, ``about``, ``models``.
 
-    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` where a local source is not there; ``models`` lists the
+    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` if a local source does not exist; ``models`` lists the
     models that have results in the workspace.
     """
     if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
@@ -256,12 +256,12 @@ def _network(recipe: Recipe, fetched: bool) -> str:
 
 
 def _known(session: Session, name: str) -> Json:
-    """A corpus that only the workspace knows: what the newest result says of it."""
+    """A corpus that only the workspace knows, from its newest result."""
     models = session.workspace.models(name)
     row = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
     for model in models:
         for result in session.workspace.results(name, model):
-            facts = result.manifest.facts  # of a fine-tuned model they do not tell the corpus
+            facts = result.manifest.facts  # those of a fine-tuned model lack the corpus
             row |= {key: facts[key] for key in ("title", "licence") if key in facts}
             if result.manifest.stage == CORPUS:
                 row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])

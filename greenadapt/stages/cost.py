@@ -1,4 +1,4 @@
-"""What the results in a workspace cost."""
+"""The cost of the results in a workspace."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ from greenadapt.storage.results import MANIFEST, Manifest, read_manifest
 
 
 def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
-    """One row a result: ``corpus``, ``model``, ``stage`` and the fields of ``cost.Cost``.
+    """One row per result: ``corpus``, ``model``, ``stage`` and the fields of ``cost.Cost``.
 
-    Only those of ``corpus`` and ``model`` where these are named; raises ``MissingError`` where these have none.
+    Only those of ``corpus`` and ``model`` if given; raises ``MissingError`` if there are none.
     """
     workspace = session.workspace
     corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
@@ -37,9 +37,9 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
 
 
 def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
-    """One row a result, those that it was made from first: ``folder``, ``stage`` and the fields of ``cost.Cost``.
+    """One row per result, after those it was made from: ``folder``, ``stage`` and the fields of ``cost.Cost``.
 
-    Warns of inputs that were made again since, whose cost is not known any more. Raises ``MissingError`` for a folder
+    Warns of inputs that were made again since, whose cost is unknown. Raises ``MissingError`` for a folder
     that holds no result.
     """
     rows: dict[Path, Json] = {}

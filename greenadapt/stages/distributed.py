@@ -1,4 +1,4 @@
-"""A stage that one process runs, or several that a launcher started together."""
+"""Run a stage in one process, or in several started by a launcher."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ Build = Callable[[Path], Outcome]
 
 
 class Run(Protocol):
-    """A stage that is to write into ``place``."""
+    """A stage that writes into ``place``."""
 
     @property
     def session(self) -> Session: ...
@@ -29,17 +29,17 @@ class Run(Protocol):
     def place(self) -> Place: ...
 
     def machine(self) -> "Machine":
-        """What it runs on; one process alone starts it only if it builds."""
+        """The machine to run on; a single process starts it only if it builds."""
 
     def job(self, build: Build) -> Job:
-        """The job that ``build`` does, for the first process."""
+        """The job of ``build``, for the first process."""
 
     def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
         """Write into a work folder, in all processes."""
 
 
 def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
-    """What a stage trains on; its trackers write beside the session's folder, and log the ``settings``."""
+    """The machine of a stage; its trackers write beside the session's folder, and log the ``settings``."""
     from greenadapt.models.machine import Machine
 
     out = session.out or Path()
@@ -47,7 +47,7 @@ def start_machine(session: Session, training: TrainConfig, run: RunConfig, setti
 
 
 def run_together(stage: Run) -> Result:
-    """Run a stage: the first process keeps the books, all of them build, the others silently.
+    """Run a stage: the first process manages the result, all build, the others silently.
 
     Raises ``InputError`` in the others if the first one failed.
     """
@@ -67,7 +67,7 @@ def run_together(stage: Run) -> Result:
             machine.wait()
         result = place.current()
         if result is None:
-            raise InputError("the first process failed", "its message says why")
+            raise InputError("the first process failed", "see its error message")
         return result
     told = False
 
@@ -81,6 +81,6 @@ def run_together(stage: Run) -> Result:
     finally:
         if not told:
             machine.shared(None)
-    if told:  # the others read the result once it is there; after an error nobody waits, the launcher ends them
+    if told:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
         machine.wait()
     return result

@@ -1,4 +1,4 @@
-"""Scores of fine-tuned models on labelled files, counted as fine-tuning counts those of its test set."""
+"""Scores of fine-tuned models on labelled files, computed as for the test set in fine-tuning."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """What is scored, on what."""
+    """The model to score, and the files."""
 
     model: str
     """A task's folder, or a model from elsewhere that answers questions."""
     test: tuple[str, ...]
-    """Labelled files or data set ids, each of which is scored by itself."""
+    """Labelled files or data set ids, each scored separately."""
     task: str | None = None
     """Which task, of a model of several."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     """Without a ``seed`` every seed of the folder is scored."""
     fields: Json = field(default_factory=dict)
-    """``text_fields`` and ``label_field`` of classification, if they are called otherwise than in training."""
+    """``text_fields`` and ``label_field`` of classification, if they have other names than in training."""
     keep_logits: bool = False
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class EvaluateRequest:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One labelled file: its scores, and what they come from."""
+    """One labelled file: its scores, and what they are computed from."""
 
     scores: Json
     """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each ``seed``, ``None`` if
@@ -68,7 +68,7 @@ class Evaluated:
 def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     """Score the model on each file under each seed, in the order of the files; writes nothing.
 
-    Raises ``MissingError`` or ``InputError`` if the model or a file is not as it should be.
+    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid.
     """
     require_torch("evaluating")
     one_process("evaluate")
@@ -92,7 +92,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
 
 
 def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
-    """The model under every seed that is wanted; ``None`` where only one is known of."""
+    """The model under every requested seed; ``None`` if there is only one."""
     found, seed = find_model(request.model), request.reading.seed
     if _is_from_elsewhere(found.folder):
         return {None: TaskFolder.open_questions(found, seed, request.task)}
@@ -106,7 +106,7 @@ def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
 
 
 def _is_from_elsewhere(folder: Path) -> bool:
-    """Whether it is a model that answers questions and that ``finetune`` did not write, which ``qa`` takes, too."""
+    """Whether it is a question answering model that ``finetune`` did not write; ``qa`` accepts these too."""
     if (folder / TASK_FILE).is_file() or is_multitask(folder):
         return False
     architectures = Checkpoint.open(folder).config.get("architectures") or [""]
@@ -130,14 +130,14 @@ def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:
 def _examples(task: Task[Any], source: str, progress: Progress) -> list[Any]:
     examples = task.read(source, progress)
     if not examples:
-        raise InputError(f"--test {source} has no examples", "give a file that has some")
+        raise InputError(f"--test {source} has no examples", "give a file with examples")
     return examples
 
 
 def _evaluations(
     folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
 ) -> "dict[str, Evaluation]":
-    """The evaluation of one seed's model on each file; when this function returns its memory is free."""
+    """The evaluation of one seed's model on each file; its memory is freed on return."""
     from greenadapt.training.evaluation import Evaluation
 
     opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views
@@ -157,7 +157,7 @@ def _evaluations(
 def _scores(task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]") -> Json:
     """See ``Evaluated``."""
     each = [evaluation.as_dict() for evaluation in evaluations.values()]
-    # Questions on one context are no independent draws, see ``score_rows``.
+    # Questions on one context are not independent draws, see ``score_rows``.
     groups = [question.context for question in examples] if isinstance(task, QuestionTask) else []
     is_grouped = len(set(groups)) >= FEWEST
     intervals = {}

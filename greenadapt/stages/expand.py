@@ -52,7 +52,7 @@ def expand(
 
 
 def check_expand(session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig) -> None:
-    """Raise what the stage would raise about its files, or about a result that exists, before any work."""
+    """Raise what the stage would raise about its files or an existing result, before any work."""
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
@@ -100,7 +100,7 @@ def run_expand(
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A model that gets rows for the words of ``vectors``, which ``alignment`` maps into its space."""
+    """A model to be given rows for the words of ``vectors``, mapped into its space by ``alignment``."""
 
     base: OpenedBase
     vectors: WordVectors
@@ -125,10 +125,10 @@ class Expansion:
 
     @cached_property
     def entries(self) -> NewEntries:
-        """The new vocabulary strings, one a new row; raises ``InputError`` if there are none."""
+        """The new vocabulary strings, one per new row; raises ``InputError`` if there are none."""
         if not len(self.chosen):
             raise InputError(
-                f"none of the {len(self.vectors.words):,} words gets a row (the model or the options leave them out)",
+                f"none of the {len(self.vectors.words):,} words gets a row (the model or the options exclude them)",
                 "lower --min-count, --min-pieces, or use a larger corpus",
             )
         words = [self.vectors.words[row] for row in self.chosen.tolist()]

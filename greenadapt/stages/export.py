@@ -16,12 +16,12 @@ _SUFFIXES = (".bin", ".vec", ".txt")
 def export_vectors(
     session: Session, file: Path, corpus: str | None, model: str | None, vectors: Path | None = None
 ) -> Json:
-    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format that its suffix names.
+    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format of its suffix.
 
-    Raises ``UsageError`` for a suffix that names none, and what ``check_file`` raises.
+    Raises ``UsageError`` for an unknown suffix, and what ``check_file`` raises.
     """
     if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
-        raise UsageError(f"{file} names no format by its suffix", "end it in .bin, .vec or .txt, with .gz if wanted")
+        raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
     check_file(file, [] if vectors is None else [str(vectors)])
     if vectors is None:
         name = session.corpus_name(corpus)

@@ -30,27 +30,27 @@ from greenadapt.tokenization.writer import copy_tokenizers
 
 @dataclass(frozen=True)
 class InterpolateRequest:
-    """Which models are to be interpolated, and how much each counts."""
+    """The models to interpolate, and their weight."""
 
     model: str
-    """The domain model, whose added words, head and tokenizers the new one has."""
+    """The domain model, from which the added words, head and tokenizers are taken."""
     general: str
     weight: float
-    """The share of ``general``."""
+    """The weight of ``general``."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
-            raise UsageError(f"--weight is {self.weight:g}, must lie between 0 and 1")
+            raise UsageError(f"--weight is {self.weight:g}, must be between 0 and 1")
 
 
 def interpolate(session: Session, request: InterpolateRequest) -> Result:
     """Write the model between two others as a folder that transformers and ``finetune`` load.
 
-    Raises ``UsageError`` if ``session.out`` names no folder, ``InputError`` if the models differ in more than
+    Raises ``UsageError`` if ``session.out`` is not given, ``InputError`` if the models differ in more than
     their weights.
     """
     if session.out is None:
-        raise UsageError("no folder to write into", "name one with --out")
+        raise UsageError("no output folder", "give one with --out")
     domain, general = starting_model(request.model), find_model(request.general)
     place, config = session.place("", domain.name, INTERPOLATE), {"weight": request.weight}
     session.check(place, INTERPOLATE, config)

@@ -1,4 +1,4 @@
-"""Looking at a map: neighbours of words within and across the two spaces."""
+"""Inspect a map: neighbours of words within and across the two spaces."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +23,8 @@ def neighbours(
 ) -> list[Neighbours]:
     """The ``top`` nearest wordpieces and domain words of ``words``, in every view.
 
-    Warns of words that neither side has, with the near names, and of what is not one word. Raises what the first of
-    these met where no word is known: ``MissingError`` or ``UsageError``, which is also raised for ``top`` < 1.
+    Warns of unknown words, with similar ones, and of input that is not one word. Raises the error of the first of
+    these met if no word is known: ``MissingError`` or ``UsageError``, which is also raised for ``top`` < 1.
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
@@ -74,6 +74,6 @@ def _one_word(word: str, splitter: WordSplitter) -> str:
     if len(parts) != 1:
         raise UsageError(
             f"{word!r} is {len(parts)} words as the model's tokenizer splits it ({' '.join(parts)})",
-            "ask for one word at a time",
+            "give one word at a time",
         )
     return parts[0]

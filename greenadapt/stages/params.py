@@ -1,4 +1,4 @@
-"""How many weights the adapters of many tasks add to an encoder, before anything is trained or fetched."""
+"""How many weights the adapters of many tasks add to an encoder, without training or downloading."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +26,8 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
     ``weights`` of one task as the paper counts, without biases and layer norms, and ``all_weights`` of all tasks;
     ``parameters`` and ``all_parameters`` with these; ``base_parameters`` of the encoder with its pooler, and ``ratio``
     of both together to it. Heads are not counted. Without ``model`` it is BERT-base; of a hub id only its configuration
-    is fetched. Raises ``MissingError`` for a model that is not found, ``InputError`` if its configuration is broken,
-    ``UsageError`` if model and adapters do not go together.
+    is downloaded. Raises ``MissingError`` for an unknown model, ``InputError`` if its configuration is invalid,
+    ``UsageError`` if model and adapters do not fit.
     """
     require_torch("counting the weights of adapters")
     from greenadapt.models.adapters.sizes import BERT_BASE, count_adapter, n_parameters, shaped_encoder
@@ -36,7 +36,7 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
         raise UsageError(f"--tasks is {n_tasks}, must be at least 1")
     path = None if model is None else config_file(model)
     encoder = shaped_encoder(
-        BERT_BASE if path is None else read_object(path, "model folder", "fetch the model again"), str(path)
+        BERT_BASE if path is None else read_object(path, "model folder", "download the model again"), str(path)
     )
     base = n_parameters(encoder)
     return [_row(count_adapter(config, encoder), base, n_tasks) for config in adapters]

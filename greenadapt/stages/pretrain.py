@@ -1,4 +1,4 @@
-"""The pretrain stage: a model and running text in, the model trained further as a masked language model out."""
+"""The pretrain stage: continued pre-training of a model on text with masked language modelling."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -47,15 +47,15 @@ _TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-train
 
 @dataclass(frozen=True)
 class PretrainRequest:
-    """What to train on which texts."""
+    """The model and the texts to train on."""
 
     model: str
     texts: tuple[str, ...]
     """Named corpora, recipes or paths, read one after the other."""
     general_text: str | None = None
-    """General text, on which the loss shows what the model forgets."""
+    """General text, whose loss shows how much the model forgets."""
     format: str | None = None
-    """Of ``texts``, where their names do not say it."""
+    """Of ``texts``, if not known from their names."""
     fields: tuple[str, ...] = ()
     """Fields or columns that hold text."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
@@ -69,18 +69,22 @@ class PretrainRequest:
         if not self.texts:
             raise UsageError("nothing to train on", "give --text FILE")
         if [*self.texts, self.general_text].count(STDIN) > 1:
-            raise UsageError("standard input is given twice, and can be read once", "give a file in place of one -")
+            raise UsageError(
+                "standard input is given twice, and can only be read once", "give a file in place of one -"
+            )
         check_memory(self.memory, self.memory_config, self.run)
         if self.run.cache_memory:
-            raise UsageError("--cache-memory, but other pieces are masked in every epoch", "leave it out")
+            raise UsageError(
+                "--cache-memory does not work here: other pieces are masked in every epoch", "leave it out"
+            )
         if self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
             )
         if self.config.only_new_rows and self.memory is not None:
-            raise UsageError("--only-new-rows trains nothing of a memory", "leave out --memory")
+            raise UsageError("--only-new-rows does not train a memory", "leave out --memory")
         if self.config.only_new_rows and self.training.mix == "base":
-            raise UsageError("--mix base reads no added word, so that --only-new-rows has nothing to train")
+            raise UsageError("with --mix base no added word is used, so --only-new-rows has nothing to train")
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class _Start:
         return cls(model, memory, texts, None if given is None else _open(session, given, said))
 
     def inputs(self, request: PretrainRequest) -> dict[str, Json]:
-        """The manifest's entries for all that is read."""
+        """The manifest's entries for all inputs."""
         inputs = {"model": adapted_input(self.model)}
         if self.memory is not None:
             inputs["memory"] = self.memory.as_input()
@@ -129,13 +133,13 @@ class _Start:
 
 
 def _lies_at(given: str, reading: Reading) -> Json:
-    """How a manifest names a text: a path, or a corpus by name or address."""
+    """A text's location in a manifest: a path, or a corpus by name or URL."""
     is_path = given != reading.recipe.name and "://" not in given
     return {"path": str(Path(given).absolute())} if is_path else {"source": given}
 
 
 def pretrain(session: Session, request: PretrainRequest) -> Result:
-    """Train and write the model; does nothing if that is done, resumes a killed run."""
+    """Train and write the model; does nothing if up to date, resumes a killed run."""
     require_torch("pre-training")
     start = _Start.of(session, request)
     name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
@@ -167,13 +171,13 @@ class _Pretraining:
     start: _Start
 
     def machine(self) -> "Machine":
-        """What the run trains on; trackers get the settings."""
+        """The machine that the run trains on; trackers get the settings."""
         request = self.request
         settings = {**asdict(request.config), **asdict(request.training)}
         return start_machine(self.session, request.training, request.run, settings)
 
     def job(self, build: Build) -> Job:
-        """The job that ``build`` does."""
+        """The job of ``build``."""
         request, start = self.request, self.start
         config = _config(request, start)
 
@@ -247,7 +251,7 @@ def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: P
 
 
 def _facts(request: PretrainRequest, start: _Start) -> Json:
-    """``greenadapt.json``: how the model was adapted, if it was, and what it was pre-trained on since."""
+    """``greenadapt.json``: how the model was adapted, if at all, and what it was then pre-trained on."""
     recipe = start.texts[0].recipe
     known = read_facts(start.model.folder) or {
         "greenadapt": __version__,
@@ -272,7 +276,7 @@ def _encoder(checkpoint: Checkpoint, max_length: int | None) -> Encoder:
 def _packed(
     start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
 ) -> "Texts":
-    """The inputs of all texts, which the first process tokenizes where an earlier attempt has not done it."""
+    """The inputs of all texts, tokenized by the first process unless an earlier attempt has done it."""
     from greenadapt.training.pretrain.packed_text import PackedText, pack
     from greenadapt.training.pretrain.run import Texts
 

@@ -1,4 +1,4 @@
-"""The qa stage: questions and documents in, answers kept in a folder out."""
+"""The qa stage: questions and documents in, a folder of answers out."""
 
 import json
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ _JOURNAL = "lookups.part.jsonl"
 def answer(session: Session, request: QaRequest) -> Result:
     """Write ``answers.jsonl``, one row per question, and ``scores.json`` into the session's ``out``.
 
-    Does nothing where that is done, and goes on from the last question where it was killed.
+    Does nothing if up to date; a killed run resumes after the last question.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
     _refuse_within(session, request.sources)
     config: Json = {**asdict(request.config), **asdict(request.reading)}
-    del config["memory"]  # where the general model lies; which one it is says the model
+    del config["memory"]  # the path of the general model; the model identifies it
     del config["max_tokens"]
     sources = request.sources
-    # The rows name documents and questions by paths as they were given.
+    # The rows name documents and questions by the paths given.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     session.check(session.place("", request.model, QA), QA, config)
@@ -58,11 +58,11 @@ def answer(session: Session, request: QaRequest) -> Result:
 
 
 def _refuse_within(session: Session, sources: InquirySources) -> None:
-    """Answers in a folder of documents would be documents of the next run."""
+    """Refuse a folder of documents: answers there would be documents of the next run."""
     out = session.out.absolute() if session.out else None
     for path in sources.documents:
         if out is not None and Path(path).is_dir() and out.is_relative_to(Path(path).absolute()):
-            raise UsageError(f"--out {out} lies in the documents, {path}", "write elsewhere")
+            raise UsageError(f"--out {out} lies in the documents, {path}", "choose another folder")
 
 
 def read_rows(result: Result) -> Iterator[Json]:

@@ -1,4 +1,4 @@
-"""Names of the folders in ``runs/``, for results whose folder the user did not name."""
+"""Default names of folders in ``runs/``."""
 
 import re
 from collections.abc import Iterable
@@ -7,21 +7,21 @@ from pathlib import Path
 from greenadapt.corpus.opening import is_hub_id
 
 _NAMED = 3
-"""So many names are written out."""
+"""The most names that are written out."""
 _SUFFIXES = re.compile(r"(\.[A-Za-z]\w{0,6}){1,2}$")
 _COMMON = re.compile(
     r"([-_.\s\d]|train(ing)?|dev(el(opment)?)?|valid(ation)?|test|eval|data(set)?s?|sets?|all|full|of|raw|text)*", re.I
 )
-"""Names that say which part of a data set a file is, or nothing at all."""
+"""File names that only tell the part of a data set, or nothing at all."""
 
 
 def data_name(sources: Iterable[str]) -> str:
-    """What files or data sets are called: their own names, or of ``NCBI-disease/train.tsv`` that of the folder."""
+    """The names of files or data sets: their own, or for ``NCBI-disease/train.tsv`` the folder's."""
     return joined(map(_data_name, sources))
 
 
 def joined(names: Iterable[str]) -> str:
-    """The names, each once, as one; of many only the first are written out."""
+    """The distinct names joined; of many only the first are written out."""
     each = list(dict.fromkeys(names))
     if len(each) > _NAMED:
         each = [*each[: _NAMED - 1], f"and-{len(each) - _NAMED + 1}-more"]

@@ -1,4 +1,4 @@
-"""What the stages of one command share, and how they find each other's results by name."""
+"""State shared by the stages of a command, and how they find each other's results by name."""
 
 import io
 import sys
@@ -36,12 +36,12 @@ PRETRAIN, FINETUNE, QA = "pretrain", "finetune", "qa"
 
 @dataclass(frozen=True)
 class Session:
-    """The options that every stage of a command obeys."""
+    """The options common to every stage of a command."""
 
     workspace: Workspace
     progress: Progress
     out: Path | None = None
-    """Where the command's last stage writes instead of the workspace."""
+    """The output folder of the command's last stage, instead of the workspace."""
     variant: str | None = None
     force: bool = False
     updates: bool = False
@@ -65,7 +65,7 @@ class Session:
 
     @contextmanager
     def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
-        """Be the one writer of all that this command may write; ``corpus=None`` leaves the workspace out."""
+        """Be the only writer of all that this command may write; ``corpus=None`` excludes the workspace."""
         with ExitStack() as locks:
             if corpus is not None:
                 locks.enter_context(self.workspace.locked(corpus, model))
@@ -75,30 +75,30 @@ class Session:
             yield
 
     def check(self, place: Place, stage: str, config: Json) -> None:
-        """Refuse at once what ``run`` would refuse of ``place`` after the work before it; see ``check_place``."""
+        """Refuse early what ``run`` would refuse in ``place``; see ``check_place``."""
         check_place(place, stage, config, force=self.force)
 
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``."""
         job = replace(job, kept=job.kept and not self.updates, command=self.command)
-        with naming(place.work):  # if it is not known which of its files did not fit on a full disk
+        with naming(place.work):  # for errors of a full disk that do not name the file
             return run_job(place, job, force=self.force, progress=self.progress)
 
     def standard_input(self, said: Json) -> Recipe:
-        """The corpus on standard input; raises ``UsageError`` if several processes would have to share it."""
+        """The corpus on standard input; raises ``UsageError`` if several processes would share it."""
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         return keep_input(stream, self.workspace.root, said, self.progress)
 
     def corpus_name(self, corpus: str | None) -> str:
-        """The workspace name of ``--corpus``; raises ``UsageError`` if it was left out."""
+        """The workspace name of ``--corpus``; raises ``UsageError`` if it is missing."""
         if corpus is None:
             raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
         if corpus == STDIN:
             raise UsageError(
                 "standard input is read by corpus prepare, w2v and adapt",
-                "give the name that it got there (greenadapt corpus list shows it)",
+                "give its name there (greenadapt corpus list shows it)",
             )
         return corpus if corpus in self.workspace.corpora() else corpus_name(corpus)
 
@@ -114,13 +114,13 @@ def model_of(result: Result) -> PretrainedModel:
 
 @dataclass(frozen=True)
 class OpenedBase:
-    """The model that words are added to; each part is read once, when it is first needed."""
+    """The model that words are added to; each part is read once, lazily."""
 
     model: PretrainedModel
 
     @cached_property
     def entry(self) -> Json:
-        """How manifests name the model, with the hash of its files."""
+        """The model's entry in manifests, with the hash of its files."""
         return model_input(self.model)
 
     @cached_property
@@ -135,7 +135,7 @@ class OpenedBase:
 
     @cached_property
     def vocabulary(self) -> BaseVocabulary:
-        """The words that it has a row for."""
+        """The words with a row of their own."""
         return BaseVocabulary(self.tokenizer)
 
     def require_unchanged(self, aligned: Result) -> None:

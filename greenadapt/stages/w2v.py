@@ -16,7 +16,7 @@ from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 
 
 def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConfig, text: TextOptions) -> Result:
-    """Train word vectors on a corpus; prepares it first where need be."""
+    """Train word vectors on a corpus; prepares it first if needed."""
     require_engine(config)
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
@@ -28,20 +28,20 @@ def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConf
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings of which none is left open."""
+    """Settings with all defaults resolved."""
 
     config: W2VConfig
     is_kept: bool
-    """Whether nobody asked for the engine."""
+    """Whether the engine was not requested."""
 
     def settings(self) -> Json:
-        """What a manifest has of them."""
-        # One worker is another result than several; how many several are is not: a cron job may change machines.
+        """The settings in a manifest."""
+        # One worker gives another result than several; how many several are does not count: machines may change.
         return {**asdict(self.config), "workers": "one" if self.config.workers == 1 else "several"}
 
 
 def check_w2v(session: Session, corpus: str, model: PretrainedModel, dim: int, config: W2VConfig) -> Resolved:
-    """The settings, ``dim`` by default the model's; raises what the stage would raise about a result that exists."""
+    """The settings, ``dim`` by default the model's; raises what the stage would raise about an existing result."""
     place = session.place(corpus, model.name, W2V)
     if config.dim is None:
         config = replace(config, dim=dim)
@@ -71,6 +71,6 @@ def run_w2v(session: Session, model: PretrainedModel, prepared: Result, resolved
 
 
 def _engine_of(place: Place) -> ResolvedEngine | None:
-    """The engine of the vectors in ``place``, so that neither a new release nor an installed numba changes them."""
+    """The engine of the vectors in ``place``, so that neither a new release nor installing numba changes them."""
     current = place.current()
     return current.manifest.config.get("engine") if current is not None else None

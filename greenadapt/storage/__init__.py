@@ -1,1 +1,1 @@
-"""What is on disk, whoever wrote it."""
+"""Files and folders: reading, writing, locking, publishing."""

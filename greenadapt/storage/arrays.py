@@ -1,4 +1,4 @@
-"""Named arrays in safetensors: memory-mapped, written piece by piece; and the array types that all share.
+"""Named arrays in safetensors: memory-mapped, written in pieces; and the shared array types.
 
 The safetensors library copies every tensor it reads and needs every tensor in memory to write; embedding tables and
 word streams can be larger than memory, so the header is read here and the bytes are mapped.
@@ -55,7 +55,7 @@ _MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
 class ArrayFile:
     """A safetensors file: ``names``, ``metadata`` and, by name, read-only memory-mapped arrays.
 
-    Raises ``InputError`` where the file is cut short or is not a safetensors file.
+    Raises ``InputError`` if the file is truncated or is not a safetensors file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class ArrayFile:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
-                raise InputError(f"{path} is not a safetensors file, or is cut short", _AGAIN)
+                raise InputError(f"{path} is not a safetensors file, or is truncated", _AGAIN)
             try:
                 header: dict[str, Any] = json.loads(file.read(length))
                 self.metadata: dict[str, str] = header.pop("__metadata__", {})
@@ -77,9 +77,9 @@ class ArrayFile:
                     n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
                     if begin < 0 or end - begin != n_bytes or self._start + end > size:
                         last = self._start + end
-                        raise InputError(f"{path} is cut short: {name} ends at byte {last}, the file at {size}", _AGAIN)
+                        raise InputError(f"{path} is truncated: {name} ends at byte {last}, the file at {size}", _AGAIN)
             except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{path} has a safetensors header that cannot be read ({error})", _AGAIN) from None
+                raise InputError(f"{path} has an unreadable safetensors header ({error})", _AGAIN) from None
 
     @property
     def names(self) -> list[str]:
@@ -111,7 +111,7 @@ def write_arrays(
     arrays: Mapping[str, "Array | Streamed"],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write ``arrays`` as one safetensors file, in the given order, a piece at a time."""
+    """Write ``arrays`` as one safetensors file, in the given order, in pieces."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays.items():
@@ -120,7 +120,7 @@ def write_arrays(
         header[name] = {"dtype": NAMES[dtype], "shape": list(array.shape), "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the arrays start at a multiple of eight, so that they can be mapped
+    text += b" " * (-len(text) % 8)  # arrays start at a multiple of eight, so that they can be mapped
     with naming(path), open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, array in arrays.items():
@@ -133,7 +133,7 @@ def write_arrays(
 
 
 class Streamed:
-    """An array that is never whole in memory: its shape and type, and its rows in pieces."""
+    """An array that is never entirely in memory: its shape, its type, and its rows in pieces."""
 
     def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", pieces: Iterable[Array]) -> None:
         self.shape = shape

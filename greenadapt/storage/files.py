@@ -1,18 +1,14 @@
-"""JSON and JSON lines read and written, files and JSON hashed."""
+"""Read and write JSON and JSON lines; hash files and JSON."""
 
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.publish import naming
-
-if TYPE_CHECKING:
-    pass
-
 
 Json = dict[str, Any]
 
@@ -24,12 +20,12 @@ def hash_file(path: Path) -> str:
 
 
 def hash_json(value: object) -> str:
-    """SHA-256 of a JSON value in one canonical spelling, hexadecimal."""
+    """SHA-256 of a JSON value in canonical form, hexadecimal."""
     return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON would give it back, so that a manifest read again compares equal."""
+    """``value`` after a round trip through JSON, to compare it with a stored manifest."""
     return json.loads(json.dumps(value, default=lambda item: item.item() if hasattr(item, "item") else str(item)))
 
 
@@ -45,18 +41,18 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-_AGAIN = "fetch or make it again"
+_AGAIN = "download or create it again"
 
 
 def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
-    """The JSON object in ``path``, a file that every ``kind`` (such as "model folder") has.
+    """The JSON object in ``path``, a file of every ``kind`` (such as "model folder").
 
-    Raises ``MissingError`` where there is no such file, ``InputError`` that names it where it holds anything else.
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
     """
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingError(f"{path.parent} is no {kind}: it has no {path.name}", hint) from None
+        raise MissingError(f"{path.parent} is not a {kind}: it has no {path.name}", hint) from None
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -69,7 +65,7 @@ def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
 
 @contextmanager
 def described_in(file: Path, hint: str = _AGAIN) -> Iterator[None]:
-    """Raise ``InputError`` that names ``file`` where what it says cannot be used."""
+    """Raise ``InputError`` naming ``file`` if its content is invalid."""
     try:
         yield
     except InputError as error:

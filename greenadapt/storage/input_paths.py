@@ -1,4 +1,4 @@
-"""Where the inputs of a result lie: which one is another than before, and which one a result would overwrite."""
+"""Paths of a result's inputs: which have changed, and which would be overwritten."""
 
 import os
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ from typing import Any
 from greenadapt.errors import UsageError
 
 Inputs = Mapping[str, Mapping[str, Any]]
-"""As a manifest has them: by name ``sha256`` and ``path`` or ``source``."""
+"""As in a manifest: by name, ``sha256`` and ``path`` or ``source``."""
 
 
 def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
-    """``inputs``, each also with its way from ``place``, which stays the same when both are moved together."""
+    """``inputs`` with paths relative to ``place``, which stay valid if both are moved together."""
     return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
 
 
 def same_content(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether an input consists of the same; where ``sha256`` is also of paths, ``content`` is of what lies there."""
+    """Whether an input's content is unchanged; ``content`` is its hash if ``sha256`` also covers paths."""
     return bool(before["sha256"] == now["sha256"] or ("content" in before and before["content"] == now.get("content")))
 
 
 def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict[str, str]:
-    """``old → new`` by name for every input that is another file, folder or data set than before, or is new or gone.
+    """``old → new`` by name for every input that is a different file, folder or data set, or was added or removed.
 
-    The same content is the same input wherever it lies, and so is other content behind the same path. Stages of a
-    workspace, where ``place`` is ``linked``, find the results beside them by name: these are no other inputs.
+    Moved files with the same content count as the same input, and so does new content under the same path. Stages of
+    a workspace, where ``place`` is ``linked``, find each other's results by name: these do not count as different.
     """
     pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
     return {
@@ -36,7 +36,7 @@ def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict
 
 
 def refuse_overlap(out: Path, inputs: Inputs) -> None:
-    """Raise ``UsageError`` where a result in the folder ``out`` would replace one of ``inputs``, or lie in it."""
+    """Raise ``UsageError`` if a result in the folder ``out`` would overwrite one of ``inputs``, or lie inside it."""
     target = Path(os.path.realpath(out))
     for name, entry in inputs.items():
         given = _path(entry)
@@ -51,17 +51,17 @@ def refuse_overlap(out: Path, inputs: Inputs) -> None:
             how = "holds"
         else:
             continue
-        raise UsageError(f"--out {out} {how} {given}, which is read ({name})", "write elsewhere")
+        raise UsageError(f"--out {out} {how} {given}, which is an input ({name})", "choose another folder")
 
 
 def _given(entry: Mapping[str, Any]) -> str | None:
-    """The path or the name of an input; ``None`` where a manifest has only what it consists of."""
+    """The path or name of an input; ``None`` if the manifest has only its hash."""
     given: str | None = entry.get("path") or entry.get("source")
     return given
 
 
 def _path(entry: Mapping[str, Any]) -> Path | None:
-    """Where an input lies; ``None`` for one that is known by a name, such as a data set of the hub."""
+    """The path of an input; ``None`` for one known by name, such as a data set on the hub."""
     given = _given(entry)
     return Path(given) if given is not None and Path(given).is_absolute() else None
 

@@ -1,4 +1,4 @@
-"""One writer at a time: an operating-system lock that a dead process cannot leave behind."""
+"""One writer at a time, by an operating-system lock that is released when the process dies."""
 
 import fcntl
 import os
@@ -14,11 +14,11 @@ _held: dict[Path, int] = {}
 
 @contextmanager
 def lock(path: Path, what: Path | None = None) -> Iterator[None]:
-    """Hold the one writer's lock ``path`` while the block runs; the same process may take it again inside.
+    """Hold the writer lock ``path`` while the block runs; the same process may acquire it again inside.
 
-    It is for ``what``, or else for the folder that it lies in. It is the operating system's record lock: a killed
-    process leaves none behind, and child processes do not inherit it. (The ``flock`` that the filelock package takes
-    would live on in forked children.) Raises ``ConflictError`` naming ``what`` and the process that holds it.
+    It protects ``what``, by default the folder of ``path``. It is a record lock: it is released when a process is
+    killed, and child processes do not inherit it. (The ``flock`` of the filelock package would survive in forked
+    children.) Raises ``ConflictError`` naming ``what`` and the process that holds it.
     """
     path = path.absolute()
     if path in _held:
@@ -45,11 +45,11 @@ def _acquire(path: Path, what: Path) -> int:
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return handle
         except FileNotFoundError:
-            pass  # removed again between our open and our look: try the new one
+            pass  # removed between our open and our check: try the new one
         except BlockingIOError:
             owner = os.read(handle, 200).decode(errors="replace") or "another process"
             os.close(handle)
-            raise ConflictError(f"{owner} is writing {what}", "wait for it to end, or stop it") from None
+            raise ConflictError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
         except OSError:
             os.close(handle)
             raise

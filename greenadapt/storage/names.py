@@ -1,4 +1,4 @@
-"""Names for what a user gives by path, in a workspace and for others to read, and where greenadapt's own files lie."""
+"""Names for paths, in a workspace and in published files; where greenadapt's own files lie."""
 
 import os
 import re
@@ -19,8 +19,8 @@ def path_name(path: str) -> str:
 
 
 def short(source: str) -> str:
-    """A path as others may read it: from the working folder where it lies in that, else its last part alone, since the
-    rest says something about its owner, as do the addresses of files. Other names, such as hub ids, as they are.
+    """A path for publication: relative if it lies in the working folder, else only its last part, since the rest, like
+    a file's URL, may reveal something about its owner. Other names, such as hub ids, are unchanged.
     """
     if "://" in source:
         return PurePosixPath(source.partition("?")[0]).name

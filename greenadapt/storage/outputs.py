@@ -1,8 +1,8 @@
-"""Files that commands write: one rule for all of them.
+"""Files that commands write; the same rules for all of them.
 
-A file that is there is replaced once the new one is complete, so that a run that fails changes nothing; a symlink stays
-and what it points to is replaced. What is no file, such as a pipe, ``/dev/null`` or ``/dev/stdout``, is written as it
-is. A folder that is missing is not made.
+An existing file is replaced once the new one is complete, so a failed run changes nothing; of a symlink, the target is
+replaced. Pipes and devices, such as ``/dev/null`` or ``/dev/stdout``, are written directly. Missing folders are not
+created.
 """
 
 import os
@@ -17,39 +17,38 @@ from typing import IO, Any
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.storage.publish import STDOUT, naming
 
+COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 _OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")
-
-
 _LINKS = 40
-"""So many links in a row does Linux follow."""
+"""The most symlinks that Linux follows in a row."""
 
 
 def check_file(path: Path, read: Iterable[str] = ()) -> None:
-    """Refuse a file that could not be written hours later, or is one of those that are ``read``.
+    """Refuse, before hours of work, a file that cannot be written or that is one of the inputs ``read``.
 
-    Raises ``ConflictError`` where it is a folder, ``MissingError`` where its folder is not there, ``UsageError`` where
-    it is read.
+    Raises ``ConflictError`` if it is a folder, ``MissingError`` if its folder does not exist, ``UsageError`` if it is
+    an input.
     """
     if path.is_dir():
-        raise ConflictError(f"{path} is a folder", "name a file in it")
+        raise ConflictError(f"{path} is a folder", "give a file in it")
     if _is_written_through(path):
         return
     target = os.path.realpath(path)
     folder = Path(target).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
-        raise MissingError(f"{path}: there is no folder {folder}", "make it, or check the path")
+        raise MissingError(f"{path}: folder {folder} does not exist", "create it, or check the path")
     if target in map(os.path.realpath, read):
-        raise UsageError(f"{path} is read and would be replaced", "name another file")
+        raise UsageError(f"{path} is an input and would be overwritten", "give another file")
 
 
 @contextmanager
 def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
-    """What is written into ``path``, in the mode ``w`` (UTF-8) or ``wb``; compressed where the name says so.
+    """A stream into ``path``, in mode ``w`` (UTF-8) or ``wb``; compressed if the suffix says so.
 
     Raises what ``check_file`` raises.
     """
     check_file(path)
-    if _is_written_through(path):  # appended, since what stdout is may be a file with something in it already
+    if _is_written_through(path):  # append, since stdout may be a file with content
         with naming(path), _opened(path, path.suffix, mode.replace("w", "a")) as stream:
             yield stream
         return
@@ -67,7 +66,7 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
 
 @contextmanager
 def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
-    """Where rows go, stdout or the file ``out``, and whether it takes only ASCII; see ``open_file``."""
+    """The stream for rows, stdout or the file ``out``, and whether it is limited to ASCII; see ``open_file``."""
     if out is None:
         with naming(STDOUT):
             yield sys.stdout, (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
@@ -79,8 +78,6 @@ def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
 def _opened(path: Path, suffix: str, mode: str) -> IO[Any]:
     import smart_open
 
-    from greenadapt.storage.outputs import COMPRESSIONS
-
     compression = suffix.lower() if suffix.lower() in COMPRESSIONS else "disable"
     encoding = None if "b" in mode else "utf-8"
     stream: IO[Any] = smart_open.open(str(path), mode, encoding=encoding, compression=compression)
@@ -88,7 +85,7 @@ def _opened(path: Path, suffix: str, mode: str) -> IO[Any]:
 
 
 def _is_written_through(path: Path) -> bool:
-    """Whether ``path`` is a device or a pipe, or leads to what this process has open, as ``/dev/stdout`` does."""
+    """Whether ``path`` is a device or a pipe, or a link to a file that this process has open, as ``/dev/stdout``."""
     if path.exists() and not path.is_file():
         return True
     link = path.absolute()
@@ -99,6 +96,3 @@ def _is_written_through(path: Path) -> bool:
             return True
         link = link.parent / link.readlink()
     return False
-
-
-COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})

@@ -1,4 +1,4 @@
-"""Putting a finished folder where readers look for it, in one step, durably."""
+"""Publish a finished folder under its name, atomically and durably."""
 
 import ctypes
 import errno
@@ -11,13 +11,13 @@ from pathlib import Path
 from uuid import uuid4
 
 STDOUT = "standard output"
-"""What messages call it."""
+"""Its name in messages."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Name ``path`` in the error of a full disk, which comes from writing to an open file and names none."""
+    """Name ``path`` in the error of a full disk; errors of writing to an open file name no file."""
     try:
         yield
     except OSError as error:
@@ -27,10 +27,10 @@ def naming(path: Path | str) -> Iterator[None]:
 
 
 def publish_version(work: Path, link: Path) -> Path:
-    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove versions nobody reads.
+    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove older versions.
 
-    The version that ``link`` pointed to stays until ``link`` moves again, for readers who are at it: a hidden link
-    keeps it. Returns the folder's new path.
+    The version that ``link`` pointed to is kept, by a hidden link, until the next call, for those still reading it.
+    Returns the folder's new path.
     """
     _sync(work)
     versions = link.parent / ".versions"
@@ -51,7 +51,7 @@ def publish_version(work: Path, link: Path) -> Path:
 
 
 def _point(link: Path, target: Path) -> None:
-    """Make ``link`` point to ``target`` in one step, whatever it pointed to."""
+    """Make ``link`` point to ``target``, atomically, whatever it pointed to."""
     fresh = link.with_name(f".{link.name}.new")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(target)
@@ -59,13 +59,13 @@ def _point(link: Path, target: Path) -> None:
 
 
 def publish_folder(work: Path, target: Path) -> Path:
-    """Move ``work`` to ``target``, in exchange for the folder that is there."""
+    """Move ``work`` to ``target``, replacing the folder there."""
     _sync(work)
     if not target.exists() or not any(target.iterdir()):
         work.replace(target)
     elif _exchange(work, target):
         shutil.rmtree(work, ignore_errors=True)
-    else:  # a file system that cannot exchange: for an instant the folder is away
+    else:  # a file system that cannot exchange: the folder is missing for an instant
         old = beside(target, "old")
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
@@ -76,7 +76,7 @@ def publish_folder(work: Path, target: Path) -> Path:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, where the operating system and the file system can."""
+    """Swap two folders atomically, if the operating system and the file system support it."""
     libc = ctypes.CDLL(None)
     here = -100  # AT_FDCWD
     exchange = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS

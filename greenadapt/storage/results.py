@@ -1,9 +1,9 @@
-"""Stage results on disk: manifests, checksums, what is up to date.
+"""Stage results on disk: manifests, checksums, whether they are up to date.
 
 A result is a folder with a ``manifest.json``. In a workspace it lies under ``.versions/`` and the stage's name is a
-symlink to it, swapped by ``os.replace``; a reader sees the old result or the new one, never a mixture. A folder that
-the user named (``--out``) stays a real folder and is swapped as a whole. Work in progress lies in ``.work/`` beside it
-and is kept when a run is killed, so that the next one goes on from there.
+symlink to it, swapped by ``os.replace``: readers see the old result or the new one, never a mixture. A folder that the
+user named (``--out``) stays a real folder and is swapped as a whole. Work in progress lies in ``.work/`` beside it and
+is kept when a run is killed, so that the next run can resume it.
 """
 
 import json
@@ -29,14 +29,14 @@ MANIFEST = "manifest.json"
 
 
 CARD = "README.md"
-"""People may edit it: it is no part of what a result holds."""
+"""May be edited by hand, so it is not part of a result's content."""
 
 
 NEW_CARD = "README.new.md"
-"""Where the card of a new result lies whose ``CARD`` somebody edited."""
+"""The card of a new result if ``CARD`` was edited by hand."""
 
 
-_REMAKE = "make the stage again with --force"
+_REMAKE = "run the stage again with --force"
 
 
 _OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
@@ -44,46 +44,46 @@ _OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a result is, what it was made from, and what it cost."""
+    """A result's configuration, inputs, files and cost."""
 
     stage: str
     config: Json
-    """The full configuration; another one is another result."""
+    """The full configuration; a different one makes a different result."""
     inputs: dict[str, Json]
-    """By name: ``sha256`` of the input's content, and where it lay: ``path`` or ``source``, and ``relative`` to the
+    """By name: ``sha256`` of the input's content, and its location: ``path`` or ``source``, and ``relative`` to the
     result."""
     files: dict[str, Json] = field(default_factory=dict)
     """By path inside the folder: ``sha256`` and ``bytes``."""
     counts: Json = field(default_factory=dict)
     cost: Json = field(default_factory=dict)
     facts: Json = field(default_factory=dict)
-    """What later stages and readers want to know beyond counts (names, versions, diagnostics)."""
+    """What later stages and readers need beyond counts (names, versions, diagnostics)."""
     greenadapt: str = __version__
     format: int = FORMAT
 
     @property
     def key(self) -> str:
-        """Hash of all that decides the result: stage, configuration, content of the inputs."""
+        """Hash of everything that determines the result: stage, configuration, content of the inputs."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
         return hash_json([FORMAT, self.stage, self.config, contents])
 
     @property
     def digest(self) -> str:
-        """Hash of the result's content without its card; what the next stage records as its input."""
+        """Hash of the result's content without its card; the next stage records it as its input."""
         return hash_json({name: entry["sha256"] for name, entry in self.files.items() if name != CARD})
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished stage: its folder (no symlink, so a swap does not move it), its manifest, and whether it is new."""
+    """A finished stage: its folder (resolved, so that a swap does not move it), its manifest, and whether it is new."""
 
     folder: Path
     manifest: Manifest
     path: Path
-    """The name it is known by: the symlink in a workspace, or the folder itself."""
+    """Its public path: the symlink in a workspace, or the folder itself."""
     fresh: bool = False
     checked: bool = False
-    """Whether this command wrote it, or has compared every checksum."""
+    """Whether this command wrote it or verified every checksum."""
 
     def as_input(self) -> Json:
         """How another stage's manifest names this result."""
@@ -92,7 +92,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage's builder tells about what it wrote."""
+    """What a stage's builder reports about its output."""
 
     counts: Json
     facts: Json = field(default_factory=dict)
@@ -100,40 +100,40 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """One stage to be run: what it is, what decides its result, and the function that writes it into a folder."""
+    """A stage to run: its name, what determines its result, and the function that writes it into a folder."""
 
     stage: str
     config: Json
     inputs: dict[str, Json]
     build: Callable[[Path], Outcome]
     resumes: bool = False
-    """Whether ``build`` goes on from what a killed run left in its folder."""
+    """Whether ``build`` resumes what a killed run left in its folder."""
     card: Callable[[Path, Outcome, Json], str] | None = None
-    """The text of ``README.md``, from the folder, what ``build`` told and the cost, for a card that tells the cost."""
+    """The text of ``README.md``, from the folder, the outcome of ``build`` and the cost; for a card with the cost."""
     kept: bool = False
-    """Whether a finished result is only made again by force, even where just the content of an input changed."""
+    """Whether a finished result is replaced only by force, even if just the content of an input changed."""
     advice: Mapping[str, str] = field(default_factory=dict)
-    """What to do instead where only this input, by name, is another one."""
+    """What to do instead if only this input, by name, differs."""
     joins: bool = False
-    """Whether the result belongs into the folder of an input."""
+    """Whether the result belongs in the folder of an input."""
     command: str | None = None
-    """The command line that asked for it, if one did; kept among the facts."""
+    """The command line that requested it, if any; kept among the facts."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one stage's result is known: ``path`` is a symlink in a workspace, a real folder under ``--out``."""
+    """Where a stage's result is published: ``path`` is a symlink in a workspace, a real folder under ``--out``."""
 
     path: Path
     linked: bool = True
 
     @property
     def work(self) -> Path:
-        """Where unfinished work of this place lies."""
+        """The folder of unfinished work."""
         return self.path.parent / ".work" / self.path.name if self.linked else beside(self.path, "work")
 
     def current(self) -> Result | None:
-        """The finished result here, unverified; ``None`` where there is none, or none that can be read."""
+        """The finished result here, unverified; ``None`` if there is none, or it cannot be read."""
         folder = self.path.resolve()
         try:
             return Result(folder, read_manifest(folder), self.path)
@@ -144,17 +144,17 @@ class Place:
 def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest.
 
-    Raises ``MissingError`` where there is none, ``InputError`` where it is broken or of another format version.
+    Raises ``MissingError`` if there is none, ``InputError`` if it is invalid or of another format version.
     """
     path = folder / MANIFEST
     if not path.is_file():
         raise MissingError(
-            f"{folder} holds no greenadapt result (no {MANIFEST})", "give a stage's folder, or make it again"
+            f"{folder} holds no greenadapt result (no {MANIFEST})", "give a stage's folder, or create it again"
         )
     values = read_object(path, "greenadapt result", _REMAKE)
     version = values.get("format", FORMAT)
     if version != FORMAT:
-        raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "make it again")
+        raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
     with described_in(path, _REMAKE):
         manifest = Manifest(**values)
         if not all(isinstance(getattr(manifest, name), dict) for name in _OBJECTS):
@@ -163,40 +163,40 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_result(path: Path, stage: str) -> Result:
-    """Open a finished result by path and check that it is ``stage``'s; ``verified`` checks its bytes.
+    """Open a finished result by path and check that it is ``stage``'s; ``verified`` checks its content.
 
-    Raises ``MissingError`` or ``InputError`` that names the folder.
+    Raises ``MissingError`` or ``InputError`` naming the folder.
     """
     folder = path.resolve()
     manifest = read_manifest(folder)
     if manifest.stage != stage:
         raise InputError(
-            f"{path} is a result of {manifest.stage}, need one of {stage}", f"give the folder of a {stage} result"
+            f"{path} is a result of {manifest.stage}, expected {stage}", f"give the folder of a {stage} result"
         )
     return Result(folder, manifest, path)
 
 
 def verified(result: Result) -> Result:
-    """``result``, once every byte but the card's is found as it was written.
+    """``result``, after comparing every checksum but the card's.
 
-    Raises ``InputError`` that names the damaged file.
+    Raises ``InputError`` naming the damaged file.
     """
     for name, entry in result.manifest.files.items():
         if name == CARD or result.checked:
             continue
         file = result.folder / name
         if not file.is_file():
-            raise InputError(f"{result.path} lacks its file {name}", _REMAKE)
+            raise InputError(f"{result.path} lacks the file {name}", _REMAKE)
         if file.stat().st_size != entry["bytes"] or hash_file(file) != entry["sha256"]:
-            raise InputError(f"{file} is damaged: its checksum is not the manifest's", _REMAKE)
+            raise InputError(f"{file} is damaged: its checksum differs from the manifest's", _REMAKE)
     return replace(result, checked=True)
 
 
 def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
-    """Bring ``place`` up to date with ``job``: do nothing, go on from a killed run, or do it anew.
+    """Bring ``place`` up to date with ``job``: do nothing, resume a killed run, or start from scratch.
 
-    Raises ``ConflictError`` where a result of another configuration or from other inputs, a finished model, or a
-    foreign folder stands there.
+    Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
+    or a folder that is not greenadapt's.
     """
     if not place.linked:
         _refuse_foreign(place.path)
@@ -209,7 +209,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         changed = _what_changed(job, standing, wanted)
         if not changed:
             return replace(standing, checked=True)
-        progress.note(f"{job.stage}: {changed} changed since {place.path} was made, making it again")
+        progress.note(f"{job.stage}: {changed} changed since {place.path} was created, creating it again")
     if standing is not None and not place.linked:
         _refuse_additions(standing)
     work, before = _work_folder(place, wanted.key, job.resumes)
@@ -235,14 +235,14 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     )
     write_json(work / MANIFEST, asdict(manifest))
     if standing is not None and _keep_card(standing, work):
-        progress.note(f"{place.path / CARD} was edited and stays; the new card is {NEW_CARD} beside it")
+        progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
     _mark(work).unlink(missing_ok=True)
     folder = (publish_version if place.linked else publish_folder)(work, place.path)
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
 
 def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
-    """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before the work that comes before it."""
+    """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
     if not place.linked:
         _refuse_foreign(place.path)
     standing = place.current()
@@ -255,7 +255,7 @@ def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
 
 
 def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
-    """Raise ``ConflictError`` with the difference where what is there is not an earlier state of what is wanted."""
+    """Raise ``ConflictError`` with the difference unless ``current`` is an earlier state of ``wanted``."""
     settings = _other_settings(place, current, wanted)
     inputs = other_inputs(current.inputs, wanted.inputs, place.path, linked=place.linked)
     if settings or inputs:
@@ -266,7 +266,7 @@ def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -
 
 
 def _other_settings(place: Place, current: Manifest, wanted: Manifest) -> str:
-    """In which settings what is there differs, if in any; raises ``ConflictError`` for a result of another stage."""
+    """The settings that differ, if any; raises ``ConflictError`` for a result of another stage."""
     if current.stage != wanted.stage:
         raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
     return describe_difference(current.config, wanted.config)
@@ -277,13 +277,13 @@ def _keep_both(place: Place) -> str:
 
 
 def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
-    """What of ``current`` is not up to date, in words; raises where that is to be kept as it is."""
+    """What has changed since ``current``, in words; raises ``ConflictError`` if ``current`` must be kept."""
     old = current.manifest.inputs
     names = [name for name, entry in wanted.inputs.items() if not same_content(old[name], entry)]
     if job.kept:  # training took hours, and the model may be in use
         if names:
             raise ConflictError(
-                f"{current.path} is finished, and {', '.join(names)} changed since",
+                f"{current.path} is finished, but {', '.join(names)} changed since",
                 _advice(job, names) or "train it again with --force, or keep both with another --out",
             )
         verified(current)
@@ -291,7 +291,7 @@ def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
 
 
 def _advice(job: Job, names: Iterable[str]) -> str:
-    """What ``job`` advises if ``names`` alone are other inputs; "" where it knows nothing of one of them."""
+    """The advice of ``job`` if only the inputs ``names`` differ; "" if it has none for one of them."""
     known = [job.advice.get(name, "") for name in names]
     return known[0] if all(known) else ""
 
@@ -326,7 +326,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _refuse_additions(current: Result) -> None:
-    """A folder that the user named is exchanged as a whole, so what they put into it would go."""
+    """A folder that the user named is swapped as a whole, so files that they added would be lost."""
     known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
     files = (path for path in current.folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
@@ -338,7 +338,7 @@ def _refuse_additions(current: Result) -> None:
 
 
 def _keep_card(standing: Result, work: Path) -> bool:
-    """Put the card of ``standing`` into ``work`` if somebody wrote or edited it; the new one goes beside it."""
+    """Keep the card of ``standing`` in ``work`` if it was edited by hand; the new one goes beside it."""
     theirs, ours = standing.folder / CARD, work / CARD
     written = standing.manifest.files.get(CARD, {}).get("sha256")
     if not theirs.is_file() or hash_file(theirs) == written:
@@ -351,7 +351,7 @@ def _keep_card(standing: Result, work: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Attempts:
-    """What earlier attempts at a job, which were killed, have cost; kept beside the work folder."""
+    """The cost of earlier, killed attempts at a job; kept beside the work folder."""
 
     key: str
     attempts: int = 0
@@ -359,7 +359,7 @@ class _Attempts:
 
     @classmethod
     def read(cls, mark: Path, key: str) -> "_Attempts":
-        """What ``mark`` says of earlier attempts at the job ``key``; none where it is of another job, or broken."""
+        """The attempts at the job ``key`` in ``mark``; none if it is of another job, or invalid."""
         try:
             values = json.loads(mark.read_text("utf-8"))
             cost = Cost(**values["cost"]) if values["cost"] else None
@@ -372,7 +372,7 @@ class _Attempts:
         return _Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
 
     def write(self, mark: Path) -> None:
-        """Write whole or not at all."""
+        """Write atomically."""
         part = mark.with_name(mark.name + ".part")
         part.write_text(json.dumps({"key": self.key, "attempts": self.attempts, "cost": self._cost()}), "utf-8")
         part.replace(mark)
@@ -386,7 +386,7 @@ class _Attempts:
 
 
 def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts]:
-    """The folder to build in, and what killed attempts at this job have cost; a job that resumes finds their work."""
+    """The folder to build in, and the cost of killed attempts at this job; a job that resumes finds their work."""
     work = place.work
     before = _Attempts.read(_mark(work), key)
     if work.is_dir() and not (before.attempts and resumes):
@@ -399,7 +399,7 @@ def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts
 
 
 def _mark(work: Path) -> Path:
-    """The file that says which job left the work folder, and what it had cost by then."""
+    """The file with the job that left the work folder, and its cost so far."""
     return work.with_name(work.name + ".key")
 
 

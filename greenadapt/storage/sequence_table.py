@@ -49,9 +49,9 @@ def hash_sequences(sequences: Sequences) -> UInt64Array:
 
 @dataclass(frozen=True)
 class SequenceTable:
-    """Where each of ``n`` distinct sequences stands, found by hash and compared value by value.
+    """The position of each of ``n`` distinct sequences, found by hash and compared value by value.
 
-    ``hashes`` (n,) are sorted, ``order`` (n,) says which sequence each belongs to. Nothing is copied or indexed on
+    ``hashes`` (n,) are sorted, ``order`` (n,) has the sequence of each. Nothing is copied or indexed on
     construction, so the arrays may be memory-mapped.
     """
 
@@ -68,7 +68,7 @@ class SequenceTable:
         return cls(stored, hashes[order], order, hash_of)
 
     def find(self, wanted: Sequences) -> IntArray:
-        """For each sequence of ``wanted`` (m,) its position among the stored ones, -1 where it is not there."""
+        """For each sequence of ``wanted`` (m,) its position among the stored ones, -1 if absent."""
         hashes = self.hash_of(wanted)
         found = np.full(len(wanted), -1, np.int64)
         slots = np.searchsorted(self.hashes, hashes)
@@ -81,7 +81,7 @@ class SequenceTable:
             candidates = self.order[slots[pending]]
             equal = _equal(self.stored, candidates, wanted, pending)
             found[pending[equal]] = candidates[equal]
-            pending = pending[~equal]  # another sequence of the same hash stands there: try the next slot
+            pending = pending[~equal]  # hash collision with another sequence: try the next slot
             slots[pending] += 1
 
 

@@ -1,4 +1,4 @@
-"""Names and places: ``<workspace>/<corpus>/<model>/<stage>``."""
+"""Where results lie by name: ``<workspace>/<corpus>/<model>/<stage>``."""
 
 import difflib
 import os
@@ -34,11 +34,11 @@ class Workspace:
         return cls(option.expanduser().absolute())
 
     def downloads(self, corpus: str) -> Path:
-        """Where the fetched files of a corpus lie."""
+        """The folder of a corpus's downloaded files."""
         return self.root / corpus / ".sources"
 
     def memory_cache(self) -> Path:
-        """Where the states of general models are kept that ``finetune --cache-memory`` computed; may be removed."""
+        """The cache of general models' states (``finetune --cache-memory``); may be deleted."""
         return self.root / ".memory"
 
     def corpora(self) -> list[str]:
@@ -46,7 +46,7 @@ class Workspace:
         return _visible_folders(self.root)
 
     def models(self, corpus: str) -> list[str]:
-        """Names of the models that have results for ``corpus``; none where that is no plain name."""
+        """Names of the models that have results for ``corpus``; none if that is not a plain name."""
         if corpus != Path(corpus).name:
             return []
         return [name for name in _visible_folders(self.root / corpus) if self.stages(corpus, name)]
@@ -64,7 +64,7 @@ class Workspace:
     def only_model(self, corpus: str) -> str:
         """The one model that has results for ``corpus``.
 
-        Raises ``MissingError`` where there is none, ``UsageError`` that lists them where there are several.
+        Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
         """
         models = self.models(corpus)
         if len(models) == 1:
@@ -78,16 +78,18 @@ class Workspace:
         raise MissingError(f"no result for corpus {corpus} in {self.root}", hint)
 
     def place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
-        """Where a stage's result for a corpus and a model is known."""
+        """The place of a stage's result for a corpus and a model."""
         if variant is not None and not _VARIANT.fullmatch(variant):
-            raise UsageError(f"variant {variant!r} is no name", "use letters, digits, dots, dashes and underscores")
+            raise UsageError(
+                f"variant {variant!r} is not a valid name", "use letters, digits, dots, dashes and underscores"
+            )
         name = f"{stage}@{variant}" if variant else stage
         return Place(self._folder(corpus, model) / name)
 
     def find_place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
-        """Where a later stage finds its input: under the same variant, else the plain one.
+        """The place of a later stage's input: under the same variant, else the plain one.
 
-        Raises ``MissingError`` that names the command which makes it.
+        Raises ``MissingError`` naming the command that creates it.
         """
         for name in (variant, None):
             place = self.place(corpus, model, stage, name)
@@ -100,14 +102,14 @@ class Workspace:
 
     @contextmanager
     def locked(self, corpus: str, model: str) -> Iterator[None]:
-        """Be the one writer of a corpus's results for a model while the block runs."""
+        """Be the only writer of a corpus's results for a model while the block runs."""
         with lock(self._folder(corpus, model) / ".lock"):
             yield
 
     def _folder(self, corpus: str, model: str) -> Path:
         if corpus in ("", ".", "..") or "/" in corpus:
             raise MissingError(
-                f"no corpus and no file is called {corpus}", "greenadapt corpus list shows what there is"
+                f"no corpus or file is called {corpus}", "greenadapt corpus list shows the available ones"
             )
         return self.root / corpus / model
 

@@ -1,1 +1,1 @@
-"""Text to words and pieces, by the base tokenizer and by the expanded one."""
+"""Text to words and pieces, with the base tokenizer and the expanded one."""

@@ -15,12 +15,12 @@ from greenadapt.storage.sequence_table import Sequences, SequenceTable
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import WORD_CATEGORIES
 
-_ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are no words
+_ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are not words
 
 
 @dataclass(frozen=True)
 class NewEntries:
-    """The new vocabulary strings, one a new embedding row, in the order of their ids.
+    """The new vocabulary strings, one per new embedding row, in the order of their ids.
 
     ``words`` are the added words and ``word`` (n_entries,) says which of them a row belongs to. With byte-level BPE a
     word has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same
@@ -50,8 +50,8 @@ class NewEntries:
 def new_forms(words: Sequence[str], vocabulary: BaseVocabulary) -> BoolArray:
     """Which rows each word needs, (n_words, 2): the word alone, and with byte-level BPE the one without its mark.
 
-    A word that needs none cannot be added: the tokenizer has a row for it, or never finds it in text, as it finds
-    ``EGFR`` nowhere if it lower-cases, and ``beta-blocker`` or a literal ``[SEP]`` in no case.
+    A word that needs none cannot be added: the tokenizer has a row for it already, or never produces it, such as
+    ``EGFR`` if it lower-cases, or ``beta-blocker`` and a literal ``[SEP]``.
     """
     found, several = np.zeros((2, len(words), 2), bool)
     for column, marked in enumerate((True, False) if vocabulary.kind == "bytelevel" else (True,)):
@@ -104,7 +104,7 @@ def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bo
     if tokenizer.normalizer is not None:
         probe.normalizer = tokenizer.normalizer
     added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
-    taken = {token.content for token in added}  # these are found in a text before any word is
+    taken = {token.content for token in added}  # these are matched in a text before any word
     probe.add_tokens(added)
     space = " " if marked and vocabulary.kind == "bytelevel" else ""
     encodings = probe.encode_batch_fast([space + word for word in words], add_special_tokens=False)
@@ -116,7 +116,7 @@ def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bo
 def _exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
     r"""Whether a word can be an ``AddedToken``: characters that are ``\w``, and unchanged by the normalizer.
 
-    Such words cannot lie inside one another between word boundaries, so none masks another. The normalizer sets
+    No such word contains another between word boundaries, so none masks another. The normalizer sets
     spaces around ideographs, and an added token would then swallow them.
     """
     characters = {c for word in words for c in word}
@@ -130,7 +130,7 @@ WORDS_FILE = "words.safetensors"
 
 @dataclass(frozen=True)
 class AddedWords:
-    """The added words of an expanded model: a memory-mapped table from what the base tokenizer gives to new ids.
+    """The added words of an expanded model: a memory-mapped table from base pieces to new ids.
 
     ``pieces`` finds a new entry by its base pieces, of which there are at least two; ``surfaces`` finds it by its UTF-8
     bytes where the base tokenizer gives only ``[UNK]`` (``unknown`` (n_unknown,) are those entries).
@@ -153,7 +153,7 @@ class AddedWords:
         return bytes(self._text.values[begin:end].astype(np.uint8)).decode()
 
     def find(self, pieces: Sequences) -> IntArray:
-        """The new id of each word (n_words,) from its base pieces; -1 where it has none."""
+        """The new id of each word (n_words,) from its base pieces; -1 if none."""
         return self._ids(self.pieces.find(pieces))
 
     def find_surfaces(self, words: Sequence[str]) -> IntArray:
@@ -178,7 +178,7 @@ class AddedWords:
 
     @classmethod
     def none(cls, first_id: int) -> "AddedWords":
-        """No words at all: what a model has that was not expanded."""
+        """No words, for a model that was not expanded."""
         nothing = SequenceTable.build(Sequences.of([]))
         return cls(first_id, "base", nothing, nothing, np.zeros(0, np.int32), Sequences.of([]))
 
@@ -204,7 +204,7 @@ class AddedWords:
 
     @classmethod
     def open(cls, path: Path) -> "AddedWords":
-        """Map a written table; nothing is read but its header. Raises ``InputError`` for another kind of file."""
+        """Map a written table; only its header is read. Raises ``InputError`` for another kind of file."""
         file = ArrayFile(path)
         try:
             first_id, oov = int(file.metadata["first_id"]), file.metadata["oov"]

@@ -10,9 +10,9 @@ from greenadapt.tokenization.splitter import WordSplitter
 
 
 class BaseVocabulary:
-    """What a WordPiece or byte-level BPE tokenizer does with single words, where a word is a normalised pre-token.
+    """How a WordPiece or byte-level BPE tokenizer treats single words; a word is a normalised pre-token.
 
-    Byte-level BPE: a word is meant with its leading-space mark unless ``marked=False`` is asked for.
+    With byte-level BPE a word includes its leading-space mark unless ``marked=False``.
     Raises ``InputError`` for other kinds of tokenizer.
     """
 
@@ -24,11 +24,11 @@ class BaseVocabulary:
         self.special_ids: frozenset[int] = frozenset(row for row, token in added.items() if token.special)
         self.size: int = 1 + max((*self._entries.values(), *added), default=-1)
         self.unk_id: int | None = self._entries.get(tokenizer.model.unk_token or "")
-        self._model = Tokenizer(tokenizer.model)  # the model alone: what it is given is one pre-token
+        self._model = Tokenizer(tokenizer.model)  # only the model: its input is one pre-token
 
     @cached_property
     def whole_words(self) -> dict[str, int]:
-        """Word → id of the base row that the tokenizer gives for this word alone; special tokens are no words."""
+        """Word → id of the base row of this word alone; without special tokens."""
         entries = sorted((row, entry) for entry, row in self._entries.items() if row not in self.special_ids)
         candidates = {word: row for row, entry in entries if (word := self._word(entry))}
         pieces = self.pieces(list(candidates))
@@ -47,7 +47,7 @@ class BaseVocabulary:
         return (mark + to_byte_characters(word) for word in words)
 
     def _word(self, entry: str) -> str | None:
-        """The word that ``entry`` is, ``None`` where it is only a part of words."""
+        """The word of ``entry``, ``None`` if it is only a part of words."""
         if self.kind == "wordpiece":
             return None if entry.startswith("##") else entry
         if not entry.startswith(SPACE_MARK):

@@ -1,7 +1,7 @@
 """The printable alphabet in which byte-level BPE writes bytes (Radford et al. 2019, ``bytes_to_unicode``)."""
 
 SPACE_MARK = "Ġ"
-"""How it writes the space before a word."""
+"""The mark for the space before a word."""
 
 
 def _alphabet() -> dict[int, str]:

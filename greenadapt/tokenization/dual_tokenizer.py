@@ -1,4 +1,4 @@
-"""Both tokenizations of a text, the base model's and the expanded one, from one pass of the base tokenizer."""
+"""Both tokenizations of a text, the base model's and the expanded one, in one pass of the base tokenizer."""
 
 import re
 import unicodedata
@@ -21,11 +21,11 @@ from greenadapt.tokenization.splitter import load_tokenizer
 BASE_FOLDER = "base_tokenizer"
 Text = str | Sequence[str]
 
-# Characters that a tokenizer is given at once: what it makes of them takes 150 times their memory.
+# Characters per call of a tokenizer: its result takes 150 times their memory.
 _AT_ONCE = 1 << 17
-# Where a text can be cut and has the same pieces: before a space between two words.
+# Where a text can be cut without changing its pieces: before a space between two words.
 _SPACE = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
-# What tokenizers take for white space: any of these may be what the mark before a word stands for.
+# White space to tokenizers: the mark before a word may stand for any of these.
 _WHITE = np.array(
     [ord(c) for c in "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"] + [*range(0x2000, 0x200B)]
 )
@@ -33,11 +33,11 @@ _WHITE = np.array(
 
 @dataclass(frozen=True)
 class Pieces:
-    """One tokenization, without special tokens around it; all arrays have one entry a piece.
+    """One tokenization, without special tokens around it; all arrays have one entry per piece.
 
     ``ids`` (n,) int32; ``words`` (n,) int32, the word that a piece belongs to, numbered from 0 with none left out;
     ``spans`` (n, 2) int32, first character and the one after the last, without the space before a word; for pre-split
-    text ``given`` (n,) int32, the index of the given word, else ``None``. A piece that is but the mark of a space has
+    text ``given`` (n,) int32, the index of the given word, else ``None``. A piece that is only the mark of a space has
     the span of the word's first character, or an empty one before it.
     """
 
@@ -68,7 +68,7 @@ class DualTokenizer:
     that tokenizer's (their code). Truncates nothing. ``special`` has the ids of the special tokens, ``base`` is the
     base tokenizer, without truncation, padding or template.
 
-    Raises ``InputError`` where words are added to a tokenizer of another kind than WordPiece and byte-level BPE.
+    Raises ``InputError`` if words are added to a tokenizer other than WordPiece or byte-level BPE.
     """
 
     def __init__(self, base_folder: Path, added: AddedWords, greedy: Tokenizer | None = None) -> None:
@@ -76,7 +76,7 @@ class DualTokenizer:
         self.special = special_ids(self.base, read_settings(base_folder))
         self.added = added
         self._unk_id = BaseVocabulary(self.base).unk_id if len(added) else None
-        # The template trims the spans of some models; spans are trimmed here, alike for all.
+        # The template trims the spans of some models only; here all spans are trimmed.
         self.base.post_processor = None
         self._greedy = greedy
         if greedy is not None:
@@ -84,12 +84,12 @@ class DualTokenizer:
 
     @classmethod
     def load(cls, folder: Path | str) -> "DualTokenizer":
-        """The tokenizer of an expanded model's folder; raises ``MissingError`` where it is not one."""
+        """The tokenizer of an expanded model's folder; raises ``MissingError`` if it is not one."""
         folder = Path(folder)
         for path in (folder / WORDS_FILE, folder / BASE_FOLDER / "tokenizer.json"):
             if not path.is_file():
                 raise MissingError(
-                    f"{folder} is no expanded model: it has no {path.relative_to(folder)}", "make one with expand"
+                    f"{folder} is not an expanded model: it has no {path.relative_to(folder)}", "create one with expand"
                 )
         added = AddedWords.open(folder / WORDS_FILE)
         greedy = load_tokenizer(folder) if added.oov == "greedy" else None
@@ -98,7 +98,7 @@ class DualTokenizer:
     @classmethod
     def of_model(cls, folder: Path, n_rows: int) -> "DualTokenizer":
         """The tokenizer of any model's folder, expanded or not; with ``n_rows`` of embedding and no words added, both
-        views of a text are the same. Raises ``InputError`` where the words need more rows.
+        views of a text are the same. Raises ``InputError`` if the words need more rows.
         """
         if not (folder / WORDS_FILE).is_file():
             return cls(folder, AddedWords.none(n_rows))
@@ -107,7 +107,7 @@ class DualTokenizer:
         if needed > n_rows:
             raise InputError(
                 f"{folder / WORDS_FILE} has words for {needed:,} rows of the embedding, which has {n_rows:,}",
-                "copy the words and the weights of one model",
+                "copy the words and weights of the same model",
             )
         return tokenizer
 
@@ -157,7 +157,7 @@ class DualTokenizer:
 
 @dataclass(frozen=True)
 class _Flat:
-    """The pieces of many texts end to end: id, whether a word begins, span, which text, and which given word of all."""
+    """The pieces of many texts end to end: id, whether a word begins, span, which text, and the given word."""
 
     ids: IntArray
     begins: BoolArray
@@ -168,7 +168,7 @@ class _Flat:
 
 @dataclass(frozen=True)
 class _Part:
-    """A text, which of all it is, and its first character where it is but a part of that one."""
+    """A text or a part of one: its index, and the offset of its first character."""
 
     text: str
     line: int
@@ -187,11 +187,11 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Flat:
 
 
 def _at_once(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[_Part]]:
-    """All texts, so many at a time that the tokenizer has about ``_AT_ONCE`` characters, long ones in parts."""
+    """All texts in batches of about ``_AT_ONCE`` characters, long ones in parts."""
     added = tokenizer.get_added_tokens_decoder().values()
     tokens = (f"{'a ' if token.lstrip else ''}{token.content}{' a' if token.rstrip else ''}" for token in added)
     is_long = max(map(len, texts), default=0) > _AT_ONCE
-    can_cut = is_long and not any(map(_SPACE.search, tokens))  # a token that is added may hold such a space
+    can_cut = is_long and not any(map(_SPACE.search, tokens))  # an added token may contain such a space
     parts: list[_Part] = []
     n = 0
     for line, text in enumerate(texts):
@@ -244,9 +244,9 @@ class _Batch:
         self._visible = np.append(np.flatnonzero(~np.isin(self._characters, _WHITE)), len(self._characters))
 
     def text_of(self, pieces: _Flat, piece: int) -> str:
-        """The characters of one piece, and those behind them that combine with them.
+        """The characters of one piece and the combining marks that follow.
 
-        A normalizer puts such marks into an order of its own, and a span may then be that of one that it drops.
+        A normalizer may reorder such marks, so that a span is that of one that it drops.
         """
         begin, end = pieces.spans[piece].tolist()
         text = self.texts[int(pieces.lines[piece])]
@@ -277,7 +277,7 @@ class _Batch:
         )
 
     def split(self, pieces: _Flat) -> list[Pieces]:
-        """One ``Pieces`` a text, each a slice of the arrays of all."""
+        """One ``Pieces`` per text, a slice of the shared arrays."""
         bounds = np.searchsorted(pieces.lines, np.arange(len(self.texts) + 1))
         counted = np.cumsum(pieces.begins)
         before = np.append(counted, 0)[bounds[:-1]]  # the number of the first word of each text, counted from 1
@@ -289,9 +289,9 @@ class _Batch:
         ]
 
     def _owner(self, pieces: _Flat) -> IntArray:
-        """The given word of each piece, counted over all texts; for a text that is not split it means nothing."""
+        """The given word of each piece, counted over all texts; meaningless for a text that is not split."""
         starts = self._place(self._lines, self._given[:, 0])
-        # The space between two given words, where it is a piece of its own, counts with the second.
+        # The space between two given words, if it is a piece of its own, belongs to the second.
         return np.searchsorted(starts, self._place(pieces.lines, pieces.spans[:, 0] + 1), "right") - 1
 
     def _place(self, lines: IntArray, positions: IntArray) -> IntArray:
@@ -299,7 +299,7 @@ class _Batch:
         return self._first_character[lines] + positions
 
     def _trim(self, pieces: _Flat) -> _Flat:
-        """Take the space before a word out of its span; of a word that is nothing but spaces, the first one."""
+        """Take the space before a word out of its span; of a word of spaces only, the first one."""
         last = np.flatnonzero(np.append(pieces.begins, True))[1:] - 1
         first = np.flatnonzero(pieces.begins)
         begin, end = (self._place(pieces.lines[at], pieces.spans[at, i]) for i, at in enumerate((first, last)))

@@ -1,4 +1,4 @@
-"""How finely text is cut: pieces a word, with the base tokenizer and with the expanded one."""
+"""Fertility, the mean number of pieces per word, of the base tokenizer and the expanded one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ class Fertility:
     base_pieces: int
     expanded_pieces: int
     whole_words: int
-    """Words that only the expanded tokenizer keeps whole."""
+    """Words that only the expanded tokenizer keeps as one piece."""
 
     @property
     def before(self) -> float:
-        """Base pieces a word."""
+        """Base pieces per word."""
         return self.base_pieces / max(self.words, 1)
 
     @property
     def after(self) -> float:
-        """Expanded pieces a word."""
+        """Expanded pieces per word."""
         return self.expanded_pieces / max(self.words, 1)
 
 

@@ -20,7 +20,7 @@ _USUAL_NAMES = {  # BERT's, then RoBERTa's
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids that a model input is put together with."""
+    """The ids that frame a model input."""
 
     cls: int
     sep: int
@@ -30,22 +30,22 @@ class SpecialIds:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """``tokenizer_config.json`` over ``special_tokens_map.json``, whichever of them ``folder`` has.
+    """``tokenizer_config.json`` over ``special_tokens_map.json``, if ``folder`` has them.
 
-    Raises ``InputError`` where a file is not a JSON object.
+    Raises ``InputError`` if a file is not a JSON object.
     """
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         file = folder / name
         if file.is_file():
-            settings |= read_object(file, "model folder", "fetch the model again")
+            settings |= read_object(file, "model folder", "download the model again")
     return settings
 
 
 def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, str]:
-    """``cls_token`` and so on → the token's text: what ``settings`` say, else BERT's or RoBERTa's usual name.
+    """``cls_token`` and so on → the token's text: as in ``settings``, else BERT's or RoBERTa's usual name.
 
-    Raises ``InputError`` where the tokenizer has none of these.
+    Raises ``InputError`` if the tokenizer has none of these.
     """
     names: dict[str, str] = {}
     for role, usual in _USUAL_NAMES.items():

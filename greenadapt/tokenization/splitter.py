@@ -1,4 +1,4 @@
-"""Text to words, exactly as a model's own tokenizer splits it before it looks up pieces."""
+"""Text to words, exactly as a model's own tokenizer pre-tokenizes it."""
 
 import json
 import re
@@ -10,14 +10,14 @@ from tokenizers import Tokenizer
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.bytelevel import from_byte_characters
 
-# These treat the text between two ASCII spaces on its own: they look at single characters or at runs of combining
-# marks, and a space neither combines nor is looked across.
+# These treat the text between two ASCII spaces independently: they look at single characters or runs of combining
+# marks, and a space ends a run.
 _CHUNKWISE_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
 _ASCII_WORD = {
     "wordpiece": re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]"),
     "bytelevel": re.compile(r"(?!^)'(?:[sdmt]|re|ve|ll)|[A-Za-z]+|[0-9]+|[!-/:-@\[-`{-~]+"),
 }
-"""What the pre-tokenizer finds in a printable ASCII chunk that follows a space."""
+"""What the pre-tokenizer matches in a printable ASCII chunk that follows a space."""
 WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
 """Unicode categories whose every character is ``\\w`` to the tokenizers library, where added tokens end."""
 _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
@@ -26,7 +26,7 @@ _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
 def load_tokenizer(path: Path) -> Tokenizer:
     """Read ``tokenizer.json`` (``path`` is the file or its folder) with truncation and padding switched off.
 
-    Raises ``MissingError`` where there is no such file, ``InputError`` where it cannot be read.
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it cannot be read.
     """
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
@@ -34,16 +34,16 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{file} is not a tokenizer that the tokenizers library reads ({error})") from None
+        raise InputError(f"{file} cannot be read by the tokenizers library ({error})") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 class WordSplitter:
-    """Splits text into words: what is left of it after the tokenizer's normalizer and pre-tokenizer.
+    """Splits text into words with the tokenizer's normalizer and pre-tokenizer.
 
-    Strings that the tokenizer knows as special tokens (a literal ``[SEP]``) are text here, and are split like text.
+    Special tokens in the text (a literal ``[SEP]``) are split like other text.
     ``kind`` says how the model cuts a word into pieces; ``lowercases`` whether words are lower-cased.
     Raises ``InputError`` for tokenizers whose words are not supported (SentencePiece, for instance).
     """
@@ -54,11 +54,11 @@ class WordSplitter:
         self.kind = _kind(tokenizer)
         self.lowercases = self.normalize("A") == "a"
         self.chunkwise = _is_chunkwise(tokenizer)
-        """Whether the words of a text are those of its first chunk and then of the others, in ``split_chunk``."""
+        """Whether a text can be split chunk by chunk: its first chunk, then the others by ``split_chunk``."""
         self._ascii_word = _ASCII_WORD[self.kind]
 
     def split(self, text: str) -> list[str]:
-        """The words of ``text``: its pre-tokens, less whitespace and the pre-tokens that are nothing else.
+        """The words of ``text``: its pre-tokens without whitespace.
 
         No word contains a space, tab or line break.
         """
@@ -67,14 +67,14 @@ class WordSplitter:
         return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
     def split_chunk(self, chunk: str) -> list[str]:
-        """The words of ``chunk``, a piece of text without spaces that follows a space; only where ``chunkwise``."""
+        """The words of ``chunk``, a piece of text without spaces that follows a space; only if ``chunkwise``."""
         if chunk.isascii() and chunk.isprintable():
             words: list[str] = self._ascii_word.findall(chunk.lower() if self.lowercases else chunk)
             return words
         return self.split(f" {chunk}")
 
     def normalize(self, text: str) -> str:
-        """``text`` as the tokenizer's normalizer leaves it."""
+        """``text`` after the tokenizer's normalizer."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
 

@@ -30,16 +30,16 @@ _TOKENIZER_FILES = ("tokenizer.json", *_BASE_FILES)
 
 @dataclass(frozen=True)
 class ExportReport:
-    """Where the exported tokenizer cannot follow the word rule, which DualTokenizer follows without exception."""
+    """Where the exported tokenizer deviates from the word rule; DualTokenizer never does."""
 
     hidden_words: int
     r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph."""
     changed_entries: list[str]
-    """Base entries that byte-level BPE merges never reach, and that ``ignore_merges`` now gives for such a word."""
+    """Base entries that BPE merges never produce, but ``ignore_merges`` now does for such a word."""
 
 
 def copy_tokenizers(source: Path, folder: Path) -> None:
-    """Copy the tokenizer of a model's folder, and of an expanded one the base tokenizer and the added words."""
+    """Copy the tokenizer of a model's folder; if expanded, also the base tokenizer and the added words."""
     _copy_files(source, folder, (*_TOKENIZER_FILES, WORDS_FILE))
     if (source / BASE_FOLDER).is_dir():
         (folder / BASE_FOLDER).mkdir(exist_ok=True)
@@ -49,12 +49,12 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
 def export_tokenizers(
     vocabulary: BaseVocabulary, source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule
 ) -> ExportReport:
-    """Write the tokenizer of ``source``, expanded, into ``folder``, and as it is into ``base_tokenizer/``.
+    """Write the tokenizer of ``source``, expanded, into ``folder``, and unchanged into ``base_tokenizer/``.
 
-    The files are those of ``source`` byte for byte, but truncation and padding are off in ``tokenizer.json`` of both
-    (they cut what transformers is asked to encode whole); the expanded one is in ``tokenizer.json`` alone, since
-    transformers would rebuild it from a ``vocab.txt`` beside. New entry ``i`` has id ``first_id + i``.
-    Raises ``InputError`` where the library would give other ids.
+    The files are copied from ``source`` byte for byte, except that truncation and padding are off in ``tokenizer.json``
+    of both (they would cut what transformers should encode whole); the expanded one is in ``tokenizer.json`` alone,
+    since transformers would rebuild it from a ``vocab.txt`` beside it. New entry ``i`` has id ``first_id + i``.
+    Raises ``InputError`` if the library would give other ids.
     """
     base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
     _write_base(source, folder / BASE_FOLDER, base)
@@ -76,7 +76,7 @@ def export_tokenizers(
 def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
     """``base`` with every exported word as an ``AddedToken`` that is matched as a whole word, after normalization.
 
-    Placeholders hold the ids of hidden words, too, which come before those.
+    Placeholders take the ids of hidden words, which come first.
     """
     n_hidden = _n_hidden(entries)
     end = first_id + n_hidden
@@ -89,7 +89,7 @@ def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntrie
 def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
     """``base`` with every new entry in the vocabulary of its model.
 
-    Byte-level BPE takes it for a whole pre-token, with ``ignore_merges``; WordPiece for the start of longer words too,
+    Byte-level BPE matches it as a whole pre-token, with ``ignore_merges``; WordPiece also at the start of longer words,
     as the paper's own code does.
     """
     model = _with_placeholders(base, vocabulary, first_id)
@@ -102,8 +102,8 @@ def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, fi
 def unreachable_entries(tokenizer: Tokenizer) -> list[str]:
     """Base vocabulary strings of a byte-level BPE that its merges cut into several pieces.
 
-    ``ignore_merges`` gives such a string as one piece where it is a whole pre-token; in a vocabulary that was trained
-    together with its merges there are none.
+    ``ignore_merges`` keeps such a string as one piece if it is a whole pre-token; a vocabulary trained together with
+    its merges has none.
     """
     special = set(tokenizer.get_added_tokens_decoder())
     entries = {entry: i for entry, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in special}
@@ -118,12 +118,12 @@ def _n_hidden(entries: NewEntries) -> int:
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
     """The model of ``base``, whose vocabulary has all ids below ``end``.
 
-    Rows of the embedding that no text leads to (those of hidden words, and those that only pad it) so have an id of the
-    tokenizer, and a token that a user adds gets none of them. Added tokens of the base go into the vocabulary, since
-    the library would otherwise number them after it.
+    So embedding rows that no text can produce (of hidden words, and padding) have an id in the tokenizer, and a token
+    added by a user gets none of them. Added tokens of the base go into the vocabulary, since the library would
+    otherwise number them after it.
     """
     added = {token["content"]: token["id"] for token in base["added_tokens"]}
-    # A string with a space in it is no pre-token, nor the start of one, so no text leads to it, not even its own.
+    # A string with a space is never a pre-token, nor the start of one, so no text produces it, not even its own.
     placeholders = {f"unused row {i}": i for i in range(vocabulary.size, end)}
     return {**base["model"], "vocab": {**base["model"]["vocab"], **added, **placeholders}}
 
@@ -150,7 +150,7 @@ def _write_base(source: Path, folder: Path, base: Json) -> None:
 
 
 def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
-    """Copy those of the files that are there, byte for byte, but for settings that name code."""
+    """Copy the existing files byte for byte, without settings that name code."""
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
@@ -160,7 +160,7 @@ def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
 
 
 def _without_code(settings: Json) -> Json:
-    """``settings`` but ``auto_map``, which names code of the model that no folder made from it has."""
+    """``settings`` without ``auto_map``, which names code of the model that is not copied."""
     return {name: value for name, value in settings.items() if name != "auto_map"}
 
 
@@ -169,8 +169,8 @@ def _settings(source: Path, vocabulary: BaseVocabulary) -> Json:
     settings = _without_code(read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
-    # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; what they know by themselves
-    # has to be said here.
+    # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; their built-in settings
+    # have to be written here.
     names = special_names(vocabulary.tokenizer, settings)
     own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
     settings = {"model_input_names": ["input_ids", "attention_mask"], **own, **settings}
@@ -184,7 +184,7 @@ def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, firs
         if tokenizer.token_to_id(string) != first_id + i:
             raise InputError(
                 f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {first_id + i}",
-                "the ids of the base tokenizer have holes; load it with transformers and save it again",
+                "the ids of the base tokenizer have gaps; load it with transformers and save it again",
             )
 
 

@@ -15,16 +15,16 @@ from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray
 
 FILE = "alignment.safetensors"
 BERT_STD = 0.02  # how BERT initialises its embedding
-_ENOUGH_WORDS = 200  # with fewer cased words, all of them in lower case can be chance
+_ENOUGH_WORDS = 200  # with fewer cased words, all being lower case can be chance
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """A fitted map; ``apply`` makes wordpiece-like rows of word vectors.
+    """A fitted map; ``apply`` turns word vectors into wordpiece-like rows.
 
     ``matrix`` is W, float32 ``(target_dim, source_dim)``; under ``method="random"`` it is ``None``, and ``mean`` and
     ``std``, float32 ``(target_dim,)``, describe the rows instead. ``rank`` and ``condition`` (largest over smallest
-    singular value above the rank cut-off) describe the word vectors of the overlap and are ``None`` where the method
+    singular value above the rank cut-off) describe the word vectors of the overlap; they are ``None`` if the method
     decomposes nothing. ``residual`` is Σ‖W x − y‖² over the overlap, ``None`` for random rows.
     """
 
@@ -44,8 +44,8 @@ class Alignment:
     def apply(self, vectors: Array) -> FloatArray:
         """Rows ``y = x Wᵀ``, float32 ``(n, target_dim)``, of ``vectors`` ``(n, source_dim)``, a block at a time.
 
-        A row depends on its own vector (and the seed), and on what else is mapped only in its last bit, where rounding
-        is a near tie.
+        A row depends on its own vector (and the seed); on the other vectors only in its last bit, in near ties of
+        rounding.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.source_dim:
             raise InputError(
@@ -53,7 +53,7 @@ class Alignment:
                 "align again with these vectors",
             )
         rows = np.empty((len(vectors), self.target_dim), np.float32)
-        # How many rows are multiplied at once decides the last bits: in float64, which rounding to float32 hides.
+        # The block size affects the last bits: in float64, so that rounding to float32 hides it.
         transposed = None if self.matrix is None else self.matrix.T.astype(np.float64)
         begin = 0
         for raw in row_blocks(vectors):
@@ -77,7 +77,7 @@ class Alignment:
         out += self.mean
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the arrays, ready for JSON."""
+        """Everything except the arrays, ready for JSON."""
         return {name: value for name, value in asdict(self).items() if name not in ("matrix", "mean", "std")}
 
     def save(self, folder: Path) -> None:
@@ -88,7 +88,7 @@ class Alignment:
 
     @classmethod
     def load(cls, folder: Path) -> "Alignment":
-        """Read what ``save`` wrote; raises ``InputError`` where the file is something else."""
+        """Read what ``save`` wrote; raises ``InputError`` for any other file."""
         file = ArrayFile(folder / FILE)
         try:
             facts = json.loads(file.metadata["alignment"])
@@ -102,19 +102,19 @@ class Alignment:
 def fit(source: Array, target: Array, config: AlignConfig, words: Sequence[str] | None = None) -> Alignment:
     """Fit the map on the overlap: ``source`` ``(n, d_source)`` word vectors, ``target`` ``(n, d_target)`` base rows.
 
-    - ``lstsq``: argmin_W Σ‖W x − y‖², no intercept, no weights; the minimum-norm W where the rank is too low.
+    - ``lstsq``: argmin_W Σ‖W x − y‖², no intercept, no weights; the minimum-norm W if the rank is too low.
     - ``ridge``: the same plus λ‖W‖², where λ is ``config.ridge`` times the mean squared singular value of ``source``.
-    - ``procrustes``: the W with orthonormal columns (rows, where the target is narrower) that maximises tr(Wᵀ Yᵀ X):
+    - ``procrustes``: the W with orthonormal columns (rows, if the target is narrower) that maximises tr(Wᵀ Yᵀ X):
       W = U Vᵀ with Yᵀ X = U S Vᵀ (Schönemann 1966). It does not scale.
     - ``identity``: W = I. ``random``: no map, rows drawn from N(0, 0.02) or with the mean and deviation of ``target``.
 
-    ``words`` names the rows in messages. Everything is computed in float64 and stored in float32. Raises
+    ``words`` are the rows' names in messages. Computed in float64, stored in float32. Raises
     ``InputError`` for fewer than 2 words, NaN or infinite values, and unequal widths under ``identity``.
     """
     n, source_dim, target_dim = len(source), source.shape[1], target.shape[1]
     if n < 2:
         words_are = "1 word is" if n == 1 else f"{n} words are"
-        message = f"{words_are} in both vocabularies, need at least 2"
+        message = f"{words_are} in both vocabularies, at least 2 are needed"
         raise InputError(message, "lower --min-count or use a larger corpus")
     check_finite(source, "word vectors", words)
     check_finite(target, "wordpiece rows", words)
@@ -144,21 +144,22 @@ def fit(source: Array, target: Array, config: AlignConfig, words: Sequence[str] 
 
 
 def check_finite(vectors: Array, name: str, words: Sequence[str] | None = None) -> None:
-    """Raise ``InputError``, naming the number and the first, where rows of ``vectors`` hold NaN or infinity."""
+    """Raise ``InputError``, with their number and the first one, if rows of ``vectors`` contain NaN or infinity."""
     finite = np.concatenate([np.isfinite(block).all(axis=1) for block in row_blocks(vectors)])
     bad = np.flatnonzero(~finite)
     if len(bad):
         word = f" ({words[bad[0]]!r})" if words is not None else ""
         first = f"the first is row {bad[0]}{word}"
         message = f"{len(bad)} of {len(vectors)} {name} hold NaN or infinity, {first}"
-        raise InputError(message, "repair the file that they come from, or make it again")
+        raise InputError(message, "repair the file that they come from, or create it again")
 
 
 def check_casing(words: Iterable[str], *, lowercases: bool, vocabulary_has_upper: bool) -> str | None:
     """Refuse lower-cased word vectors for a cased model; return a warning for cased vectors of an uncased one.
 
-    ``lowercases``: the model's tokenizer does; ``vocabulary_has_upper``: it has upper-case words, special tokens aside.
-    Raises ``InputError`` where none of at least 200 words that could have an upper-case letter has one.
+    ``lowercases``: whether the tokenizer does; ``vocabulary_has_upper``: whether it has upper-case words that are not
+    special tokens.
+    Raises ``InputError`` if none of at least 200 words that could have an upper-case letter has one.
     """
     cased = [word for word in words if word.lower() != word.upper()]
     n_upper = sum(word != word.lower() for word in cased)
@@ -175,7 +176,7 @@ def check_casing(words: Iterable[str], *, lowercases: bool, vocabulary_has_upper
 
 @dataclass(frozen=True, eq=False)
 class _Factors:
-    """X = (Q U) S Vᵀ cut at its rank, and Y seen through it; Q from a QR decomposition, so X is never squared.
+    """X = (Q U) S Vᵀ cut at its rank, and Y projected onto it; Q from a QR decomposition, so X is never squared.
 
     ``singular`` (rank,), ``right`` Vᵀ (rank, d_source), ``projected`` Uᵀ Qᵀ Y (rank, d_target).
     """

@@ -1,4 +1,4 @@
-"""CBOW word vectors from a prepared corpus: vocabulary, epochs, checkpoints."""
+"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints."""
 
 import importlib.util
 import json
@@ -16,19 +16,19 @@ from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.vectors.engines import Engine, Stream, Weights
-from greenadapt.vectors.engines.padding import padded_width
+from greenadapt.vectors.engines.parts import padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
     from greenadapt.corpus.words import PreparedCorpus
 
-# Measured, beside the two tables:
+# Measured, in addition to the two tables:
 _FIXED_BYTES: dict[ResolvedEngine, int] = {
     "gensim": 170 << 20,
     "fast": 290 << 20,
-}  # interpreter and packages, gensim's text of a part or a compiler
-_BYTES_A_WORD = 110  # a word of the corpus and its count
-_BYTES_A_TRAINED_WORD = 330  # what gensim keeps of a word
+}  # interpreter and packages, plus gensim's text of a part or a compiler
+_BYTES_A_WORD = 110  # per word of the corpus, with its count
+_BYTES_A_TRAINED_WORD = 330  # per word in gensim
 _INSTALL = 'pip install "greenadapt[fast]"'
 _ENGINES = Path(__file__).with_name("engines")
 
@@ -38,15 +38,15 @@ def train(
 ) -> WordVectors:
     """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
 
-    ``config`` is a resolved one: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
+    ``config`` must be resolved: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
 
     ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
-    tables after every epoch: a run that was killed goes on from there. With one worker the vectors depend on corpus,
+    tables after every epoch, from which a killed run resumes. With one worker the vectors depend on corpus,
     configuration and the engine's build only, whether it was killed or not; several workers share the tables without
-    locks, and no two of their runs are equal. The caller removes ``work``.
+    locks, and no two runs are equal. The caller removes ``work``.
 
-    Raises ``InputError`` where no word is frequent enough, or training diverges, ``ResourceError`` where
-    ``max_memory`` bytes are too few, ``MissingError`` where the engine's package is not installed.
+    Raises ``InputError`` if no word is frequent enough, or training diverges, ``ResourceError`` where
+    ``max_memory`` bytes are too few, ``MissingError`` if the engine's package is not installed.
     """
     require_engine(config)
     n_words = _vocabulary_size(corpus.counts, config)
@@ -90,11 +90,11 @@ def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
 
 
 def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
-    """Raise ``MissingError`` where the package is not installed that ``config.engine`` or ``config.gradient`` needs.
+    """Raise ``MissingError`` if the package that ``config.engine`` or ``config.gradient`` needs is not installed.
 
-    ``is_kept``: nobody asked for the engine, it is that of the vectors that are there.
+    ``is_kept``: the engine was not requested but is that of the existing vectors.
     """
-    engine = "the fast engine, which made the vectors that are there," if is_kept else "--engine fast"
+    engine = "the fast engine, which made the existing vectors," if is_kept else "--engine fast"
     for name, is_asked, instead in (
         ("--gradient corrected", config.gradient == "corrected", "--gradient word2vec"),
         (engine, config.engine == "fast", "--force to make them with gensim's" if is_kept else "--engine gensim"),
@@ -104,8 +104,8 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
 
 
 def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
-    """``config`` with the engine that ``auto`` stands for: that of the result made ``before`` where this one will be,
-    else the fast one, or gensim's and a note where numba is not installed."""
+    """``config`` with ``auto`` replaced by the engine of the existing result ``before``, if any, else by the fast
+    engine, or, with a note, by gensim's if numba is not installed."""
     if config.engine != "auto":
         return config
     if config.gradient == "corrected":
@@ -123,7 +123,7 @@ def _has_numba() -> bool:
 
 
 def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
-    """How many words are trained: the first ones, since ``counts`` falls."""
+    """How many words are trained: the first ones, since ``counts`` is descending."""
     frequent = int(np.searchsorted(-counts, -config.min_count, side="right"))
     if not frequent:
         highest = int(counts[0]) if len(counts) else 0
@@ -135,7 +135,7 @@ def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
 
 
 def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
-    """Bytes, about, to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
+    """Approximate bytes to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
     width = padded_width(dim)
     numbers = dim + width if engine == "fast" and width > dim else dim
     return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
@@ -176,7 +176,7 @@ def initial_weights(n_words: int, config: W2VConfig) -> Weights:
 
 
 def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
-    """What a checkpoint must agree on to be this run's: all that decides the vectors, the code of the engines too."""
+    """A hash of everything that determines the vectors, including the engines' code; a checkpoint must match it."""
     hashes = {
         "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
         "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
@@ -194,7 +194,7 @@ class _Checkpoints:
         self._identity = identity
 
     def save(self, weights: Weights, epochs: int) -> None:
-        """Write the tables after ``epochs`` epochs, whole or not at all, and remove older ones."""
+        """Write the tables after ``epochs`` epochs atomically, and remove older ones."""
         path = self.folder / f"epoch-{epochs}.safetensors"
         part = path.with_suffix(".part")
         write_arrays(part, {"input": weights.input, "output": weights.output}, {"run": self._identity})
@@ -206,7 +206,7 @@ class _Checkpoints:
                 other.unlink()
 
     def latest(self, shape: tuple[int, int]) -> tuple[Weights, int] | None:
-        """The newest usable tables, in memory, and the number of epochs they have seen."""
+        """The newest usable tables, in memory, and the number of their epochs."""
         numbers = [int(path.stem.removeprefix("epoch-")) for path in self.folder.glob("epoch-*.safetensors")]
         for epochs in sorted(numbers, reverse=True):
             path = self.folder / f"epoch-{epochs}.safetensors"
@@ -215,14 +215,14 @@ class _Checkpoints:
             except InputError as error:
                 self.progress.warn(f"checkpoint not used: {error}")
                 continue
-            self.progress.note(f"going on after epoch {epochs}")
+            self.progress.note(f"resuming after epoch {epochs}")
             return weights, epochs
         return None
 
     def _read(self, path: Path, shape: tuple[int, int]) -> Weights:
         file = ArrayFile(path)
         if file.metadata.get("run") != self._identity:
-            raise InputError(f"{path} is of another corpus or configuration, or of another version of greenadapt")
+            raise InputError(f"{path} belongs to another corpus, configuration or version of greenadapt")
         if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
         return Weights(np.array(file["input"]), np.array(file["output"]))

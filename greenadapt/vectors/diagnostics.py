@@ -1,4 +1,4 @@
-"""How good the map is, on overlapping words that it was not fitted on."""
+"""Quality of the map on held-out overlapping words."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ class Retrieval:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Figures of a map that was fitted on ``n_fitted`` overlapping words and tried on ``n_heldout`` others.
+    """Figures of a map fitted on ``n_fitted`` overlapping words and evaluated on ``n_heldout`` others.
 
     - ``r2``: 1 − Σ‖y − ŷ‖² / Σ‖y − ȳ‖², where ȳ is the mean of the held-out rows.
     - ``cosine``: mean cosine of ŷ and y.
@@ -57,7 +57,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """``figures`` on held-out words, or ``None`` and a ``note`` that says why there are none."""
+    """``figures`` on held-out words, or ``None`` and a ``note`` with the reason."""
 
     n_overlap: int
     figures: HeldOut | None
@@ -74,7 +74,7 @@ def diagnose(
     """Fit on all but a seeded share ``config.heldout`` of the overlap and measure on that share.
 
     ``source`` ``(n, d_source)``: the vectors of the overlapping words; ``base`` ``(n_base, d_target)``: all rows of the
-    model; ``rows`` ``(n,)``: the base row of each overlapping word; ``special_ids``: base rows that are no candidates.
+    model; ``rows`` ``(n,)``: the base row of each overlapping word; ``special_ids``: base rows that are not candidates.
     Raises what ``fit`` raises.
     """
     n = len(rows)

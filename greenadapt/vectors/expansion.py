@@ -1,4 +1,4 @@
-"""Which words get an embedding row of their own, and what the row is."""
+"""Choose the words that get an embedding row, and compute the rows."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ def select(
     vocabulary: BaseVocabulary,
     allowed: Container[str] | None = None,
 ) -> Int64Array:
-    """Indices into ``words`` of those that get a row, most frequent first, ties in the given order, int64 (n_new,).
+    """Indices of the ``words`` that get a row, most frequent first, ties in the given order, int64 (n_new,).
 
-    Never words in ``base``: the words that have a row already, and special tokens. Only words in ``allowed`` where it
-    is given, with at least ``config.min_count`` in ``counts`` (n_words,) and cut into at least ``config.min_pieces``
+    Excludes words in ``base``: those with a row already, and special tokens. Only words in ``allowed``, if given, with
+    at least ``config.min_count`` in ``counts`` (n_words,) and cut into at least ``config.min_pieces``
     pieces of ``vocabulary`` (``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
     order (Poerner et al. 2020: the order of the vector file, which word2vec sorts the same way).
     """
@@ -100,7 +100,7 @@ def rescaled(rows: FloatArray, norm: float) -> FloatArray:
 def mean_of_pieces(pieces: PieceIds, embedding: Array) -> FloatArray:
     """Mean of the rows of ``embedding`` (n_rows, dim) for each list of ids in ``pieces``, float32 (n, dim).
 
-    A word that the base model sees as ``[UNK]`` so has the row of ``[UNK]``. Raises ``ValueError`` for an empty list.
+    So a word that is ``[UNK]`` to the base model has the row of ``[UNK]``. Raises ``ValueError`` for an empty list.
     """
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     if not lengths.all():
@@ -126,7 +126,7 @@ def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Align
 def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]) -> float:
     """Mean Euclidean length of the rows of ``embedding`` that are wordpieces, whole words and parts of words alike.
 
-    Left out are special tokens, and rows from ``n_tokens`` on, which only pad the table.
+    Excludes special tokens, and rows from ``n_tokens`` on, which only pad the table.
     """
     blocks = row_blocks(embedding[:n_tokens])
     lengths = np.concatenate([np.linalg.norm(block.astype(np.float32), axis=1) for block in blocks])

@@ -18,18 +18,18 @@ from greenadapt.vectors.word_vectors import WordVectors
 _FASTTEXT_MODEL = struct.pack("<i", 793712314)
 _PICKLE = b"\x80"
 _CHUNK = 1 << 22  # bytes
-_MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is no word
+_MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is not a word
 _MAX_PHRASE = 1 << 8  # bytes
 _SPACE = re.compile(b" ")
-_END_OF_LINE_WORD = "</s>"  # word2vec's own, no word of the text
+_END_OF_LINE_WORD = "</s>"  # word2vec's own, not a word of the text
 
 
 def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     """Read word2vec binary (``.bin``) or text (any other name), with or without a header; fastText's ``.bin`` too.
 
-    ``.gz``, ``.bz2``, ``.xz`` and ``.zst`` are unpacked on the way. The first of a word's vectors counts where it has
-    several, and ``</s>`` is left out. Formats without counts give each word the count 1. Raises ``InputError`` where
-    the file is cut short, has a row of another width or a number that is not finite, or is a Python pickle, which is
+    ``.gz``, ``.bz2``, ``.xz`` and ``.zst`` are unpacked on the way. Of several vectors of a word the first
+    counts, and ``</s>`` is left out. Formats without counts give each word the count 1. Raises ``InputError`` if
+    the file is truncated, has a row of another width or a number that is not finite, or is a Python pickle, which is
     never loaded.
     """
     progress = progress or Silent()
@@ -54,14 +54,14 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
             _refuse_phrases(path)
         raise
     if is_binary and not all(map(_is_sound, row_blocks(vectors.matrix))):
-        _refuse_phrases(path)  # the rest of a phrase, taken for numbers, need not break the file
+        _refuse_phrases(path)  # reading the rest of a phrase as numbers does not always fail
     return vectors
 
 
 def write_vectors(vectors: WordVectors, path: Path) -> None:
-    """Write word2vec binary (``.bin``) or text (any other name), packed where the name says so; see ``open_file``.
+    """Write word2vec binary (``.bin``) or text (any other name), compressed if the suffix says so; see ``open_file``.
 
-    Text has nine significant digits, which give every float32 back exactly. Raises ``InputError`` for a word with white
+    Text has nine significant digits, which restore every float32 exactly. Raises ``InputError`` for a word with white
     space, which neither format can hold.
     """
     for word in vectors.words:
@@ -89,20 +89,20 @@ def _text_rows(vectors: WordVectors) -> Iterator[bytes]:
 
 
 class _Rows:
-    """Words and vectors as they come in; the matrix grows in place, so a wrong header costs no memory."""
+    """Words and vectors as they are read; the matrix grows in place, so a wrong header costs no memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.dim = 0
         self.expected: int | None = None
-        """What the header says, where there is one."""
+        """From the header, if any."""
         self.read = 0
         self._rows: dict[str, int] = {}
         self._matrix: Array = np.empty((0, 0), np.float32)
         self._broken = self._repeated = 0
 
     def expect(self, dim: int, rows: int | None = None) -> None:
-        """Set the width, and what the header says of the number of rows."""
+        """Set the width and the number of rows in the header."""
         if dim < 1 or (rows is not None and rows < 0):
             raise InputError(f"{self.path}: the header says {rows} rows of {dim} numbers")
         self.dim, self.expected = dim, rows
@@ -125,10 +125,11 @@ class _Rows:
         self._matrix[row] = vector
 
     def finish(self, progress: Progress) -> WordVectors:
-        """The vectors read, after all that can be checked only at the end."""
+        """The vectors read, after the final checks."""
         if self.expected is not None and self.read != self.expected:
             raise InputError(
-                f"{self.path}: the header says {self.expected} rows, the file has {self.read}", "fetch or make it again"
+                f"{self.path}: the header says {self.expected} rows, the file has {self.read}",
+                "download or create it again",
             )
         words = list(self._rows)
         if not words:
@@ -181,7 +182,9 @@ def _parse(numbers: bytes, where: str) -> Array:
 def _read_binary(file: IO[bytes], rows: _Rows) -> None:
     header = file.readline(100).split()
     if len(header) != 2 or not (header[0].isdigit() and header[1].isdigit()):
-        raise InputError(f"{rows.path} is no word2vec binary file: it does not begin with its number of rows and width")
+        raise InputError(
+            f"{rows.path} is not a word2vec binary file: it does not begin with its number of rows and width"
+        )
     rows.expect(int(header[1]), int(header[0]))
     size = 4 * rows.dim
     rest, begin = b"", 0
@@ -193,8 +196,8 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
             chunk = file.read(max(_CHUNK, size))
             if not chunk:
                 raise InputError(
-                    f"{rows.path} is cut short in row {rows.read + 1}; its header says {rows.expected} rows",
-                    "fetch or make it again",
+                    f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows",
+                    "download or create it again",
                 )
             rest, begin = rest[begin:] + chunk, 0
             continue
@@ -215,9 +218,9 @@ def _refuse_phrases(path: Path) -> None:
 
 
 def _first_phrase(path: Path) -> str | None:
-    """The first word with spaces in a binary file: what follows its first part is no vector, what follows all of it is.
+    """The first word with spaces in a binary file: only what follows the whole word is a vector.
 
-    ``None`` where there is none.
+    ``None`` if there is none.
     """
     with open_binary(str(path)) as file:
         header = file.readline(100).split()
@@ -246,7 +249,7 @@ def _has_vector(content: bytes, begin: int, size: int) -> bool:
 
 
 def _is_sound(numbers: Array) -> bool:
-    """Whether numbers are of a size that those of word vectors have; text that is taken for numbers is not."""
+    """Whether the numbers have the magnitude of word vectors; text read as numbers does not."""
     sizes = np.abs(numbers)
     return bool(((sizes == 0) | ((sizes > 1e-12) & (sizes < 1e6))).all())
 

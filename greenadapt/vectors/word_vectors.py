@@ -49,7 +49,7 @@ class WordVectors:
     def load(cls, folder: Path) -> "WordVectors":
         """Read what ``save`` wrote; the matrix is memory-mapped.
 
-        Raises ``MissingError`` where a file is not there, ``InputError`` where the two do not belong together.
+        Raises ``MissingError`` if a file is not there, ``InputError`` if the two do not belong together.
         """
         _require(folder / name for name in (VECTORS, VOCABULARY))
         words, counts = read_vocabulary(folder / VOCABULARY)

@@ -188,7 +188,7 @@ def test_other_architectures_are_refused(tiny_model: TinyModel, tmp_path: Path) 
     refused(base, tiny_model(name="wider", width=40), r"LayerNorm.bias of 32 numbers, .*wider of 40 numbers")
     refused(base, tiny_model(name="heads", num_attention_heads=2), r"base has num_attention_heads 4, .*heads 2")
     deep = tiny_model(name="deep", num_hidden_layers=3)
-    refused(base, deep, r"base lacks 16 weights that .*deep has, such as encoder.layer.2.*as many layers")
+    refused(base, deep, r"base lacks 16 weights that .*deep has, such as encoder.layer.2.*the same number of layers")
     refused(deep, base, r"base lacks 16 weights that .*deep has")
     longer = tiny_model(name="longer", vocab_size=Checkpoint.open(base).n_rows + 3)
     n = Checkpoint.open(base).n_rows
@@ -203,7 +203,7 @@ def test_other_vocabularies_are_refused(tiny_model: TinyModel, tmp_path: Path) -
     vocabulary["heart"], vocabulary["rate"] = vocabulary["rate"], vocabulary["heart"]
     file.write_text(json.dumps(settings), "utf-8")
     n, ids = len(vocabulary), (vocabulary["rate"], vocabulary["heart"])
-    message = rf"other base vocabularies, of {n} and {n} tokens: 'heart' has the ids {ids[0]} and {ids[1]}: give a"
+    message = rf"different base vocabularies, of {n} and {n} tokens: 'heart' has the ids {ids[0]} and {ids[1]}: give a"
     refused(base, other, message)
     refused(expand(base, tmp_path / "expanded"), other, message)
     del vocabulary["heart"]

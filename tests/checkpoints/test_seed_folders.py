@@ -27,7 +27,7 @@ def test_the_first_seed_is_in_the_folder_itself(tmp_path: Path) -> None:
 
 def test_a_model_without_scores_has_no_seeds(tmp_path: Path) -> None:
     assert weights_of_seed(tmp_path, None) == tmp_path
-    with pytest.raises(MissingError, match="has one model, no seed 0: leave out --seed"):
+    with pytest.raises(MissingError, match="has one model and no seed 0: leave out --seed"):
         weights_of_seed(tmp_path, 0)
 
 

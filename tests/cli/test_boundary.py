@@ -58,7 +58,7 @@ def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
     )
     done = subprocess.run(["sh", "-c", f'exec {sys.executable} -c "{code}" <&-'], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "greenadapt: standard input is closed: name a file to read\n"
+    assert done.stderr == "greenadapt: standard input is closed: give a file to read\n"
 
 
 def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., Path], tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..
     exported = json.loads(run("export", tmp_path / "v.bin", "-c", corpus, "--json").stdout)
     assert exported["words"] == done["counts"]["words"]
     no_folder = run("export", tmp_path / "no" / "v.bin", "-c", corpus, code=1).stderr
-    assert f"there is no folder {tmp_path / 'no'}: make it, or check the path" in no_folder
+    assert f"folder {tmp_path / 'no'} does not exist: create it, or check the path" in no_folder
     assert not (tmp_path / "no").exists()
     for command in (["neighbours", "-c", corpus, "heart"], ["cost"], ["corpus", "list"], ["corpus", "show", "pydocs"]):
         assert run(*command).stdout
@@ -123,7 +123,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "--top is -1, must be at least 1" in run("neighbours", "-c", corpus, "heart", "--top", -1, code=2).stderr
     error = run("neighbours", "-c", corpus, "heart-rate", code=2).stderr
     assert "'heart-rate' is 3 words as the model's tokenizer splits it (heart - rate)" in error
-    assert "v.npy names no format by its suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
+    assert "v.npy has an unknown suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
 
 
 def test_help_and_version(run: Run) -> None:
@@ -194,7 +194,7 @@ FAILURES: dict[str, Case] = {
         _corpus_case("r.txt", b"tachycardia heart\n", "--min-count", 9),
         "the most frequent word occurs 1 times, and --min-count is 9",
     ),
-    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, need at least 2"),
+    "one word in both": (_vectors_case(["heart", "tachycardia"]), "1 word is in both vocabularies, at least 2 are"),
     "vectors with NaN": (_vectors_case([*dict.fromkeys(WORDS)], bad=True), "NaN"),
     "another width": (
         _vectors_case([*dict.fromkeys(WORDS)], "--method", "identity", dim=7),
@@ -210,17 +210,17 @@ FAILURES: dict[str, Case] = {
     "no tokenizer.json": (_no_tokenizer, r"has no tokenizer\.json: load it with transformers' AutoTokenizer"),
     "unknown corpus": (
         lambda f, m: ["adapt", "-c", "pydoc", "-m", "minilm"],
-        "no corpus and no file is called pydoc.*pydocs",
+        "no corpus or file is called pydoc.*pydocs",
     ),
     "unknown model": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "minilmm"],
         r"no model minilmm.*did you mean minilm\?",
     ),
-    "half a parse": (_corpus_case("p.json", b'{"abstract": "Some text"}'), "abstract is no list of paragraphs"),
-    "a workspace name that is none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is no hub id"),
+    "half a parse": (_corpus_case("p.json", b'{"abstract": "Some text"}'), "abstract is not a list of paragraphs"),
+    "a workspace name of none": (lambda f, m: ["adapt", "-c", f / "text.txt", "-m", "a--b"], "a--b is not a hub id"),
     "a path as corpus name": (
         lambda f, m: ["align", "--vectors", _vectors(f / "v.vec", ["a"]), "-m", m(name="other"), "-c", "../../x"],
-        r"no corpus and no file is called \.\./\.\./x",
+        r"no corpus or file is called \.\./\.\./x",
     ),
     "unfetched corpus": (
         lambda f, m: ["adapt", "-c", "cord19", "-m", "minilm"],

@@ -241,7 +241,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
-        (("--strategy", "single"), "settings of a memory, but no memory: name the general model with --memory"),
+        (("--strategy", "single"), "settings of a memory, but no memory: give the general model with --memory"),
         (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
@@ -294,9 +294,7 @@ def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: An
     assert message in last_line(run_alone("finetune", "--tasks", "tasks.toml", *options, code=2))
 
 
-@pytest.mark.parametrize(
-    ("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot be given memory")]
-)
+@pytest.mark.parametrize(("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot use memory")])
 def test_models_that_do_not_go_together(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, width: int, message: str
 ) -> None:

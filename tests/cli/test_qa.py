@@ -334,8 +334,8 @@ ASK = ("-q", "what")
         ((*DOCUMENT, *ASK, "--max-tokens", 0), 2, "--max-tokens is 0, must be at least 1"),
         ((*DOCUMENT, *ASK, "--seed", 1), 2, "--seed 1, but finetune did not write"),
         ((*DOCUMENT, *ASK, "--compare", "none/of/these"), 1, "no model folder none/of/these"),
-        ((*DOCUMENT, *ASK, "--predictions", "."), 1, "is a folder: name a file in it"),
-        ((*DOCUMENT, *ASK, "--predictions", "no/such/p.json"), 1, "there is no folder no/such"),
+        ((*DOCUMENT, *ASK, "--predictions", "."), 1, "is a folder: give a file in it"),
+        ((*DOCUMENT, *ASK, "--predictions", "no/such/p.json"), 1, "folder no/such does not exist"),
         ((*DOCUMENT, *ASK, "--force"), 2, "--force replaces a result, but nothing is saved without --out"),
         ((*DOCUMENT, *ASK, "--out", "a.txt"), 1, "a.txt exists and is not a folder"),
         (("--context", "-", *ASK, "--out", "run"), 2, "standard input is read once: name a file"),
@@ -356,7 +356,7 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
         ("none/of/these", "no model folder none/of/these"),
         ("some-one/no-such-model", "no model some-one/no-such-model here"),
         (tiny_model(), "holds a BertModel, no task model: make one with finetune"),
-        (tmp_path, "is no model folder: it has no config.json"),
+        (tmp_path, "is not a model folder: it has no config.json"),
     ):
         assert message in last_line(run("-m", name, *DOCUMENT, *ASK, code=1))
     (tmp_path / "odds.json").write_text("kept")

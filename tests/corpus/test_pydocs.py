@@ -224,7 +224,7 @@ def test_packages_are_read_and_not_imported(installed: Path) -> None:
     assert "zed" not in sys.modules
     assert pydocs_versions() == {"python": ".".join(map(str, sys.version_info[:3])), "zed-pkg": "1.2"}
     assert [d.name for d in read_pydocs(["zed-pkg"])] == ["zed-pkg/zed/a.py:"]
-    with pytest.raises(MissingError, match="no package nunpy beside this Python"):
+    with pytest.raises(MissingError, match="no package nunpy installed for this Python"):
         find_packages(["nunpy"])
 
 

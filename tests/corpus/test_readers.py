@@ -390,10 +390,10 @@ def test_xml_streams(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not sound XML"),
+        ("<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not well-formed XML"),
         ("<html><body/></html>", r"begins with the root element <html>, not with one of PubmedArticleSet"),
         ("", "begins with no element"),
-        ("no mark-up at all", "is not sound XML"),
+        ("no mark-up at all", "is not well-formed XML"),
     ],
 )
 def test_xml_that_is_wrong(tmp_path: Path, content: str, message: str) -> None:
@@ -587,7 +587,7 @@ def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.Mo
 
 def test_broken_json_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text"\n[1]\n{"text": "b"}\n')
-    with pytest.raises(InputError, match=r"line 2, column 8 is not JSON .* or --lenient to skip such lines"):
+    with pytest.raises(InputError, match=r"line 2, column 8 is not JSON .* or use --lenient to skip such lines"):
         lines(path)
     lenient = open_corpus(find_recipe(str(path)), tmp_path, lenient=True)
     assert [document.lines for document in lenient.documents()] == [("a",), ("b",)]
@@ -621,7 +621,7 @@ def test_a_local_file_is_checked_as_the_recipe_says(tmp_path: Path, check: str, 
 def test_sources_that_are_not_on_this_machine(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"gone\.txt does not exist"):
         reading(own_recipe(tmp_path, '[[sources]]\nurl = "gone.txt"\n'))
-    with pytest.raises(MissingError, match="no package nosuch beside this Python"):
+    with pytest.raises(MissingError, match="no package nosuch installed for this Python"):
         reading(own_recipe(tmp_path, 'packages = ["nosuch"]\n', "pydocs"))
     os.mkfifo(tmp_path / "pipe.txt")
     with pytest.raises(InputError, match=r"pipe\.txt is a pipe or a device, not a file or a folder"):

@@ -31,7 +31,7 @@ def test_the_named_corpora() -> None:
 
 
 def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="no corpus and no file is called pubmd: did you mean pubmed"):
+    with pytest.raises(MissingError, match="no corpus or file is called pubmd: did you mean pubmed"):
         find_recipe("pubmd")
     with pytest.raises(MissingError, match="choose among cord19, pmc, pubmed, pydocs"):
         find_recipe(str(tmp_path / "zzzz.txt"))
@@ -59,8 +59,8 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
         ('title = "T"\nformat = "text"\n' + SOURCE, r"mine\.toml: key licence is missing"),
         (MINIMAL + SOURCE + 'sha265 = "x"\n', r"mine\.toml: unknown key sha265"),
         (MINIMAL + "[[sources]]\nsize = 1\n", r"mine\.toml: key url is missing"),
-        (MINIMAL + SOURCE + "first = 1\nlast = 2\n", "is no numbered source"),
-        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\n', "is no numbered source"),
+        (MINIMAL + SOURCE + "first = 1\nlast = 2\n", "is not a numbered source"),
+        (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 1\n', "is not a numbered source"),
         (MINIMAL + SOURCE + 'size = "big"\n', "size of a source is 'big': it must be of type int"),
         (MINIMAL + 'sources = "a.txt"\n', "sources is not a list of tables"),
         (MINIMAL + 'fields = "a"\n' + SOURCE, "fields is not a list of strings"),
@@ -103,7 +103,7 @@ def test_the_format_is_told_from_the_suffix(name: str, expected: str) -> None:
 
 def test_paths_and_overrides(tmp_path: Path) -> None:
     path = write(tmp_path / "notes.md", "x")
-    with pytest.raises(InputError, match=r"notes\.md: the format cannot be told from the name: give --format"):
+    with pytest.raises(InputError, match=r"notes\.md: the format cannot be inferred from the name: give --format"):
         find_recipe(str(path))
     recipe = find_recipe(str(path), {"format": "text"})
     assert (recipe.format, recipe.sources[0].url, recipe.is_local) == ("text", str(path), True)
@@ -171,7 +171,7 @@ def test_every_key_of_a_recipe_is_described() -> None:
 def test_json_lines_in_a_text_file_s_clothes_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "train.txt.gz"
     path.write_bytes(gzip.compress(b'{"text": "a", "label": 1}\n'))
-    with pytest.raises(InputError, match="looks like JSON lines, not like text: give --format jsonl"):
+    with pytest.raises(InputError, match="looks like JSON lines, not text: give --format jsonl"):
         find_recipe(str(path))
     assert find_recipe(str(path), {"format": "jsonl"}).format == "jsonl"
     assert find_recipe(str(path), {"format": "text"}).format == "text"

@@ -34,7 +34,7 @@ def test_the_content_is_the_name_and_is_kept(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="standard input is empty"):
         keep_input(io.BytesIO(), tmp_path, {}, Silent())
-    with pytest.raises(UsageError, match="'auto' is no format of standard input"):
+    with pytest.raises(UsageError, match="'auto' is not a format for standard input"):
         keep_input(io.BytesIO(b"a"), tmp_path, {"format": "auto"}, Silent())
     assert not [*tmp_path.iterdir()]
 

@@ -407,7 +407,7 @@ def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp
         assert seen.items() <= expected.items()
     assert run(tmp_path / "killed", "-m", "greenadapt") == 0
     assert readable(tmp_path / "killed") == expected
-    assert sum("going on after epoch 1" in text for text in said) == 1  # as killed while the second was being saved
+    assert sum("resuming after epoch 1" in text for text in said) == 1  # as killed while the second was being saved
     # Replacing a result that is there: until the last rename, a reader has the old one.
     stage = next((tmp_path / "killed").glob("*/*/expand"))
     before = stage.resolve()

@@ -185,8 +185,8 @@ def test_an_index_of_shards_is_named(here: Path, run_alone: Run, tiny_model: Cal
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("adapt", "--model", "cut"), "model.safetensors is cut short"),
-        (("w2v", "--model", "cut"), "model.safetensors is cut short"),
+        (("adapt", "--model", "cut"), "model.safetensors is truncated"),
+        (("w2v", "--model", "cut"), "model.safetensors is truncated"),
         (("adapt", "--model", "wide"), r"config.json: hidden_size is 48, but .* has 32"),
         (("adapt", "--model", "nan"), f"1 of the 5,216 numbers of {EMBEDDING} are NaN or infinity"),
         (("adapt", "--model", "infinite"), f"1 of the 2,048 numbers of {LAYER} are NaN or infinity"),

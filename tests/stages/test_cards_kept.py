@@ -43,7 +43,7 @@ def test_an_edited_card_stays_when_the_stage_runs_again(place: Place) -> None:
     for text in ("second", "third"):
         second, notes = run(place, text, force=True)
         assert second.fresh
-        assert notes == [f"{card} was edited and stays; the new card is README.new.md beside it"]
+        assert notes == [f"{card} was edited and is kept; the new card is README.new.md beside it"]
         assert (card.read_text(), new.read_text()) == ("mine", text)
         assert second.manifest.digest == first.manifest.digest
         assert not run(place, text)[0].fresh

@@ -199,7 +199,7 @@ def test_what_is_refused(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) 
         (["--test", tmp_path / "empty.tsv"], 1, "empty.tsv has no examples"),
         (["--test", tmp_path / "none.tsv"], 1, "none.tsv does not exist"),
         (["--logits", "l.safetensors"], 2, "--logits keeps those of one file and one seed, there are 1 and 2"),
-        (["--predictions", "no/p.jsonl"], 1, "there is no folder no"),
+        (["--predictions", "no/p.jsonl"], 1, "folder no does not exist"),
         (["--label-field", "y"], 2, "are for classification, the model is for ner"),
         (["--seed", 7], 1, "has no seed 7: it has 0, 1"),
         (["--memory", "base"], 2, "no model here needs a general model"),

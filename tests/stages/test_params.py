@@ -138,9 +138,9 @@ def config_with(folder: Path, **settings: Any) -> Path:
     ("settings", "message"),
     [
         ({"model_type": "electra"}, "a model of type electra cannot be shared by tasks"),
-        ({"hidden_size": 100}, "describes no model: The hidden size (100)"),
-        ({"hidden_size": "wide"}, "describes no model"),
-        ({"hidden_act": "no such"}, "describes no model"),
+        ({"hidden_size": 100}, "does not describe a model: The hidden size (100)"),
+        ({"hidden_size": "wide"}, "does not describe a model"),
+        ({"hidden_act": "no such"}, "does not describe a model"),
         ({"num_hidden_layers": 0}, "describes a model of 0 layers"),
     ],
 )

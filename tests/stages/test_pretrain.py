@@ -61,7 +61,7 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     assert len(read_json(again.folder / "greenadapt.json")["pretrained"]) == 2
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, again.folder))
     assert tuned.manifest.facts["model"]["name"] == "tiny-medicine"
-    assert "base_model" not in (again.folder / "README.md").read_text("utf-8")  # a folder, which is no hub id
+    assert "base_model" not in (again.folder / "README.md").read_text("utf-8")  # a folder, which is not a hub id
 
 
 def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
         pretrain(session(tmp_path), replace(asked, texts=(str(tmp_path / "other.txt"),)))
     Path(other).rename(asked.texts[0])
     text_file(tmp_path / "general.txt", 10, 6)
-    with pytest.raises(ConflictError, match="is finished, and general text changed since: train it again with --force"):
+    with pytest.raises(ConflictError, match="is finished, but general text changed since: train it again with --force"):
         pretrain(session(tmp_path), asked)
     assert pretrain(session(tmp_path, force=True), asked).fresh
 
@@ -132,10 +132,10 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
         ({"run": RunConfig(cache_memory=True)}, "--cache-memory, but no memory"),
         ({"memory": "x", "run": RunConfig(cache_memory=True)}, "other pieces are masked in every epoch"),
         ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
-        ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows trains nothing of a memory"),
+        ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows does not train a memory"),
         (
             {"config": replace(CONFIG, only_new_rows=True), "training": replace(TRAIN, mix="base")},
-            "--mix base reads no added word",
+            "with --mix base no added word is used",
         ),
     ],
 )
@@ -156,7 +156,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     (base / "multitask.json").unlink()
     with pytest.raises(UsageError, match=r"--max-length is 500, but .* reads at most 160 pieces"):
         pretrain(session(tmp_path), request(tmp_path, base, config=replace(CONFIG, max_length=500)))
-    with pytest.raises(MissingError, match="no corpus and no file"):
+    with pytest.raises(MissingError, match="no corpus or file"):
         pretrain(session(tmp_path), request(tmp_path, base, texts=("none.txt",)))
     one = tmp_path / "one.txt"
     one.write_text("the heart rate\n")
@@ -169,7 +169,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     none.write_text("\u200b\n", "utf-8")  # a character that has no piece
     unheld = replace(CONFIG, heldout=0.0)
     for option, changes in (("general-text", {"general_text": str(none)}), ("text", {"texts": (str(none),)})):
-        with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
+        with pytest.raises(InputError, match=f"--{option} has no text: give a file with text"):
             pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
     assert not (tmp_path / "run").exists()
 

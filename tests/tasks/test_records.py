@@ -93,10 +93,10 @@ def test_whatever_csv_writes_comes_back(tmp_path_factory: pytest.TempPathFactory
     [
         ("a.jsonl", '{"a": 1}\n{"a" 2}\n', r"a\.jsonl, line 2, column 6 is not JSON \(Expecting ':' delimiter\)"),
         ("a.jsonl", '{"a": 1}\n[2]\n', r"a\.jsonl:2 is a list, not an object"),
-        ("a.jsonl", '{"a": ' + "[" * 200_000, r"a\.jsonl, line 1 is not JSON that can be read"),
+        ("a.jsonl", '{"a": ' + "[" * 200_000, r"a\.jsonl, line 1 is unreadable JSON"),
         ("a.json", '[{"a": 1},\n{"a": 2}\n{"a": 3}]', r"a\.json, line 3, column 1 is not JSON"),
         ("a.json", "\n\n[1]", r"a\.json, entry 1 is a number, not an object"),
-        ("a.txt", "\n  some text\n", r"a\.txt, line 2, column 3 is 's', which begins no JSON object: give JSON lines"),
+        ("a.txt", "\n  some text\n", r"a\.txt, line 2, column 3 is 's', not the start of an object: give JSON lines"),
         ("a.csv", "a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 columns, the header 2: quote fields"),
         ("a.tsv", "a\tb\n1\n", r"a\.tsv:2 has 1 column, the header 2"),
         ("a.csv", 'a,b\n1,"2\n3,4\n', r"a\.csv, line 3 is not CSV \(unexpected end of data\)"),

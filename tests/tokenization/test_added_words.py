@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import write_arrays
-from greenadapt.storage.sequence_table import HashArray, Sequences, SequenceTable, hash_sequences
+from greenadapt.storage.arrays import UInt64Array, write_arrays
+from greenadapt.storage.sequence_table import Sequences, SequenceTable, hash_sequences
 from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.bytelevel import from_byte_characters, to_byte_characters
@@ -16,7 +16,7 @@ from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
 LISTS = st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=30)
 
 
-def crowded(sequences: Sequences) -> HashArray:
+def crowded(sequences: Sequences) -> UInt64Array:
     """A hash with three values: nearly every look-up meets a collision."""
     return hash_sequences(sequences) % np.uint64(3)
 

@@ -277,5 +277,7 @@ def test_special_ids_are_the_models(model: Model, dual: DualTokenizer):
 
 
 def test_another_folder_is_refused(tmp_path: Path):
-    with pytest.raises(MissingError, match=r"is no expanded model: it has no words.safetensors: make one with expand"):
+    with pytest.raises(
+        MissingError, match=r"is not an expanded model: it has no words.safetensors: create one with expand"
+    ):
         DualTokenizer.load(tmp_path)

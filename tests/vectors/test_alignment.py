@@ -91,7 +91,7 @@ def test_fewer_words_than_dimensions_warn_with_the_rank(monkeypatch: pytest.Monk
 def test_fewer_than_two_words_are_refused(n: int, start: str) -> None:
     with pytest.raises(InputError) as caught:
         fit(random(n, 3), random(n, 3), LSTSQ)
-    expected = f"{start} in both vocabularies, need at least 2: lower --min-count or use a larger corpus"
+    expected = f"{start} in both vocabularies, at least 2 are needed: lower --min-count or use a larger corpus"
     assert str(caught.value) == expected
 
 

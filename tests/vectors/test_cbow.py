@@ -380,7 +380,7 @@ def check_that_it_goes_on(tmp_path: Path, corpus: PreparedCorpus, config: W2VCon
     watcher = Watcher()
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.totals == [(3 - epochs_before) * epoch]
-    assert watcher.notes == ([f"going on after epoch {epochs_before}"] if epochs_before else [])
+    assert watcher.notes == ([f"resuming after epoch {epochs_before}"] if epochs_before else [])
 
 
 def test_a_finished_run_trains_nothing_again(tmp_path: Path, corpus: PreparedCorpus) -> None:
@@ -395,12 +395,12 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, co
     train(corpus, replace(CONFIG, seed=8), tmp_path / "work")
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert "is of another corpus or configuration" in watcher.notes[0]
+    assert "belongs to another corpus" in watcher.notes[0]
     path = tmp_path / "work" / "epoch-3.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert "is cut short" in watcher.notes[0]
+    assert "is truncated" in watcher.notes[0]
 
 
 # -- quality ----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NO_NUMBA = "--engine fast needs numba, which is not installed"
 KEPT = (
-    "greenadapt: the fast engine, which made the vectors that are there, needs numba, which is not installed: "
+    "greenadapt: the fast engine, which made the existing vectors, needs numba, which is not installed: "
     'pip install "greenadapt[fast]", or use --force to make them with gensim\'s'
 )
 SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
@@ -117,8 +117,8 @@ def test_a_checkpoint_of_another_version_is_not_used(
     monkeypatch.setattr(w2v, "_ENGINES", copy)
     watcher = Watcher()
     train(corpus, config, tmp_path / "work", watcher)
-    assert watcher.notes[0].endswith("or of another version of greenadapt") == is_changed
-    assert (watcher.notes == ["going on after epoch 3"]) != is_changed
+    assert watcher.notes[0].endswith("or version of greenadapt") == is_changed
+    assert (watcher.notes == ["resuming after epoch 3"]) != is_changed
     assert bool(watcher.steps) == is_changed
 
 

@@ -180,7 +180,7 @@ def test_another_process_and_a_killed_one_end_in_the_same_bits(tmp_path: Path, c
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["epoch-1.safetensors"]
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "killed", watcher).matrix.tobytes() == here.matrix.tobytes()
-    assert (watcher.notes, watcher.totals) == (["going on after epoch 1"], [2 * epoch])
+    assert (watcher.notes, watcher.totals) == (["resuming after epoch 1"], [2 * epoch])
 
 
 @pytest.mark.parametrize("epochs_before", [0, 1, 2])
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_the_other_engine_or_gradient_is_not_used(
     train(corpus, replace(CONFIG, **change), tmp_path / "work")
     watcher = Watcher()
     assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert "is of another corpus or configuration" in watcher.notes[0]
+    assert "belongs to another corpus" in watcher.notes[0]
 
 
 # -- divergence -------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_numbers_that_are_none_are_an_error(corpus: PreparedCorpus, monkeypatch:
     stream = stream_of(corpus)
     weights = start(stream.n_words)
     weights.output[-1] = np.nan
-    with pytest.raises(InputError, match=r"diverged in epoch 1: the vectors are no finite numbers any more"):
+    with pytest.raises(InputError, match=r"diverged in epoch 1: the vectors are not finite any more"):
         FastEngine(stream, CONFIG).train_epoch(weights, 0, lambda words, rate: None)
 
 

@@ -157,11 +157,11 @@ def test_repeated_and_broken_words_are_told(tmp_path: Path) -> None:
         ("v.txt", b"hello\n", "line 1: 'hello' has no numbers"),
         ("v.txt", b"", "holds no vectors"),
         ("v.txt", b"2 0\na\nb\n", "header says 2 rows of 0 numbers"),
-        ("v.bin", b"a 1 2\n", "no word2vec binary file"),
-        ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "cut short in row 2; its header says 2 rows"),
+        ("v.bin", b"a 1 2\n", "not a word2vec binary file"),
+        ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "truncated in row 2; its header says 2 rows"),
         ("v.bin", b"1 2\na " + bytes(16), "goes on after the 1 rows"),
         ("v.bin", b"1 2\na " + b"\xff" * 8, "vector of 'a' holds NaN or infinity"),
-        ("v.bin", b"999999999999 300\na " + bytes(1200), "cut short in row 2"),
+        ("v.bin", b"999999999999 300\na " + bytes(1200), "truncated in row 2"),
         ("v.bin", b"2 2\n" + b"x" * 70_000, "a word of over 65536 bytes"),
         ("v.txt.gz", gzip.compress(b"a 1 2\n" * 999, mtime=0)[:-9], r"v\.txt\.gz is truncated or damaged"),
         ("v.txt.gz", b"a 1 2\n", r"v\.txt\.gz cannot be read \(Not a gzipped file"),
@@ -191,7 +191,11 @@ def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, place: int, end: byt
 def test_other_broken_binary_files_are_not_taken_for_phrases(tmp_path: Path, vectors: WordVectors) -> None:
     write_vectors(vectors, tmp_path / "v.bin")
     content = (tmp_path / "v.bin").read_bytes()
-    for broken, reason in ((content[:-5], "cut short"), (content + b"x", "is it float32"), (b"x 9\n", "no word2vec")):
+    for broken, reason in (
+        (content[:-5], "truncated"),
+        (content + b"x", "is it float32"),
+        (b"x 9\n", "not a word2vec"),
+    ):
         (tmp_path / "v.bin").write_bytes(broken)
         with pytest.raises(InputError, match=reason):
             read_vectors(tmp_path / "v.bin")

@@ -1,4 +1,4 @@
-"""Where in an encoder of transformers adapters come in: hooks on its own modules, which do nothing without one."""
+"""Insert adapters into a transformers encoder by hooks on its modules, which do nothing without an adapter."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ADAPTABLE_TYPES = ("bert", "roberta", "xlm-roberta")
-"""Architectures that adapters are known to go into."""
+"""Architectures that support adapters."""
 _REASONS = {
     "electra": "it has no pooler, which tasks share",
-    "mpnet": "its layers take a bias by relative position, which adapters have not",
-    "distilbert": "it has no pooler, which tasks share, and layers of its own kind",
-    "modernbert": "it has no pooler, which tasks share, and normalizes before its layers, not behind them",
+    "mpnet": "its layers take a relative position bias, which adapters lack",
+    "distilbert": "it has no pooler, which tasks share, and its layers differ",
+    "modernbert": "it has no pooler, which tasks share, and normalizes before its layers, not after them",
 }
 
 
 class AdapterHooks:
-    """The places in the layers of an encoder where the adapter in use comes in; without one it is the plain encoder."""
+    """Hooks in the layers of an encoder that apply the active adapter; without one it is the plain encoder."""
 
     def __init__(self, encoder: "PreTrainedModel") -> None:
-        """Put hooks on the modules of ``encoder``, which ``check_architecture`` lets pass."""
+        """Put hooks on the modules of ``encoder``, which must pass ``check_architecture``."""
         self._adapter: Adapter | None = None
         self._beside: list[Tensor | None] = []
         self._keep: Collection[int] = ()
         self.call = LayerCall()
-        """What the layers were given beside the states, while an adapter is in use."""
+        """The layers' other arguments, while an adapter is active."""
         self.kept: dict[int, Tensor] = {}
-        """What the layers that ``use`` is told to keep have read, (b, m, d), while an adapter is in use."""
+        """The inputs of the layers that ``use`` keeps, (b, m, d), while an adapter is active."""
         layers: Any = encoder.get_submodule("encoder.layer")
         self._layers = list(layers)
         for number, layer in enumerate(layers):
@@ -47,7 +47,7 @@ class AdapterHooks:
 
     @contextmanager
     def use(self, adapter: Adapter, keep: Collection[int] = ()) -> Iterator[None]:
-        """Within, the encoder runs with ``adapter``, and what the layers ``keep``, from 0, read is ``kept``."""
+        """Inside, the encoder runs with ``adapter``, and the inputs of the layers ``keep``, from 0, are ``kept``."""
         self._adapter, self._keep = adapter, keep
         try:
             yield
@@ -56,7 +56,7 @@ class AdapterHooks:
             self.call, self.kept = LayerCall(), {}
 
     def resume(self, states: Tensor, call: LayerCall, first: int) -> Tensor:
-        """The last layer's output, (b, m, d), where layer ``first``, from 0, reads ``states`` and all get ``call``."""
+        """The last layer's output, (b, m, d), if layer ``first``, from 0, reads ``states`` and all get ``call``."""
         self.call = call
         for layer in self._layers[first:]:
             states = layer(states, *call.args, **call.kwargs)
@@ -100,19 +100,19 @@ class AdapterHooks:
 
 
 def check_architecture(encoder: "PreTrainedModel") -> None:
-    """Raise ``UsageError`` unless adapters go into the layers of ``encoder``."""
+    """Raise ``UsageError`` unless ``encoder`` supports adapters."""
     config: Any = encoder.config
     check_model_type(config.model_type)
     if getattr(config, "is_decoder", False):
-        raise _cannot(config.model_type, "it is a decoder, which must not see what follows")
+        raise _cannot(config.model_type, "it is a decoder, which must not see later tokens")
     if chunk := getattr(config, "chunk_size_feed_forward", 0):
-        raise _cannot(config.model_type, f"it feeds {chunk} pieces forward at once, and adapters need all of them")
+        raise _cannot(config.model_type, f"it uses chunked feed-forward ({chunk} pieces), and adapters need all pieces")
 
 
 def check_model_type(model_type: str) -> None:
-    """Raise ``UsageError`` unless adapters go into the layers of encoders of this type."""
+    """Raise ``UsageError`` unless encoders of this type support adapters."""
     if model_type not in ADAPTABLE_TYPES:
-        raise _cannot(model_type, _REASONS.get(model_type, "nothing is known of its layers"))
+        raise _cannot(model_type, _REASONS.get(model_type, "its layers are unknown"))
 
 
 def _cannot(model_type: str, reason: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671): in its layers, or on top of them."""
+"""Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), in its layers or on top."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _STD = 0.02
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """What an encoder gives each of its layers beside the states."""
+    """The arguments of each layer besides the states."""
 
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -34,39 +34,39 @@ class LayerCall:
 
 
 class Adapter(nn.Module):
-    """An adapter that does nothing (``none``), and the places where others do something.
+    """An adapter that does nothing (``none``), with the methods that others override.
 
-    States are (b, m, d) in all of them, layers numbers from 0; ``layers`` are those that the adapter changes.
+    States are always (b, m, d), layers are numbered from 0; ``layers`` are those that the adapter changes.
     """
 
     layers: tuple[int, ...] = ()
 
     def beside_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
-        """What is added before the last layer norm of a layer that reads ``states``."""
+        """Added before the last layer norm of a layer with input ``states``."""
         return None
 
     def beside_ffn(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
-        """What is added before the last layer norm of a layer whose feed-forward part reads ``states``."""
+        """Added before the last layer norm of a layer whose feed-forward part has input ``states``."""
         return None
 
     def after_attention(self, layer: int, states: Tensor) -> Tensor:
-        """What takes the place of the attention's output, before it is added to the layer's input."""
+        """Replaces the attention's output, before it is added to the layer's input."""
         return states
 
     def after_ffn(self, layer: int, states: Tensor) -> Tensor:
-        """What takes the place of the feed-forward part's output, before it is added to that part's input."""
+        """Replaces the feed-forward part's output, before it is added to that part's input."""
         return states
 
     def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
-        """What takes the place of the layer's output."""
+        """Replaces the layer's output."""
         return states
 
     def on_top(self, states: Tensor, call: LayerCall) -> Tensor:
-        """What takes the place of the last layer's output."""
+        """Replaces the last layer's output."""
         return states
 
     def zero(self) -> None:
-        """Make the projections to the model's width zero, so that the model is the plain one."""
+        """Set the projections to the model's width to zero, which gives the plain model."""
 
 
 class Parallel(Adapter):
@@ -98,7 +98,7 @@ class Serial(Adapter):
 
 
 class Lhuc(Adapter):
-    """h · 2 σ(a) of the output h of each layer, with a vector a (d,) a layer that starts as zero: a factor of one."""
+    """h · 2 σ(a) of the output h of each layer, with a vector a (d,) per layer, initially zero: a factor of one."""
 
     def __init__(self, width: int, layers: tuple[int, ...]) -> None:
         super().__init__()
@@ -110,9 +110,9 @@ class Lhuc(Adapter):
 
 
 class Houlsby(Adapter):
-    """x + V^D GELU(V^E x) of what attention and the feed-forward part put out (arXiv 1902.00751), before it is added
-    to their input; the second of them ``beside``: TS(a) of what the feed-forward part reads, added to what it puts out,
-    as the released code has it, whose TS is another bottleneck or PALs (``houlsby-pals``).
+    """x + V^D GELU(V^E x) of the outputs of attention and of the feed-forward part (arXiv 1902.00751), before they are
+    added to their inputs; the second one ``beside``: TS(a) of the feed-forward part's input, added to its output, as in
+    the released code, where TS is another bottleneck or PALs (``houlsby-pals``).
     """
 
     def __init__(self, first: Projected, second: Projected, *, beside: bool) -> None:
@@ -137,7 +137,7 @@ class Houlsby(Adapter):
 
 
 class OnTop(Adapter):
-    """h^f = TS(h) = V^D g(V^E h) of the last layer's output h, where g is several layers (equations 6 and 7)."""
+    """h^f = TS(h) = V^D g(V^E h) of the last layer's output h, where g is a stack of layers (equations 6 and 7)."""
 
     def __init__(self, width: int, size: int, layers: list[Residual]) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class OnTop(Adapter):
 
 
 class LayerOnTop(Adapter):
-    """Another layer of the encoder's own kind on top of the others, with fresh weights."""
+    """Another layer of the encoder's own kind on top, with new weights."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class LayerOnTop(Adapter):
 def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     """The adapter of one task for ``encoder``, its weights yet to be drawn by ``draw_weights``.
 
-    Raises ``UsageError`` if ``config`` does not go with the encoder.
+    Raises ``UsageError`` if ``config`` does not fit the encoder.
     """
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
@@ -184,7 +184,7 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
         return OnTop(model.hidden_size, shape.size, make.stack())
     if config.adapter == "bert-layer":
         layers: Any = encoder.get_submodule("encoder.layer")
-        return LayerOnTop(type(layers[0])(model, layer_idx=len(layers)))  # a number that no memory is for
+        return LayerOnTop(type(layers[0])(model, layer_idx=len(layers)))  # an index without memory
     if config.placement == "serial":
         return Serial(make.function(), model.hidden_size, model.layer_norm_eps)
     return Parallel(make.function())
@@ -200,11 +200,11 @@ class _Maker:
     """The encoder's configuration."""
 
     def function(self) -> Projected:
-        """What is beside or behind each layer."""
+        """The function beside or after each layer."""
         size, is_reference = self.shape.size, self.config.form == "reference"
         kinds: dict[str, Callable[[], nn.Module]] = {
             "low-rank": Gelu if is_reference else Identity,
-            "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention has
+            "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention
         }
         make = kinds.get(self.config.adapter, self._attention)
         functions = {layer: make() for layer in self.shape.layers}
@@ -213,12 +213,12 @@ class _Maker:
         return Projected(self.model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
 
     def bottleneck(self, size: int) -> Projected:
-        """GELU between projections of each layer's own."""
+        """GELU between projections, which each layer has of its own."""
         functions = {layer: Gelu() for layer in self.shape.layers}
         return Projected(self.model.hidden_size, size, functions, shared=False)
 
     def stack(self) -> list[Residual]:
-        """The layers on top, in the small width."""
+        """The layers on top, of the adapter's width."""
         size = self.shape.size
         is_attention = self.config.adapter == "top-attention"
         functions = [

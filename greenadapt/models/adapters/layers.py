@@ -1,4 +1,4 @@
-"""What adapters compute in a small width, and the projections to it and back."""
+"""The functions of adapters at their small width, and the projections to it and back."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ class SelfAttention(nn.Module):
         self.mix = nn.Linear(size, size) if mixing else nn.Identity()
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) from as many; ``mask`` is that of a layer's attention, (b, 1, 1 or m, m), bool or to be added."""
+        """(b, m, d_s) → (b, m, d_s); ``mask`` is the layer's attention mask, (b, 1, 1 or m, m), bool or to be added."""
         query, key, value = (
             layer(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -43,7 +43,7 @@ class FeedForward(nn.Module):
         self.inner, self.outer = nn.Linear(size, hidden), nn.Linear(hidden, size)
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) from as many."""
+        """(b, m, d_s) → (b, m, d_s)."""
         output: Tensor = self.outer(gelu(self.inner(states)))
         return output
 
@@ -52,7 +52,7 @@ class Gelu(nn.Module):
     """GELU of each number."""
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) from as many."""
+        """(b, m, d_s) → (b, m, d_s)."""
         return gelu(states)
 
 
@@ -60,7 +60,7 @@ class Identity(nn.Module):
     """The states themselves."""
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) from as many."""
+        """(b, m, d_s) → (b, m, d_s)."""
         return states
 
 
@@ -72,7 +72,7 @@ class Residual(nn.Module):
         self.function, self.norm = function, nn.LayerNorm(size, eps)
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) from as many."""
+        """(b, m, d_s) → (b, m, d_s)."""
         output: Tensor = self.norm(states + self.function(states, mask))
         return output
 
@@ -86,7 +86,7 @@ class Projected(nn.Module):
     def __init__(
         self, width: int, size: int, functions: Mapping[int, nn.Module], *, shared: bool, activated: bool = False
     ) -> None:
-        """``functions`` has g_l by layer, from 0; ``activated``: GELU(V^D g_l(V^E h)), as the released code has it."""
+        """``functions`` has g_l by layer, from 0; ``activated``: GELU(V^D g_l(V^E h)), as in the released code."""
         super().__init__()
         self.shared, self.activated = shared, activated
         self.functions = nn.ModuleDict({str(layer): function for layer, function in functions.items()})
@@ -106,7 +106,7 @@ class Projected(nn.Module):
         return gelu(output) if self.activated else output
 
     def zero(self) -> None:
-        """Make all V^D zero, so that TS(h) is."""
+        """Set all V^D to zero, so that TS(h) is zero."""
         with torch.no_grad():
             for parameter in self.decode.parameters():
                 parameter.zero_()

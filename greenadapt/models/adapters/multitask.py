@@ -17,7 +17,7 @@ from greenadapt.models.tensors import exact_linear
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_TEXT_HEAD = "SequenceClassification"  # the one that reads what the pooler makes of a text
+_TEXT_HEAD = "SequenceClassification"  # the one that reads the pooler's output
 TaskOutput = dict[str, Tensor]
 """``logits`` (b, n_outputs), of heads that label pieces (b, m, n_outputs); or ``start_logits`` and ``end_logits``
 (b, m)."""
@@ -25,12 +25,12 @@ TaskOutput = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class TaskHeadSpec:
-    """What one task needs beside the encoder."""
+    """What one task adds to the encoder."""
 
     head: str
     """``SequenceClassification``, ``TokenClassification`` or ``QuestionAnswering``."""
     n_outputs: int
-    """Classes; 1 for numbers, 2 for answers' first and last pieces."""
+    """Number of classes; 1 for regression, 2 for the first and last pieces of answers."""
     adapter: AdapterConfig
 
 
@@ -43,7 +43,7 @@ class ExactLinear(nn.Linear):
 
 
 class TaskPart(nn.Module):
-    """The weights that are one task's alone: ``adapter`` and ``head``, a linear layer from the model's width d."""
+    """The weights of one task alone: ``adapter`` and ``head``, a linear layer from the model's width d."""
 
     def __init__(self, spec: TaskHeadSpec, encoder: "PreTrainedModel") -> None:
         super().__init__()
@@ -59,10 +59,10 @@ class TaskPart(nn.Module):
     def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
         """A part with weights from ``generator``: first those of the head, then those of the adapter.
 
-        They are drawn on the CPU, and are where the encoder is. Raises ``UsageError`` if the adapter does not go
-        with the encoder.
+        They are drawn on the CPU and moved to the encoder's device. Raises ``UsageError`` if the adapter does not
+        fit the encoder.
         """
-        with torch.random.fork_rng(devices=[]):  # torch's own start of each layer would use its random numbers
+        with torch.random.fork_rng(devices=[]):  # torch's own initialization would use its random numbers
             part = cls(spec, encoder)
         draw_weights(part.head, generator)
         draw_weights(part.adapter, generator)
@@ -71,7 +71,7 @@ class TaskPart(nn.Module):
         return part.to(encoder.device, encoder.dtype).train(encoder.training)
 
     def forward(self, states: Tensor, pooler: nn.Module) -> TaskOutput:
-        """What the head makes of the adapted states (b, m, d), by way of the shared pooler where it reads texts."""
+        """The head's output for the adapted states (b, m, d), through the shared pooler if it classifies texts."""
         is_text = self.spec.head == _TEXT_HEAD
         logits = self.head(self.dropout(pooler(states) if is_text else states))
         if self.spec.head != "QuestionAnswering":
@@ -93,10 +93,10 @@ class MultitaskModel(nn.Module):
 
     @classmethod
     def of(cls, encoder: "PreTrainedModel", heads: Mapping[str, TaskHeadSpec], seed: int) -> "MultitaskModel":
-        """Fresh parts for ``encoder``, those of a task drawn by ``seed`` and its name, whatever the other tasks are.
+        """New parts for ``encoder``, drawn by ``seed`` and the task's name, independent of the other tasks.
 
-        They are on the encoder's device, in its dtype. All weights are to be trained, see ``freeze``. Raises
-        ``UsageError`` if encoder and adapters do not go together.
+        They are on the encoder's device, in its dtype. All weights are trainable, see ``freeze``. Raises
+        ``UsageError`` if encoder and adapters do not fit.
         """
         check_architecture(encoder)
         parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
@@ -113,9 +113,9 @@ class MultitaskModel(nn.Module):
         return tuple(_task(key) for key in self.parts)
 
     def freeze(self) -> None:
-        """Leave the encoder, and a memory that it has, as they are in training where one task's adapter says so.
+        """Freeze the encoder, and its memory, if one task's adapter says so.
 
-        A pooler that no task reads is left as it is, too. Call it when a memory is attached.
+        A pooler that no task uses is frozen too. Call it when a memory is attached.
         """
         specs = [self.part(task).spec for task in self.tasks]
         if any(spec.adapter.freeze_encoder for spec in specs):
@@ -129,7 +129,7 @@ class MultitaskModel(nn.Module):
         return embeddings
 
     def part(self, task: str) -> TaskPart:
-        """The adapter and head of ``task``; raises ``MissingError`` for another."""
+        """The adapter and head of ``task``; raises ``MissingError`` for an unknown one."""
         if _key(task) not in self.parts:
             raise MissingError(f"the model has no task {task}", f"it has {', '.join(self.tasks)}")
         part = self.parts[_key(task)]
@@ -145,9 +145,9 @@ class MultitaskModel(nn.Module):
         task: str,
         **memory: Tensor | None,
     ) -> TaskOutput:
-        """What the head of ``task`` says of inputs (b, m), as transformers' heads return it.
+        """The output of the head of ``task`` for inputs (b, m), as transformers' heads return it.
 
-        ``memory`` has the arguments of an encoder with a general model beside it.
+        ``memory`` has the arguments of an encoder with memory.
         """
         part = self.part(task)
         with self._hooks.use(part.adapter):
@@ -164,14 +164,14 @@ class MultitaskModel(nn.Module):
         token_type_ids: Tensor | None = None,
         **memory: Tensor | None,
     ) -> dict[str, TaskOutput]:
-        """``forward`` of each of the ``tasks``; what a layer makes of states that no adapter has touched is computed
-        once for all of them.
-        """
+        """``forward`` of each of the ``tasks``; layers before the first adapter are computed once for all of them."""
         first = {task: self.n_untouched(task) for task in tasks}
         outputs: dict[str, TaskOutput] = {}
         kept: dict[int, Tensor] = {}
         call = LayerCall()
-        for task in sorted(first, key=first.__getitem__, reverse=True):  # the first one leaves what the others need
+        for task in sorted(
+            first, key=first.__getitem__, reverse=True
+        ):  # the first one keeps the states that the others need
             part = self.part(task)
             with self._hooks.use(part.adapter, keep=set(first.values())):
                 if outputs:
@@ -184,7 +184,7 @@ class MultitaskModel(nn.Module):
         return {task: outputs[task] for task in tasks}
 
     def n_untouched(self, task: str) -> int:
-        """How many of the encoder's layers, from the first on, the adapter of ``task`` does not touch."""
+        """How many of the encoder's first layers the adapter of ``task`` does not change."""
         n_layers: int = self.config.num_hidden_layers
         return min(self.part(task).adapter.layers, default=n_layers)
 
@@ -197,12 +197,12 @@ class MultitaskModel(nn.Module):
 
 
 def _key(task: str) -> str:
-    """Under what name a module can be in ``parts``: torch allows no dots, and no names of its own."""
+    """The name of a module in ``parts``: torch allows neither dots nor the names of its own attributes."""
     return f"task_{task.replace('.', ':')}"
 
 
 def _task(key: str) -> str:
-    """The task whose part is under ``key``."""
+    """The task of the part ``key``."""
     return key.removeprefix("task_").replace(":", ".")
 
 

@@ -1,4 +1,4 @@
-"""Models of several tasks: opened from a checkpoint, written with a small file a task, and opened again."""
+"""Models of several tasks: open from a checkpoint, write with one small file per task, and open again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class TrainedTasks:
 
 
 def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
-    """What ``task``, whose labels are known, needs on an encoder."""
+    """What ``task``, whose labels are known, adds to an encoder."""
     config = task.head_config()
     return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter)
 
@@ -48,7 +48,7 @@ def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
 def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
     """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
 
-    In evaluation mode. A pooler that the checkpoint does not have is drawn by ``seed``, as the parts are. Runs none of
+    In evaluation mode. A pooler that the checkpoint does not have is drawn by ``seed``, as the parts are. Never runs
     the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder, and what
     ``MultitaskModel.of`` raises.
     """
@@ -60,17 +60,17 @@ def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], ro
 
 
 def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
-    """Write what one task has beside the encoder, its adapter and its head, float32, into a folder of its own."""
+    """Write one task's weights, its adapter and head, float32, into its own folder."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {key: as_array(tensor) for key, tensor in model.part(name).state_dict().items()}
     write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
 def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
-    """The tasks ``names`` of the trained model in ``folder``, one of ``finetune``; reads no other's weights.
+    """The tasks ``names`` of the trained model in ``folder``, one of ``finetune``; reads no other weights.
 
-    ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or a seed that is not
-    there, ``UsageError`` for tasks of several encoders, ``InputError`` for files that are broken.
+    ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or seed that does
+    not exist, ``UsageError`` for tasks of several encoders, ``InputError`` for invalid files.
     """
     found = weight_folders(folder, names, seed)
     trained = read_trained(found.encoder)
@@ -91,7 +91,7 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> T
 
 
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
-    """Give one task its weights; raises ``MissingError`` or ``InputError`` if they are not there or not its own."""
+    """Load one task's weights; raises ``MissingError`` or ``InputError`` if they are missing or do not fit."""
     file, part = folder / WEIGHTS_FILE, model.part(name)
     if not file.is_file():
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")

@@ -1,4 +1,4 @@
-"""How wide the adapters of a task are, how many heads they have, and in which layers they are."""
+"""The size, heads and layers of a task's adapters."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from greenadapt.config import AdapterConfig
 from greenadapt.errors import UsageError
 
 PAPER_WIDTH = 768
-"""Width of the model that the paper's sizes belong to."""
+"""Width of the model for which the paper's sizes are."""
 _PAPER_SIZE_OF_HALF = 276  # of PALs in six layers of twelve
 _PAPER_BOTTLENECK = 50
 _HEAD_WIDTH = 17
@@ -15,10 +15,10 @@ _REFERENCE_HEADS = 6
 
 @dataclass(frozen=True)
 class AdapterShape:
-    """What an ``AdapterConfig`` comes to for a model of some width and depth."""
+    """An ``AdapterConfig`` resolved for a model's width and depth."""
 
     layers: tuple[int, ...]
-    """Layers with an adapter, from 0, ascending; empty if it is on top, or if there is none."""
+    """Layers with an adapter, from 0, ascending; empty if it is on top or absent."""
     size: int
     """Width d_s that states are projected to; 0 if nothing is projected."""
     heads: int
@@ -30,9 +30,9 @@ class AdapterShape:
     def of(cls, config: AdapterConfig, width: int, n_layers: int) -> "AdapterShape":
         """The shape for a model of width d and ``n_layers`` layers.
 
-        A size that is not given is the paper's · d / 768, in a multiple of the heads. Heads that are not given are six
-        in the form ``reference``, else the most that divide d_s and are no more than d_s / 17, the width of a head in
-        the paper. Raises ``UsageError`` for layers that are not there, and for heads that do not divide the size.
+        The default size is the paper's · d / 768, rounded to a multiple of the heads. The default heads are six in the
+        form ``reference``, else the largest divisor of d_s up to d_s / 17, where 17 is the width of a head in the
+        paper. Raises ``UsageError`` for layers that do not exist, and for heads that do not divide the size.
         """
         layers = parse_layers(config.layers, n_layers) if config.kind.is_in_layers else ()
         size = _default_size(config, width) if config.size is None else config.size
@@ -54,14 +54,14 @@ def parse_layers(layers: str, n_layers: int) -> tuple[int, ...]:
     for part in layers.split(","):
         if not part.strip().isdecimal():
             raise UsageError(
-                f"--layers is {layers!r}, of which {part!r} is not a number",
+                f"--layers is {layers!r}, but {part!r} is not a number",
                 "give all, top, bottom, or numbers as in 1,3",
             )
         numbers.append(int(part))
     beyond = [number for number in numbers if not 1 <= number <= n_layers]
     if beyond:
         raise UsageError(
-            f"--layers has layer {beyond[0]}, the model has {n_layers}", f"name layers from 1 to {n_layers}"
+            f"--layers has layer {beyond[0]}, the model has {n_layers}", f"give layers from 1 to {n_layers}"
         )
     if sorted(set(numbers)) != numbers:
         raise UsageError(f"--layers is {layers}, must ascend, each layer once", "sort the numbers")
@@ -91,7 +91,7 @@ def _heads(config: AdapterConfig, size: int) -> int:
     if size % heads:
         origin = "--adapter-heads" if config.heads else "of --adapter-form reference"
         raise UsageError(
-            f"the adapters' width is {size}, no multiple of the {heads} heads {origin}",
+            f"the adapters' width is {size}, not a multiple of the {heads} heads {origin}",
             f"use --adapter-size {max(1, round(size / heads)) * heads}, or heads that divide {size}",
         )
     return heads

@@ -1,4 +1,4 @@
-"""How many weights adapters have, counted in the modules themselves, which are made without their numbers."""
+"""The number of weights of adapters, counted in the modules themselves, without allocating them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ BERT_BASE = {"model_type": "bert"}
 
 @dataclass(frozen=True)
 class AdapterCount:
-    """What one task adds to an encoder beside its head."""
+    """What one task adds to an encoder, without its head."""
 
     config: AdapterConfig
     shape: AdapterShape
@@ -33,10 +33,10 @@ class AdapterCount:
 
 
 def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
-    """The encoder that the configuration ``settings`` describes, on torch's device "meta": shapes without numbers.
+    """The encoder of the configuration ``settings``, on torch's device "meta": shapes without values.
 
-    Runs no code but transformers'. Raises ``UsageError`` for an architecture that adapters do not go into, and
-    ``InputError``, which names ``source``, for settings that are none of a model.
+    Runs only transformers' code. Raises ``UsageError`` for an architecture that does not support adapters, and
+    ``InputError``, naming ``source``, for settings that are not a model's.
     """
     import transformers
     from huggingface_hub.errors import StrictDataclassError
@@ -50,14 +50,14 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
             encoder: PreTrainedModel = auto.from_config(config)
     except (StrictDataclassError, ValueError, TypeError, RuntimeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{source} describes no model: {reason}", "fetch the model again") from None
+        raise InputError(f"{source} does not describe a model: {reason}", "fetch the model again") from None
     if config.num_hidden_layers < 1:
-        raise InputError(f"{source} describes a model of {config.num_hidden_layers} layers", "use one that has some")
+        raise InputError(f"{source} describes a model of {config.num_hidden_layers} layers", "use a model with layers")
     return encoder
 
 
 def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterCount:
-    """The count of one task's adapter for ``encoder``, whose numbers are not read.
+    """The size of one task's adapter for ``encoder``, whose values are not read.
 
     Raises ``UsageError`` if ``config`` does not go with the encoder.
     """
@@ -69,12 +69,12 @@ def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterC
 
 
 def n_parameters(module: nn.Module) -> int:
-    """All numbers that are trained in ``module``, each once."""
+    """The number of trainable parameters in ``module``, shared ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _weights(module: nn.Module) -> int:
-    """What ``module`` itself, without those in it, has of what the paper counts."""
+    """The weights of ``module`` itself, without submodules, that the paper counts."""
     if isinstance(module, nn.LayerNorm):
         return 0
     own = module.named_parameters(recurse=False)

@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "greenadapt_memory"
-"""What ``model.config._attn_implementation`` is where layers may see memory."""
+"""The value of ``model.config._attn_implementation`` if layers may see memory."""
 MEMORY_TYPES = ("bert", "roberta", "xlm-roberta", "electra")
 """Architectures whose attention can see memory."""
 _REASONS = {
-    "mpnet": "its attention takes no further arguments and adds a bias by relative position, which memory has not",
-    "distilbert": "its attention does not say which layer it is in",
-    "modernbert": "its attention turns keys by their position, which memory has not",
+    "mpnet": "its attention takes no further arguments and adds a relative position bias, which memory lacks",
+    "distilbert": "its attention does not know its layer",
+    "modernbert": "its attention rotates keys by position, which memory lacks",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What the layers of a model see beside its own input, in one forward pass."""
+    """What the layers of a model see besides its own input, in one forward pass."""
 
     states: Mapping[int, Tensor]
     """Layer, from 0 → fused states M_f, (b, m, d) of any float dtype, finite in padding too; m need not be the length
     of the input."""
     mask: Tensor | None = None
-    """(b, m) bool, true where there is a piece; ``None``: no padding. A row may be false throughout."""
+    """(b, m) bool, true for pieces, false for padding; ``None``: no padding. A row may be all false."""
     variant: MemoryVariant = "memory"
     biases: Mapping[int, Tensor] = field(default_factory=dict)
-    """Layer, from 0 → (n_heads,), how much each head leans on memory; variant ``gate`` alone."""
+    """Layer, from 0 → (n_heads,), each head's bias towards memory; variant ``gate`` alone."""
 
 
 def memory_attention(
@@ -79,9 +79,9 @@ def memory_attention(
 
 
 def use_memory_attention(model: "PreTrainedModel") -> None:
-    """Let the layers of ``model`` see what its keyword ``memory`` has, a ``Memory``; without it nothing changes.
+    """Let the layers of ``model`` see its keyword argument ``memory``, a ``Memory``; without it nothing changes.
 
-    Replaces neither modules nor weights; what is saved of the model does not know of it. Raises ``UsageError`` for an
+    Replaces neither modules nor weights; a saved model is unaffected. Raises ``UsageError`` for an
     architecture whose attention cannot see memory.
     """
     _check_attention(model)
@@ -97,26 +97,26 @@ def _check_attention(model: "PreTrainedModel") -> None:
     config: Any = model.config
     reason = None
     if config.model_type not in MEMORY_TYPES:
-        reason = _REASONS.get(config.model_type, "nothing is known of its attention")
+        reason = _REASONS.get(config.model_type, "its attention is unknown")
     elif getattr(config, "is_decoder", False):
         reason = "it is a decoder, which must not see what follows"
     elif getattr(config, "position_embedding_type", "absolute") != "absolute":
-        reason = "its attention adds a bias by relative position, which memory has not"
+        reason = "its attention adds a relative position bias, which memory lacks"
     if reason is not None:
         raise UsageError(
-            f"a model of type {config.model_type} cannot be given memory: {reason}",
+            f"a model of type {config.model_type} cannot use memory: {reason}",
             f"use an encoder of type {', '.join(MEMORY_TYPES)} with absolute positions",
         )
 
 
 def _key_mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The mask of plain attention, (b, 1, 1, n): which keys there are is the same for every query."""
+    """The mask of plain attention, (b, 1, 1, n): the keys are the same for every query."""
     mask: Tensor | None = sdpa_mask(*args, **kwargs)
     return None if mask is None else mask[:, :, :1]
 
 
 def _memory_mask(mask: Tensor | None) -> Tensor | None:
-    """(b, 1, 1, m); a row without memory, whose result is not used, sees all of it, since nothing would be NaN."""
+    """(b, 1, 1, m); a row without memory sees all of it, to avoid NaN; its result is not used."""
     return None if mask is None else (mask | ~mask.any(1, keepdim=True))[:, None, None]
 
 

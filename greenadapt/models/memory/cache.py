@@ -1,4 +1,4 @@
-"""A frozen general model's states, kept on disk: they never change, so that each text goes through the model once."""
+"""Cache a frozen general model's states on disk, so that each text goes through the model only once."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ _OTHERWISE = "train without --cache-memory"
 
 @dataclass(frozen=True, eq=False)
 class DistinctTexts:
-    """Different inputs of a general model, in an order that depends on nothing but themselves: the longest first."""
+    """Distinct inputs of a general model, in an order that depends only on themselves: the longest first."""
 
     table: SequenceTable
 
@@ -68,7 +68,7 @@ class DistinctTexts:
         return digest.hexdigest()
 
     def find(self, inputs: Features) -> IntArray:
-        """Which text each of b inputs is, (b,) int64, -1 for one that is not among them."""
+        """The text of each of b inputs, (b,) int64, -1 if absent."""
         return self.table.find(_sequences(inputs))
 
     def inputs(self, among: slice) -> Features:
@@ -80,22 +80,22 @@ class DistinctTexts:
 
 @dataclass(frozen=True, eq=False)
 class GeneralStates:
-    """Which states of which general model are kept, and how they are computed."""
+    """Which states of which general model are cached, and how they are computed."""
 
     memory: GeneralMemory
     sha256: str
     """Of the general model's content."""
     max_tokens: int
-    """Pieces, padding included, that go through the general model at once; one text at least."""
+    """Pieces, padding included, per batch of the general model; at least one text."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many states a piece has, and how wide they are."""
+        """Number of states per piece, and their width."""
         return len(self.memory.plan.states), self.memory.general.config.hidden_size
 
     @property
     def facts(self) -> dict[str, str]:
-        """What decides the states of a text; in which precision they are computed is part of it."""
+        """Everything that determines the states of a text, including the precision."""
         numbers = ",".join(map(str, self.memory.plan.states))
         precision = str(self.memory.general.dtype).removeprefix("torch.")
         return {"general": self.sha256, "states": numbers, "dim": str(self.shape[1]), "precision": precision}
@@ -116,21 +116,21 @@ class GeneralStates:
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """Where caches lie, and how many bytes one may have."""
+    """The folder of caches, and the size limit of one in bytes."""
 
     path: Path
     limit: int
 
 
 class CachedMemory:
-    """Gives the model the general model's states of texts that were kept, in place of their ids; a ``MemoryInput``."""
+    """Gives the model cached states of the general model instead of ids; a ``MemoryInput``."""
 
     def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], file: "_StatesFile") -> None:
         self._reader, self._texts = reader, texts
         self._n_states, self._dim = shape
         with open(file.path, "rb") as opened:
             self._mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        # Of each text (n_states, m, dim), end to end: the states of a text in a padded batch are as many whole blocks.
+        # Each text's (n_states, m, dim), end to end: in a padded batch, the states of a text are contiguous blocks.
         self._values = np.frombuffer(self._mapped, _VALUE, offset=len(file.header))
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
@@ -150,7 +150,7 @@ class CachedMemory:
             kept = self._values[first * size : (first + length) * size]
             padded[:, i, :length] = kept.reshape(self._n_states, length, self._dim)
             padded[:, i, length:] = 0
-        self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as this process's memory
+        self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as memory of this process
         arrays = {"memory_states": states}
         if not inputs.is_piece.all():
             arrays["memory_mask"] = inputs.mask
@@ -160,10 +160,10 @@ class CachedMemory:
 def open_cache(
     folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> CachedMemory:
-    """The states of ``texts``, from the file of an earlier run if there is one, else computed now.
+    """The states of ``texts``, from the file of an earlier run if it exists, else computed now.
 
-    The file is known by the general model, the states and the texts. A run that was killed while it computed goes on
-    where it was. Raises ``UsageError`` if the file would be larger than the limit, ``ResourceError`` if the disk
+    The file is identified by the general model, the states and the texts. A killed run is
+    resumed. Raises ``UsageError`` if the file would be larger than the limit, ``ResourceError`` if the disk
     or the memory of a GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for
     a file that greenadapt did not write.
     """
@@ -178,7 +178,7 @@ def open_cache(
     if not file.is_whole():
         progress.note(f"{what} need {byte_size(file.size)} in {folder.path}")
         with lock(file.path.with_suffix(".lock")):
-            if not file.is_whole():  # another run may have made it since
+            if not file.is_whole():  # another run may have written it since
                 _fill(file, general, reader, texts, progress)
     else:
         progress.note(f"{what} are read from {file.path}, {byte_size(file.size)}")
@@ -191,9 +191,9 @@ class _StatesFile:
 
     path: Path
     header: bytes
-    """Says what is kept; a file of the same name with another one is not of greenadapt."""
+    """Describes the content; a file of the same name with another header is not greenadapt's."""
     bounds: IntArray
-    """At which byte of the file each text begins, and the last one ends: (n + 1,) int64."""
+    """The byte at which each text begins, and the end of the last one: (n + 1,) int64."""
 
     @classmethod
     def of(cls, folder: Path, general: GeneralStates, texts: DistinctTexts) -> "_StatesFile":
@@ -210,7 +210,7 @@ class _StatesFile:
 
     @property
     def part(self) -> Path:
-        """What it is called until it is whole."""
+        """Its name until it is complete."""
         return self.path.with_suffix(".part")
 
     @property
@@ -224,7 +224,7 @@ class _StatesFile:
         return self.path.with_suffix(".sha256")
 
     def is_whole(self) -> bool:
-        """Whether all is there as it was written; raises ``InputError`` if another file stands in its place."""
+        """Whether it is complete and undamaged; raises ``InputError`` if another file is in its place."""
         if not self.path.exists():
             return False
         size = self.path.stat().st_size
@@ -234,10 +234,10 @@ class _StatesFile:
         return is_complete and self.checksum.read_text("ascii") == hash_file(self.path)
 
     def resume(self, file: IO[bytes], batches: Sequence[slice]) -> int:
-        """Cut ``file`` back to batches that are whole, and say how many they are.
+        """Truncate ``file`` to complete batches, and return their number.
 
-        Batches rather than texts: what a text is batched with may change its states in the last bit, and so the file of
-        a run that was killed is that of one that was not.
+        Batches rather than texts: the batch of a text may change its states in the last bit, so only this way a resumed
+        run writes the same file as an uninterrupted one.
         """
         size = file.seek(0, os.SEEK_END)
         if size < len(self.header) or not _begins(self.part, self.header):
@@ -254,7 +254,7 @@ def _fill(
     file: _StatesFile, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> None:
     if file.path.exists():
-        progress.warn(f"{file.path} is damaged, its states are computed again")
+        progress.warn(f"{file.path} is damaged: computing its states again")
         file.path.unlink()
     batches = list(_batches(np.diff(texts.offsets), general.max_tokens))
     try:
@@ -276,7 +276,7 @@ def _fill(
         size = file.part.stat().st_size if file.part.exists() else 0
         raise ResourceError(
             f"{file.part} cannot be written at byte {size:,} of {file.size:,} ({error.strerror or error})",
-            f"make room and run it again, which goes on from there, or {_OTHERWISE}",
+            f"free some space and run it again to resume, or {_OTHERWISE}",
         ) from None
     file.part.replace(file.path)
 
@@ -287,7 +287,7 @@ def _check_room(file: _StatesFile, done: int) -> None:
         raise ResourceError(
             f"the general model's states need {byte_size(missing)} in {file.path.parent}, "
             f"which has {byte_size(free)} free",
-            f"make room, or {_OTHERWISE}",
+            f"free some space, or {_OTHERWISE}",
         )
 
 
@@ -298,7 +298,7 @@ def _begins(path: Path, header: bytes) -> bool:
 
 
 def _batches(lengths: IntArray, max_tokens: int) -> Iterator[slice]:
-    """Which texts, given their lengths in descending order, go through the general model together."""
+    """The batches of texts for the general model, given their lengths in descending order."""
     begin = 0
     while begin < len(lengths):
         end = min(len(lengths), begin + max(1, max_tokens // int(lengths[begin])))
@@ -307,6 +307,6 @@ def _batches(lengths: IntArray, max_tokens: int) -> Iterator[slice]:
 
 
 def _sequences(inputs: Features) -> Sequences:
-    """Ids and types as one number a piece, little-endian int64."""
+    """Ids and types as one number per piece, little-endian int64."""
     values = inputs.ids.astype("<i8") << _TYPE_BITS | inputs.types.astype("<i8")
     return Sequences(values, offsets_of(inputs.lengths))

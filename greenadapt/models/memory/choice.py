@@ -1,4 +1,4 @@
-"""Which general model is the memory of a domain model, and where it is found again."""
+"""Choose the general model that is the memory of a domain model, and find it again later."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from greenadapt.models.memory.general_model import GeneralModel
 
 ITS_BASE = "base"
-"""As ``--memory``: the model that the domain model was adapted from."""
+"""A value of ``--memory``: the model that the domain model was adapted from."""
 
 
 def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> None:
-    """Raise ``UsageError`` if settings of a memory do not go together, or with that there is none."""
+    """Raise ``UsageError`` if settings of a memory conflict, or are given without a memory."""
     if memory is None and config != MemoryConfig():
-        raise UsageError("settings of a memory, but no memory", "name the general model with --memory")
+        raise UsageError("settings of a memory, but no memory", "give the general model with --memory")
     if run.cache_memory and memory is None:
-        raise UsageError("--cache-memory, but no memory", "name the general model with --memory")
+        raise UsageError("--cache-memory, but no memory", "give the general model with --memory")
     if run.cache_memory and not config.frozen:
-        raise UsageError("--cache-memory keeps what a frozen model gives", "leave out --unfreeze-memory")
+        raise UsageError("--cache-memory needs a frozen general model", "leave out --unfreeze-memory")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MemoryChoice:
     def find(cls, memory: str, domain: PretrainedModel, config: MemoryConfig) -> "MemoryChoice":
         """The model ``memory``, or ``base``.
 
-        Raises ``UsageError`` if ``domain`` was adapted from none, or its layers and width do not go with ``config``.
+        Raises ``UsageError`` if ``domain`` was not adapted from one, or its layers and width do not fit ``config``.
         """
         if memory == ITS_BASE:
             made = read_facts(domain.folder)
@@ -64,8 +64,8 @@ class MemoryChoice:
     def of_task(cls, folder: TaskFolder, given: str | None) -> "MemoryChoice | None":
         """The memory that a fine-tuned model was trained with, ``None`` if it has none.
 
-        A general model that was trained, too, lies in the folder; another one is looked for where it was then, or where
-        it is ``given`` to be. Raises ``MissingError`` if it is not there, ``InputError`` if it is another one.
+        A general model that was trained too is in the folder; another one is looked for where it was then, or at
+        ``given``. Raises ``MissingError`` if it does not exist, ``InputError`` if it is a different one.
         """
         return cls.of_settings(folder.settings, folder.folder, folder.weights, given)
 
@@ -73,7 +73,7 @@ class MemoryChoice:
     def of_settings(
         cls, settings: Json, folder: Path, weights: Path, given: str | None = None
     ) -> "MemoryChoice | None":
-        """The same by what ``folder`` says of its model, whose weights lie in ``weights``."""
+        """The same for the model described in ``folder``, whose weights are in ``weights``."""
         described = _Described.of(settings, folder)
         if described is None:
             return None
@@ -91,16 +91,16 @@ class MemoryChoice:
         return cls(found, described.config, sha256)
 
     def as_input(self) -> Json:
-        """How a manifest names the general model."""
+        """The general model's entry in a manifest."""
         return {"sha256": self.sha256, "source": self.found.source}
 
     def as_settings(self) -> Json:
-        """What ``task.json`` says under ``memory``."""
+        """The entry ``memory`` of ``task.json``."""
         general = {"name": self.found.name, "source": self.found.source, "sha256": self.sha256}
         return {**asdict(self.config), "general": general}
 
     def open(self) -> "GeneralModel":
-        """The general model; raises ``InputError`` if it is of a kind that greenadapt does not know."""
+        """The general model; raises ``InputError`` if its type is not supported."""
         from greenadapt.models.memory.general_model import GeneralModel
 
         return GeneralModel(Checkpoint.open(self.found.folder), self.config, self.sha256)
@@ -108,7 +108,7 @@ class MemoryChoice:
 
 def check_memories(folders: Iterable[TaskFolder], given: str | None) -> None:
     """Raise ``UsageError`` if a general model is given and none of the models needs one, ``MissingError`` or
-    ``InputError`` if one needs a general model, or what was learnt about it, that is not there.
+    ``InputError`` if one lacks the general model that it needs, or the weights that connect the two.
     """
     needed = [(folder, one) for folder in folders if (one := _Described.of(folder.settings, folder.folder))]
     if given is not None and not any(one.config.frozen for _, one in needed):
@@ -122,7 +122,7 @@ def check_memories(folders: Iterable[TaskFolder], given: str | None) -> None:
 
 @dataclass(frozen=True)
 class _Described:
-    """What ``task.json`` says of a model's memory."""
+    """A model's memory as described in ``task.json``."""
 
     config: MemoryConfig
     name: str
@@ -130,7 +130,7 @@ class _Described:
     sha256: str
 
     def find(self, folder: Path, given: str | None) -> PretrainedModel:
-        """The general model that the model in ``folder`` needs, where it was or where it is ``given`` to be."""
+        """The general model that the model in ``folder`` needs, where it was or at ``given``."""
         try:
             return find_model(given or self.source)
         except (MissingError, InputError) as error:
@@ -147,7 +147,7 @@ class _Described:
         try:
             general = {name: described["general"][name] for name in ("name", "source", "sha256")}
             if not all(isinstance(value, str) for value in general.values()):
-                raise TypeError("the general model's name, source and sha256 must be text")
+                raise TypeError("the general model's name, source and sha256 must be strings")
             config = {name: value for name, value in described.items() if name != "general"}
             return cls(MemoryConfig(**{**config, "layers": tuple(config["layers"])}), **general)
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
@@ -158,8 +158,8 @@ class _Described:
 
 
 def _check_fit(domain: PretrainedModel, general: PretrainedModel, config: MemoryConfig) -> None:
-    """Raise ``UsageError`` for layers that are not there, before anything is read or trained."""
+    """Raise ``UsageError`` for layers that do not exist, before anything is read or trained."""
     settings = (Checkpoint.open(model.folder).config for model in (domain, general))
     n_domain, n_general = (one.get("num_hidden_layers") for one in settings)
-    if n_domain and n_general:  # other architectures are refused with their reason
+    if n_domain and n_general:  # other architectures are refused elsewhere, with the reason
         MemoryPlan.of(config, n_domain, n_general)

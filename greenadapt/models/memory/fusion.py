@@ -1,4 +1,4 @@
-"""A general model whose states are memory for the domain model that is trained (G-MAP, arXiv 2212.03613)."""
+"""A general model whose states are memory for the trained domain model (G-MAP, arXiv 2212.03613)."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 KEYWORDS = ("memory_ids", "memory_mask", "memory_types", "memory_states")
-"""Arguments of a model with memory that are the general model's."""
+"""The general model's arguments in a model with memory."""
 
 
 class GeneralMemory(nn.Module):
-    """A general model, and what is learnt to make memory of its states.
+    """A general model, and the trained weights that turn its states into memory.
 
     ``general`` is an encoder without pooler, of L_G layers and width d_G; ``gates`` has a linear map R^{d_G} → R for
     each target of a gated ``plan``; ``project`` is a linear map from d_G to the domain model's width d_D, or ``None``;
@@ -41,14 +41,14 @@ class GeneralMemory(nn.Module):
         self.biases = nn.ParameterList(torch.zeros(domain.num_attention_heads) for _ in range(n_biases))
 
     def train(self, mode: bool = True) -> "GeneralMemory":
-        """As in torch, but a frozen general model stays in evaluation mode."""
+        """As in torch, except that a frozen general model stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.general.train(False)
         return self
 
     def general_states(self, ids: Tensor, mask: Tensor | None = None, types: Tensor | None = None) -> Tensor:
-        """The states ``plan.states`` for the general model's inputs (b, m) and their mask and types: (S, b, m, d_G)."""
+        """The states ``plan.states`` for the general model's inputs (b, m), their mask and types: (S, b, m, d_G)."""
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         given = {name: value for name, value in inputs.items() if value is not None}
         is_half = self.general.dtype in (torch.float16, torch.bfloat16)  # autocast would only widen its layer norms
@@ -66,7 +66,7 @@ class GeneralMemory(nn.Module):
     ) -> Tensor:
         """The states (S, b, m, d_G), cached or of inputs (b, m); raises ``ValueError`` unless given one of them."""
         if (memory_ids is None) == (memory_states is None):
-            raise ValueError("a model with memory needs memory_ids or memory_states, and not both")
+            raise ValueError("a model with memory needs either memory_ids or memory_states")
         if memory_ids is not None:
             return self.general_states(memory_ids, memory_mask, memory_types)
         assert memory_states is not None
@@ -88,7 +88,7 @@ class GeneralMemory(nn.Module):
         return Memory(fused, None if mask is None else mask.bool(), self.variant, biases)
 
     def projected(self, states: Tensor) -> Tensor:
-        """States (b, m, d_G) in the domain model's width: (b, m, d_D)."""
+        """States (b, m, d_G) projected to the domain model's width: (b, m, d_D)."""
         if self.project is None:
             return states
         projected: Tensor = self.project(states.to(self.project.weight.dtype))
@@ -115,10 +115,10 @@ def gate_weights(states: Tensor, gate: Any) -> Tensor:
 def attach_memory(
     model: "PreTrainedModel", general: "PreTrainedModel", config: MemoryConfig, seed: int
 ) -> GeneralMemory:
-    """Give ``model`` the states of ``general`` as memory: it is called with one of ``KEYWORDS`` beside its own.
+    """Give ``model`` the states of ``general`` as memory: it is called with ``KEYWORDS`` besides its own arguments.
 
-    The result is ``model.memory``, on the model's device; ``seed`` decides what is learnt from random numbers. Raises
-    ``UsageError`` if the models or ``config`` do not go together.
+    The result is ``model.memory``, on the model's device; ``seed`` initializes the new weights. Raises
+    ``UsageError`` if the models or ``config`` do not fit.
     """
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
     if not plan.targets:
@@ -134,7 +134,7 @@ def add_general(
 ) -> GeneralMemory:
     """Make ``general`` the ``memory`` of ``model``, whose forward pass does not change yet.
 
-    Raises ``UsageError`` if their widths differ and nothing projects.
+    Raises ``UsageError`` if their widths differ without a projection.
     """
     widths = general.config.hidden_size, model.config.hidden_size
     if widths[0] != widths[1] and not config.project:
@@ -143,13 +143,13 @@ def add_general(
             "use --memory-project, or models of the same width",
         )
     memory = GeneralMemory(general, plan, config, model.config)
-    # Another seed than the head was drawn with, or its numbers would come again; torch reads the last 32 bits alone.
+    # Not the head's seed, or its numbers would recur; torch reads only the last 32 bits.
     generator = torch.Generator().manual_seed(2**32 - 1 - seed)
     if config.gate_init == "normal":
         gates: Any = memory.gates
         for gate in gates:
             nn.init.normal_(gate.weight, std=0.02, generator=generator)
-    if memory.project is not None:  # a deviation that keeps the scale of the states
+    if memory.project is not None:  # a standard deviation that keeps the scale of the states
         nn.init.normal_(memory.project.weight, std=widths[0] ** -0.5, generator=generator)
     for learnt in (memory.gates, memory.biases, *filter(None, [memory.project])):
         learnt.to(model.dtype)
@@ -159,7 +159,7 @@ def add_general(
 
 
 def _linear(n_in: int, n_out: int) -> nn.Linear:
-    """A linear layer that is zero, which leaves torch's random numbers as they are."""
+    """A linear layer of zeros, made without using torch's random numbers."""
     with torch.random.fork_rng(devices=[]):
         layer = nn.Linear(n_in, n_out)
     nn.init.zeros_(layer.weight)

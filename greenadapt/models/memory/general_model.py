@@ -1,4 +1,4 @@
-"""A general model put beside a domain model: opened and attached, its states kept where that is wanted."""
+"""Open a general model and attach it to a domain model, with its states cached if requested."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from greenadapt.tokenization.writer import copy_tokenizers
 
 @dataclass(frozen=True, eq=False)
 class GeneralModel:
-    """A general model on disk, and how its states come into a domain model."""
+    """A general model on disk, and how its states enter a domain model."""
 
     checkpoint: Checkpoint
     config: MemoryConfig
@@ -35,18 +35,18 @@ class GeneralModel:
 
     @cached_property
     def _n_rows(self) -> int:
-        """Rows of its embedding without those of added words, which it never reads."""
+        """The number of its embedding rows without those of added words, which it never reads."""
         return Encoder.of(self.checkpoint).tokenizer.added.first_id
 
     def reader(self, encoder: Encoder) -> MemoryReader:
-        """How it reads what a domain model reads by ``encoder``; see ``MemoryReader.of``."""
+        """Its view of a domain model's inputs by ``encoder``; see ``MemoryReader.of``."""
         return MemoryReader.of(encoder, self.checkpoint)
 
     def attach(self, model: Any, encoder: Encoder, machine: Machine, seed: int) -> None:
-        """Give ``model``, which reads by ``encoder``, a memory of this model, and move both to the machine's device.
+        """Attach this model as memory to ``model``, whose inputs are by ``encoder``; move both to the machine's device.
 
-        ``seed`` draws its gates. A frozen general model is in half precision where the machine computes in it. Raises
-        ``UsageError`` if the two do not go together.
+        ``seed`` draws its gates. A frozen general model is in half precision if the machine uses it. Raises
+        ``UsageError`` if the two do not fit.
         """
         reads_pieces = not type(model).__name__.endswith("SequenceClassification")
         if self.config.strategy == "logits" and reads_pieces and encoder.has_words:
@@ -63,7 +63,7 @@ class GeneralModel:
         model.to(machine.device)
 
     def copy_tokenizer(self, folder: Path) -> None:
-        """Make a general model that was trained, too, and written into ``folder``, a model's folder of its own."""
+        """Complete ``folder``, with the weights of a trained general model, to a model folder of its own."""
         source = self.checkpoint.folder
         base = source / BASE_FOLDER
         copy_tokenizers(base if base.is_dir() else source, folder / MEMORY_FOLDER)
@@ -71,7 +71,7 @@ class GeneralModel:
 
 @dataclass(frozen=True, eq=False)
 class StatesOnDisk:
-    """Where and how a general model's states are kept."""
+    """Where and how a general model's states are cached."""
 
     folder: Path
     run: RunConfig
@@ -79,7 +79,7 @@ class StatesOnDisk:
     progress: Progress
 
     def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Input]) -> CachedMemory:
-        """The states for all inputs of ``views``, computed where they are not there.
+        """The states for all inputs of ``views``, computed if not cached.
 
         ``model``, with ``general`` as its memory, computes them; of several processes the first one does. Raises what
         ``open_cache`` raises.

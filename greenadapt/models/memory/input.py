@@ -1,4 +1,4 @@
-"""What a general model reads beside the domain model: the same text in base pieces (arXiv 2212.03613, section 3.1)."""
+"""The general model's input: the domain model's text in base pieces (arXiv 2212.03613, section 3.1)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from greenadapt.tokenization.added_words import AddedWords
 
 @dataclass(frozen=True, eq=False)
 class MemoryReader:
-    """Puts base pieces in the place of added words, so that the general model reads its own tokenizer's ids.
+    """Replaces added words by their base pieces, so that the general model reads its own tokenizer's ids.
 
-    Whatever the domain model reads, the general model reads the same text, with a length and a mask of its own; from a
-    text that is longer than ``max_length`` pieces it reads the first ones and the last special token.
+    The general model reads the same text as the domain model, with its own length and mask; texts longer than
+    ``max_length`` pieces are truncated to the first ones and the last special token.
     """
 
     added: AddedWords
@@ -29,9 +29,9 @@ class MemoryReader:
 
     @classmethod
     def of(cls, encoder: Encoder, general: Checkpoint) -> "MemoryReader":
-        """For a domain model that reads by ``encoder``, and a general one.
+        """For a domain model whose inputs are by ``encoder``, and a general one.
 
-        Raises ``InputError`` if their base tokenizers give other ids, ``UsageError`` if the words were added by
+        Raises ``InputError`` if their base tokenizers give different ids, ``UsageError`` if the words were added by
         longest match, so that their pieces are not those of the base tokenizer.
         """
         theirs = Encoder.of(general)
@@ -40,7 +40,7 @@ class MemoryReader:
         n_theirs = theirs.tokenizer.base.get_vocab_size()
         if not n_same == len(ours) == n_theirs:
             raise InputError(
-                f"{general.folder} has another vocabulary: {n_same:,} of its {n_theirs:,} entries are among the "
+                f"{general.folder} has a different vocabulary: {n_same:,} of its {n_theirs:,} entries are among the "
                 f"{len(ours):,} of the domain model's own tokenizer",
                 "give a general model with the tokenizer of the domain model, such as the one it was adapted from",
             )
@@ -71,13 +71,13 @@ class MemoryReader:
         return self.in_base_pieces(_inputs_of(views))
 
     def n_cut(self, views: Iterable[Input]) -> int:
-        """How many of the examples have an input of which the general model does not read all."""
+        """How many of the examples have an input that is truncated for the general model."""
         lengths = (self._base_pieces(_inputs_of(one)).lengths for one in views)
         return sum(int(each.max(initial=0)) > self.max_length for each in lengths)
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
-        """``memory_ids`` (b, m) int64; ``memory_mask`` where there is padding, ``memory_types`` where the general model
-        tells segments.
+        """``memory_ids`` (b, m) int64; ``memory_mask`` if there is padding, ``memory_types`` if the general model
+        has segment embeddings.
         """
         read = self.in_base_pieces(inputs)
         tensors = {"memory_ids": read.padded(read.ids, self.pad_id)}
@@ -96,5 +96,5 @@ class MemoryReader:
 
 
 def _inputs_of(views: Input) -> Features:
-    """All inputs of an example, those that both views share once."""
+    """All inputs of an example, those shared by both views once."""
     return Features.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])

@@ -1,4 +1,4 @@
-"""The baseline without memory: one head reads the domain model and the general one, and both logits are added."""
+"""The baseline without memory: one head for the domain and the general model, whose logits are added."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _FIRST_PIECE = "ForSequenceClassification"
-"""Classes of this name read the first piece alone."""
+"""Classes of this name read only the first piece."""
 
 
 def attach_logits_fusion(
@@ -24,13 +24,13 @@ def attach_logits_fusion(
 ) -> GeneralMemory:
     """Let the head of ``model``, its pooler included, read ``general`` too, and add the logits (arXiv 2212.03613).
 
-    ``model`` is called with one of ``KEYWORDS`` beside its own; each of its logits becomes the sum of that for its own
-    last state and that for the general model's. Heads that label pieces need inputs of one length, else ``ValueError``.
-    The result is ``model.memory``. Raises ``UsageError`` if the models or ``config`` do not go together.
+    ``model`` is called with one of ``KEYWORDS`` besides its own; each of its logits becomes the sum of those for its
+    own last state and for the general model's. Heads that label pieces need inputs of one length, else ``ValueError``.
+    The result is ``model.memory``. Raises ``UsageError`` if the models or ``config`` do not fit.
     """
     if model.config.model_type not in MEMORY_TYPES:
         raise UsageError(
-            f"--strategy logits does not know models of type {model.config.model_type}",
+            f"--strategy logits does not support models of type {model.config.model_type}",
             f"use one of type {', '.join(MEMORY_TYPES)}",
         )
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
@@ -64,7 +64,7 @@ def _stack(reads_first: bool, encoder: Any, args: tuple[Any, ...], kwargs: dict[
     if own.shape[1] != other.shape[1]:
         raise ValueError(
             f"the domain model reads {own.shape[1]} pieces and the general model {other.shape[1]}: "
-            "logits of pieces can only be added where both read the same"
+            "logits of pieces can only be added if both read the same"
         )
     output.last_hidden_state = torch.cat([own, other])
     return output

@@ -1,4 +1,4 @@
-"""Which states of the general model reach which layers of the domain model, for models of any depth."""
+"""Map states of the general model to layers of the domain model, for models of any depth."""
 
 import re
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ _Ranges = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Layers that see memory, and the states that each of them sees (arXiv 2212.03613)."""
+    """The layers that see memory, and the states for each (arXiv 2212.03613)."""
 
     targets: tuple[int, ...]
-    """Layers of the domain model, from 1, ascending; none where logits are added instead."""
+    """Layers of the domain model, from 1, ascending; empty if logits are added instead."""
     sources: _Ranges
     """Consecutive states of the general model, ascending, for each target, or those whose logits are added: state l is
     the output of layer l, state 0 that of the embeddings."""
     gated: bool
-    """Whether a gate weighs the states of a target; where not, each target has one."""
+    """Whether a gate weighs the states of a target; if not, each target has one."""
 
     @classmethod
     def of(cls, config: MemoryConfig, n_domain: int, n_general: int) -> "MemoryPlan":
         """The plan for a domain model of ``n_domain`` layers and a general model of ``n_general``.
 
         ``single`` and ``gated`` feed layer ceil(0.75 n_domain), ``multiple`` every layer, ``chunk`` the layers
-        ceil(n_domain / 2) and n_domain; ``config`` may name others. Raises ``UsageError`` for layers and states that
-        are not there, and where a layer would be left without a state.
+        ceil(n_domain / 2) and n_domain; ``config`` may name others. Raises ``UsageError`` for layers and states that do
+        not exist, and if a layer would have no state.
         """
         if config.strategy == "logits":
             return cls((), ((n_general,),), False)
@@ -46,11 +46,11 @@ class MemoryPlan:
 
     @property
     def states(self) -> tuple[int, ...]:
-        """All states that are needed, ascending, each once."""
+        """All states needed, ascending, without repetition."""
         return tuple(sorted({state for states in self.sources for state in states}))
 
     def rows(self, target: int) -> slice:
-        """Where among ``states`` those of the target number ``target`` (from 0) are."""
+        """The slice of ``states`` for the target number ``target`` (from 0)."""
         first = self.states.index(self.sources[target][0])
         return slice(first, first + len(self.sources[target]))
 
@@ -103,8 +103,8 @@ def _parsed(source: str, n_general: int) -> _Ranges:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if low > high:
             raise UsageError(
-                f"--memory-source is {source!r}, of which {part!r} is not a range",
-                "give paper, reference or a range a layer, such as 1-6,7-12",
+                f"--memory-source is {source!r}, but {part!r} is not a range",
+                "give paper, reference or a range per layer, such as 1-6,7-12",
             )
         if high > n_general:
             raise UsageError(
@@ -124,6 +124,6 @@ def _check_parsed(sources: _Ranges, targets: tuple[int, ...], config: MemoryConf
     longest = max(sources, key=len)
     if not gated and len(longest) > 1:
         raise UsageError(
-            f"--memory-source has {longest[0]}-{longest[-1]}, --strategy {config.strategy} takes one state a layer",
+            f"--memory-source has {longest[0]}-{longest[-1]}, --strategy {config.strategy} takes one state per layer",
             "name one state, or use --strategy gated or chunk",
         )

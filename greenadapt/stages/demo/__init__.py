@@ -1,1 +1,1 @@
-"""The demo: all of it, offline."""
+"""The demo: all stages, offline."""

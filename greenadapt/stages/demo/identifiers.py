@@ -1,8 +1,8 @@
-"""A small NER set that every machine can make: identifiers of code in the docstrings of its Python packages.
+"""A small NER data set that any machine can build: code identifiers in the docstrings of its Python packages.
 
 reStructuredText puts code between double backticks. Such code of one word (a name, a.dotted.name, a_call(), key=value)
-becomes an entity of type CODE, and the mark-up goes. The corpus ``pydocs`` has the same text without labels: vectors
-that are trained on it have seen no mark-up either, since it takes that off its paragraphs.
+becomes an entity of type CODE, and the mark-up is removed. The corpus ``pydocs`` has the same text without labels:
+vectors trained on it have seen no mark-up either, since the corpus removes it.
 """
 
 import re
@@ -18,7 +18,7 @@ from greenadapt.errors import InputError
 from greenadapt.tasks.ner.sentences import Sentence, split_text
 
 CODE = "CODE"
-# Characters for private use stand where mark-up was, so that taking off all other mark-up leaves these places alone.
+# Private use characters replace this mark-up, so that it survives the removal of all other mark-up.
 _BEGIN, _END, _OTHER = "\ue000", "\ue001", "\ue002"
 _LETTERS = str.maketrans("0123456789abcdef", "ghijklmnopabcdef")
 _DIGITS = {letter: digit for digit, letter in _LETTERS.items()}
@@ -32,23 +32,23 @@ _CODE = re.compile(
 _COLUMNS = re.compile(r"(?<=[^\s.!?:=-]) {3,}(?=\S)")
 _MARKED = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _SENTENCE_END = re.compile(rf"(?:(?<=[.!?])|(?<=[.!?]\)))(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[(A-Z{_BEGIN}])")
-# A literal that clings to a letter or to a quote would show that something was there.
+# A literal next to a letter or a quote would reveal the removed mark-up.
 _CLINGING = re.compile(rf"[^\s(\[{{,/–—-]{_BEGIN}|{_END}[^\s)\]}},;:.!?/–—-]")
 _NO_PROSE = re.compile(rf"[{_OTHER}`|]|>>>|://|\.\.\s")
 _FEWEST_WORDS, _MOST_WORDS = 5, 60
 _LARGEST_SHARE = 4
-"""No package gives more than one sentence in so many of a part."""
+"""No package gives more than one in this many sentences of a part."""
 
 
 @dataclass(frozen=True)
 class IdentifierSet:
-    """Labelled sentences to train and to test on, from different packages."""
+    """Labelled sentences for training and testing, from different packages."""
 
     train: list[Sentence]
     test: list[Sentence]
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write ``train.tsv`` and ``test.tsv`` in CoNLL's format, and say where they are."""
+        """Write ``train.tsv`` and ``test.tsv`` in CoNLL's format, and return their paths."""
         paths = folder / "train.tsv", folder / "test.tsv"
         for path, sentences in zip(paths, (self.train, self.test), strict=True):
             path.write_text("\n".join(map(_conll, sentences)), "utf-8")
@@ -58,10 +58,10 @@ class IdentifierSet:
 def identifier_set(
     n_train: int = 400, n_test: int = 1000, *, names: Sequence[str] = (), workers: int = 1
 ) -> IdentifierSet:
-    """At most so many sentences from the installed packages (or those in ``names``), the same for the same packages.
+    """At most this many sentences from the installed packages (or ``names``), the same for the same packages.
 
-    A package is either trained or tested on: its docstrings repeat themselves in all but a word, so that a finer split
-    would test what was learnt by heart. No sentence is there twice, whatever its case. ``workers`` is the number of
+    A package is either trained or tested on: its docstrings are near copies of each other, so that a finer split
+    would test memorization. No sentence is repeated, ignoring case. ``workers`` is the number of
     processes. Raises ``InputError`` if fewer than two packages have such sentences.
     """
     by_package: dict[str, list[Sentence]] = defaultdict(list)
@@ -73,7 +73,7 @@ def identifier_set(
             by_package[package].append(sentence)
     if len(by_package) < 2:
         raise InputError(
-            f"{len(by_package)} of the installed packages has docstrings with marked code, need 2 or more",
+            f"{len(by_package)} of the installed packages has docstrings with marked code, at least 2 are needed",
             "install a package such as numpy or scipy beside greenadapt",
         )
     return IdentifierSet(*_parts(by_package, (n_train, n_test)))
@@ -82,7 +82,7 @@ def identifier_set(
 def labelled_sentences(docstring: str) -> Iterator[Sentence]:
     """The sentences of a docstring that have code between double backticks, labelled, without the backticks.
 
-    Left out is what would teach wrong labels: sentences with other mark-up (roles, links, emphasis, columns of a table:
+    Excludes what would teach wrong labels: sentences with other mark-up (roles, links, emphasis, columns of a table:
     mostly code without the label), with code of several words, and with a word that is code in one place and not in
     another.
     """
@@ -102,7 +102,7 @@ def labelled_sentences(docstring: str) -> Iterator[Sentence]:
 def _mark(literal: re.Match[str]) -> str:
     if not _CODE.fullmatch(literal[1]):
         return _OTHER
-    # As letters it is safe from whatever takes off the other mark-up, and looks like prose.
+    # As letters it survives the removal of the other mark-up, and looks like prose.
     return f"{_BEGIN}{literal[1].encode().hex().translate(_LETTERS)}{_END}"
 
 
@@ -142,7 +142,7 @@ def _read(names: Sequence[str], workers: int) -> Iterator[tuple[str, Sentence]]:
 
 
 def _read_file(path: Path) -> list[Sentence]:
-    """The labelled sentences of one source, none where it cannot be parsed."""
+    """The labelled sentences of one source, none if it cannot be parsed."""
     content = path.read_bytes()
     if b"``" not in content:
         return []
@@ -154,7 +154,7 @@ def _read_file(path: Path) -> list[Sentence]:
 
 
 def _parts(by_package: dict[str, list[Sentence]], sizes: tuple[int, ...]) -> list[list[Sentence]]:
-    """Packages to parts, the largest first, each to the part that lacks most of its size."""
+    """Packages to parts, the largest first, each to the part that is furthest from its size."""
     chosen: list[list[Sentence]] = [[] for _ in sizes]
     for package in sorted(by_package, key=lambda name: (-len(by_package[name]), name)):
         part = min(range(len(sizes)), key=lambda i: len(chosen[i]) / sizes[i])

@@ -1,4 +1,4 @@
-"""All of it on what every machine has: the docstrings of its Python packages and the offline model."""
+"""All stages on what every machine has: the docstrings of its Python packages and the offline model."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from greenadapt.vectors.neighbours import Neighbours
 CORPUS = "pydocs"
 HELDOUT_SHARE = 0.01
 N_WORDS = 10
-# Words of the domain that a general model cuts into pieces; those that this machine's corpus has are shown.
+# Domain words that a general model splits into pieces; those in this machine's corpus are shown.
 PROBES = [
     "dtype",
     "eigenvalues",
@@ -49,13 +49,13 @@ PROBES = [
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo shows."""
+    """The results of the demo."""
 
     stages: list[Result]
     fertility: Fertility
     neighbours: list[Neighbours]
     task: DemoTask | None
-    """``None`` where torch is not installed."""
+    """``None`` if torch is not installed."""
 
     @property
     def adapted(self) -> Result:
@@ -64,7 +64,7 @@ class Demo:
 
     @property
     def results(self) -> list[Result]:
-        """Everything that was made."""
+        """All results, in order."""
         return [*self.stages, *(self.task.stages if self.task else [])]
 
     @property
@@ -107,7 +107,7 @@ def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -
 
 
 def _probes(adapted: Path) -> list[str]:
-    """``N_WORDS`` of the added words: the probes that are there, then the most frequent."""
+    """``N_WORDS`` of the added words: the probes among them, then the most frequent."""
     added = AddedWords.open(adapted / "words.safetensors")
     words = [added.surface(entry) for entry in range(len(added))]
     return list(dict.fromkeys([*(word for word in PROBES if word in set(words)), *words]))[:N_WORDS]

@@ -27,9 +27,9 @@ MODELS = ("adapted", "base", "base, two seeds averaged")
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """How much the demo trains and tests; three seeds of both models take two or three minutes on two cores.
+    """The size of the demo's training and test; three seeds of both models take two or three minutes on two cores.
 
-    Learning rate and epochs were chosen with the base model on other sentences of the same packages, and by time.
+    Learning rate and epochs were chosen with the base model on other sentences of the same packages, and for speed.
     """
 
     train: int = 300
@@ -57,7 +57,7 @@ class DemoTask:
 
 
 def demo_task(session: Session, adapted: Result, packages: Sequence[str], plan: TaskPlan) -> DemoTask:
-    """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (none named: of all).
+    """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (empty: all).
 
     Everything goes to the workspace, beside ``adapted``. Raises ``MissingError`` if torch is not installed.
     """
@@ -102,5 +102,5 @@ def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
     averaged = averaged_over_seeds(task, examples, logits)
     ours_sums, theirs = (np.stack([task.statistics(examples, one) for one in each]) for each in (own, averaged))
     found = paired(ours_sums, theirs, task.main_score)
-    # The averages share models, so their deviation says nothing of how runs vary.
+    # The averages share models, so their deviation does not show how runs vary.
     return {"folder": str(base.path), "score": found.theirs, "std": None, **asdict(found)}

@@ -1,4 +1,4 @@
-"""Training further tasks, each by itself, on a shared encoder that stays as it is."""
+"""Train further tasks, each separately, on a shared encoder that does not change."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[Result]:
-    """Train further tasks on the encoder of a folder, each by itself, and put each into the folder.
+    """Train further tasks on the encoder of a folder, each separately, and add each to the folder.
 
-    The encoder, its memory and the other tasks stay as they are. Every task is a result of its own, which is up to
+    The encoder, its memory and the other tasks do not change. Every task is a result of its own, which is up to
     date or resumed like others. ``folder`` is the model, whatever ``request.model`` is, and the order of the tasks is
     ignored. Raises ``UsageError`` for a folder without tasks that share an encoder and for a memory, ``ConflictError``
-    for a task that the folder has already.
+    for a task that the folder already has.
     """
     require_torch("fine-tuning")
     folder = real_folder(folder)
     require_multitask(folder)
     if request.memory is not None:
-        raise UsageError("tasks that are added have the memory of the encoder, if it has one", "leave out --memory")
+        raise UsageError("added tasks use the encoder's memory, if it has one", "leave out --memory")
     model = starting_model(str(folder))
     check_model(model, whole=True)
     start = Start(model, MemoryChoice.of_settings(read_described(folder / MULTITASK_FILE), folder, folder))
@@ -62,7 +62,7 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
 
 
 class _Added(Finetuning):
-    """One task, of which only its own files are written."""
+    """One added task; only its own files are written."""
 
     adds: ClassVar[bool] = True
 

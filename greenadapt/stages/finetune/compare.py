@@ -1,4 +1,4 @@
-"""Models fine-tuned with the same settings, and how sure their difference is."""
+"""Fine-tune models with the same settings, with confidence intervals of their differences."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from greenadapt.tasks.bootstrap import gap_covered, paired
 
 @dataclass(frozen=True)
 class Comparison:
-    """The fine-tuned models, the first of which is compared with the others, and one row a model."""
+    """The fine-tuned models, the first compared with the others, and one row per model."""
 
     results: list[Result]
     rows: list[Json]
@@ -44,7 +44,7 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
         raise UsageError("nothing to compare on", "give --test FILE")
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(replace(plain, model=model) for model in others)]
-    outs = _outs(session, requests)  # before the first of them takes its time
+    outs = _outs(session, requests)  # before the first one is trained
     for out, other in zip(outs[1:], requests[1:], strict=True):
         check_finetune(replace(session, out=out), other)
     results = [finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
@@ -52,7 +52,7 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
 
 
 def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
-    """Where each model is written: a folder of its own, but for one that is given twice and has its usual place."""
+    """The folder of each model: its own, except for a model given twice, in its usual place."""
     taken: dict[Path, Path] = {}
     outs: list[Path] = []
     for request in requests:
@@ -75,7 +75,7 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
     statistics = []
     for result in results:
         statistics.append(_statistics(task, examples, result, request.seeds))
-        # Not from scores.json, where a correlation that is not defined has no number; here it is 0.
+        # Not from scores.json, where an undefined correlation has no value; here it is 0.
         each = task.main_score(statistics[-1].sum(axis=1))
         row: Json = {"model": result.manifest.facts["model"]["name"], "folder": str(result.path)}
         row |= {"score": float(each.mean()), "std": float(each.std(ddof=1)) if len(each) > 1 else None}
@@ -88,14 +88,14 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
 
 
 def _check_test(request: FinetuneRequest, results: list[Result]) -> None:
-    """The predictions are of the test set as it was when the models were trained."""
+    """Check that the test set has not changed since the models were trained."""
     now = source_input(request.test or "")["sha256"]
     if any(result.manifest.inputs["test"]["sha256"] != now for result in results):
         raise InputError(f"{request.test} changed while the models were trained", "run the command again")
 
 
 def _statistics(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
-    """(n_seeds, n_examples, m), from the predictions that the runs left."""
+    """(n_seeds, n_examples, m), from the predictions of the runs."""
     files = [result.folder / SEEDS / str(seed) / PREDICTIONS for seed in seeds]
     return np.stack([task.statistics(examples, read_predictions(file)) for file in files])
 

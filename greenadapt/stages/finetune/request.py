@@ -1,4 +1,4 @@
-"""A fine-tuning request, and the model that it starts from."""
+"""A fine-tuning request, and its starting model."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,30 +18,30 @@ from greenadapt.tasks.tasks_file import TaskEntry
 
 @dataclass(frozen=True)
 class Start:
-    """What training starts from."""
+    """The starting point of training."""
 
     model: PretrainedModel
     memory: MemoryChoice | None
 
     @classmethod
     def of(cls, model: str, memory: str | None, config: MemoryConfig) -> "Start":
-        """The model, and the general model that is its memory, by the names that the user gave; both are checked."""
+        """The model, and the general model that is its memory, by the user's names; both are checked."""
         found = starting_model(model)
         check_model(found, whole=True)
         return cls(found, None if memory is None else MemoryChoice.find(memory, found, config))
 
     def report(self, encoder: Encoder, progress: Progress) -> None:
-        """Report what the model, which reads by ``encoder``, lacks."""
+        """Report what the model, with inputs by ``encoder``, lacks."""
         note_code(self.model, progress)
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words: both tokenizations are the same")
         if self.memory is None and (self.model.folder / MEMORY_FILE).is_file():
-            progress.warn(f"{self.model.source} was trained with a memory, and has none without --memory")
+            progress.warn(f"{self.model.source} was trained with a memory, which needs --memory")
 
 
 @dataclass(frozen=True)
 class FinetuneRequest:
-    """Tasks to train on an encoder that they share, or one task alone, see ``of_one``."""
+    """Tasks to train on a shared encoder, or a single task, see ``of_one``."""
 
     model: str
     tasks: tuple[TaskEntry, ...]
@@ -77,12 +77,12 @@ class FinetuneRequest:
         check_memory(self.memory, self.memory_config, self.run)
         check_seeds(self.seeds)
         if not self.tasks:
-            raise UsageError("no tasks", "give a file that has some with --tasks")
+            raise UsageError("no tasks", "give a file with tasks with --tasks")
         if not all(entry.train for entry in self.tasks):
             raise UsageError("nothing to train on", "give --train FILE")
         if self.adapter is not None and self.memory is not None and self.memory_config.strategy == "logits":
             raise UsageError(
-                "--strategy logits lets a general model use the one head that there is, and each task has its own",
+                "--strategy logits shares a single head with the general model, and each task has its own",
                 "leave out --tasks, or choose another --strategy",
             )
         if not any(entry.dev for entry in self.tasks):
@@ -96,7 +96,7 @@ class FinetuneRequest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one task alone, on a model of transformers with a head."""
+        """Whether it is a single task, on a transformers model with a head."""
         return self.adapter is None
 
     @property
@@ -105,12 +105,12 @@ class FinetuneRequest:
         return self.tasks[0].test.get("test") if self.is_plain else None
 
     def config(self) -> Json:
-        """All that decides the result beside the content of files and the memory."""
+        """Everything that determines the result except the content of files and the memory."""
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
             return asdict(self.tasks[0].config) | asdict(self.training) | seeds | {"save_logits": self.save_logits}
         return {
-            "tasks": [entry.name for entry in self.tasks],  # their order decides what is drawn
+            "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{f"task {entry.name}": {**asdict(entry.config), "metric": entry.metric} for entry in self.tasks},
             **self.adapter.settings(),
             **asdict(self.sampling),

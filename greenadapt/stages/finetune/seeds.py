@@ -1,4 +1,4 @@
-"""The seeds of a run, and their scores together."""
+"""The seeds of a run, and a summary of their scores."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -13,7 +13,7 @@ from greenadapt.tasks.metrics import metric_of, over_seeds
 def check_seeds(seeds: Sequence[int]) -> None:
     """Raise ``UsageError`` for no seeds, a repeated one, or one that is too large."""
     if not seeds or len(set(seeds)) < len(seeds):
-        raise UsageError("need at least one seed, and each once", "give --seeds 1 or more")
+        raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
     for seed in seeds:
         if not 0 <= seed < 2**32:
             raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
@@ -30,7 +30,7 @@ def plain_summary(task: Task[Any], pool: str, finished: list[Json]) -> Json:
 
 
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
-    """``scores.json`` of shared tasks: by task and set the score that counts, and their average over all sets of all
+    """``scores.json`` of shared tasks: by task and set the main score, and their average over all sets of all
     tasks (arXiv 1902.02671, table 2), each as the mean over the seeds and, of several, the deviation.
 
     ``metrics`` has each task's, see ``metric_of``.

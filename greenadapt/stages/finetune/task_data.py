@@ -24,9 +24,9 @@ _SHOWN = 5  # labels in a warning
 def read_task_data(
     entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig | None, progress: Progress
 ) -> "TaskData":
-    """Everything that a task is trained and measured on; without ``adapter`` it is a plain model's only task.
+    """The data and settings of a task; without ``adapter`` it is a plain model's only task.
 
-    Raises ``InputError``, with the task's name if it has one, for files that are broken or empty.
+    Raises ``InputError``, with the task's name if it has one, for invalid or empty files.
     """
     from greenadapt.training.finetune.run import TaskData
 
@@ -37,12 +37,12 @@ def read_task_data(
         parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
         for source, part in parts.items():
             if adapter is not None and not part:
-                raise InputError(f"train: {source} has no examples", "give files that have some")
+                raise InputError(f"train: {source} has no examples", "give files with examples")
         if adapter is not None:
             _compare_labels(task, parts, progress)
         train = [example for source in entry.train for example in parts[source]]
         if not train:
-            raise InputError("--train has no examples", "give a file that has some")
+            raise InputError("--train has no examples", "give a file with examples")
         task = task.fit(train, progress)
         return TaskData(
             name=entry.name,
@@ -57,14 +57,14 @@ def read_task_data(
 
 
 def described(one: "TaskData") -> Json:
-    """What ``task.json`` says of a task with an adapter."""
+    """The content of ``task.json`` for a task with an adapter."""
     assert one.adapter is not None
     own = {"adapter": one.adapter.settings(), "metric": one.metric, "max_length": one.encoder.max_length}
     return {**one.task.settings(), **own}
 
 
 def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: Progress) -> None:
-    """Warn if a label is only in some of the training files: another spelling would be another label."""
+    """Warn if a label is only in some of the training files: it may be a different spelling."""
     found = {source: task.labels_in(part) for source, part in parts.items()}
     for source, labels in found.items():
         lacks = sorted(set().union(*found.values()) - labels)
@@ -78,7 +78,7 @@ def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> d
     for name, examples in sets.items():
         if not examples:
             label = set_label(kind, name) if entry.name else f"--{kind}"
-            raise InputError(f"{label} has no examples", "give a file that has some")
+            raise InputError(f"{label} has no examples", "give a file with examples")
     return sets
 
 

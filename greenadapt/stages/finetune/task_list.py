@@ -1,4 +1,4 @@
-"""The tasks that a folder has on one encoder: which, how large and how good, and how one is taken away."""
+"""List the tasks that share a folder's encoder, with sizes and scores, and remove a task."""
 
 import shutil
 from dataclasses import asdict, dataclass, replace
@@ -36,28 +36,28 @@ class ListedTask:
     adapter: str
     metric: str
     weights: int
-    """Numbers that are its own."""
+    """The number of its own parameters."""
     bytes: int
-    """Of the file that holds them."""
+    """Size of their file."""
     is_added: bool
-    """Whether it was added to an encoder that was trained before."""
+    """Whether it was added after the encoder was trained."""
     scores: Json
     """``dev`` and ``test``, if there are any, by set: ``mean`` over the seeds and, of several, ``std``."""
 
 
 def list_tasks(folder: Path) -> list[ListedTask]:
-    """The tasks of ``folder``; raises ``UsageError`` if that has none that share an encoder."""
+    """The tasks of ``folder``; raises ``UsageError`` if it has no shared encoder."""
     require_multitask(folder)
     require_whole(folder)
     return [_listed(folder, name) for name in task_names(folder)]
 
 
 def remove_task(folder: Path, name: str) -> None:
-    """Take a task out of ``folder``, with its weights of all seeds; nothing else there changes.
+    """Remove a task from ``folder``, with its weights of all seeds; nothing else changes.
 
-    The manifest lists no file of it any more, before the first one is gone: what is left of a folder is whole at any
-    moment. Raises ``UsageError`` if the folder has none that share an encoder, ``MissingError`` that lists the tasks
-    if it has no such task.
+    Its files are removed from the manifest before the first one is deleted, so that the folder is valid at any moment.
+    Raises ``UsageError`` if the folder has no shared encoder, ``MissingError`` listing the tasks if it has no such
+    task.
     """
     folder = real_folder(folder)
     require_multitask(folder)
@@ -65,17 +65,17 @@ def remove_task(folder: Path, name: str) -> None:
         require_tasks(folder, [name])
         gone = [folder / TASKS / name]
         if not read_task(folder, name).is_added:
-            # The one that says that the task is there goes last, so that the same command ends what was killed.
+            # The file that lists the task is removed last, so that the command can be repeated after a kill.
             gone = [*(seed / TASKS / name for seed in sorted((folder / SEEDS).glob("*"))), *gone]
             _forget_files(folder, gone)
         for path in gone:
-            if path.is_dir():  # at once: others see all of it or nothing
+            if path.is_dir():  # atomically: others see all of it or nothing
                 path.rename(path.with_name(f".{name}-{uuid4().hex[:8]}{_REMOVED}"))
         end_removals(folder)
 
 
 def end_removals(folder: Path) -> None:
-    """Take away what removals have moved aside, also those that were killed; the caller holds the folder's lock."""
+    """Delete what removals, killed ones included, have moved aside; the caller holds the folder's lock."""
     for base in (folder, *(folder / SEEDS).glob("*")):
         for hidden in (base / TASKS).glob(f".*{_REMOVED}"):
             shutil.rmtree(hidden)
@@ -102,7 +102,7 @@ def _listed(folder: Path, name: str) -> ListedTask:
 
 
 def _forget_files(folder: Path, gone: list[Path]) -> None:
-    """Write the manifest without the files below ``gone``, whole or not at all."""
+    """Write the manifest without the files below ``gone``, atomically."""
     if not (folder / MANIFEST).is_file():
         return
     manifest = read_manifest(folder)

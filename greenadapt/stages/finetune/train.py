@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
-    """Train, score and write a model for each seed; does nothing if that is done, resumes a killed run.
+    """Train, score and write a model for each seed; does nothing if up to date, resumes a killed run.
 
-    Raises ``ConflictError`` if tasks were added to the folder, which training again would remove.
+    Raises ``ConflictError`` if tasks were added to the folder, which retraining would remove.
     """
     require_torch("fine-tuning")
     run = check_finetune(session, request)
@@ -59,7 +59,7 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 
 def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
-    """The run; raises what it would raise about models, files or the folder, before any work."""
+    """The run; raises its errors about models, files or the folder before any work."""
     start = Start.of(request.model, request.memory, request.memory_config)
     for source in request.sources().values():
         require_source(source)
@@ -71,7 +71,7 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
 
 
 def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
-    """Where a model is written whose folder the user did not name."""
+    """The default folder of a model."""
     strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
     first = request.tasks[0]
     if request.is_plain:
@@ -86,7 +86,7 @@ def read_scores(result: Result) -> Json:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """One run of the stage: what is trained, from where to where."""
+    """One run of the stage: request, starting model and place."""
 
     session: Session
     place: Place
@@ -94,19 +94,19 @@ class Finetuning:
     start: Start
 
     adds: ClassVar[bool] = False
-    """Whether a task is added to a folder that has the encoder, which stays as it is."""
+    """Whether a task is added to a folder whose encoder does not change."""
 
     def config(self) -> Json:
-        """All that decides the result beside the content of files."""
+        """Everything that determines the result except the content of files."""
         memory = None if self.adds else self.start.memory
         return self.request.config() | ({} if memory is None else {"memory": asdict(memory.config)})
 
     def machine(self) -> "Machine":
-        """What the run trains on."""
+        """The machine that the run trains on."""
         return start_machine(self.session, self.request.training, self.request.run, self.config())
 
     def job(self, build: Build) -> Job:
-        """The job that ``build`` does; raises ``ConflictError`` if something is in the way."""
+        """The job of ``build``; raises ``ConflictError`` if something is in the way."""
         inputs = {"model": self.model_input()}
         if self.start.memory is not None:
             inputs["memory"] = self.start.memory.as_input()
@@ -126,7 +126,7 @@ class Finetuning:
         return job
 
     def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
-        """Train every seed that is not finished, and write what all of them share into ``work``."""
+        """Train every unfinished seed, and write what all seeds share into ``work``."""
         from greenadapt.training.state import remove_state
 
         request = self.request
@@ -158,7 +158,7 @@ class Finetuning:
         return adapted_input(self.start.model)
 
     def check(self, job: Job) -> None:
-        """Raise ``ConflictError`` if ``job`` would replace something that has to stay."""
+        """Raise ``ConflictError`` if ``job`` would replace something that must be kept."""
         current = self.place.current()
         if self.request.is_plain or current is None or not is_multitask(current.folder):
             return
@@ -172,7 +172,7 @@ class Finetuning:
             )
 
     def used(self, setup: "FinetuneSetup") -> Json:
-        """How the trained model reads."""
+        """The trained model's input settings."""
         [first, *_], training = setup.tasks, self.request.training
         used: Json = {"pool": training.pool, "mix": training.mix}
         if self.request.is_plain:
@@ -181,7 +181,7 @@ class Finetuning:
         return used
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
-        """Write the tokenizers, and the files that say how the trained model is used."""
+        """Write the tokenizers, and the files that describe how to use the trained model."""
         used = self.used(setup)
         if self.start.memory is not None:
             used["memory"] = self.start.memory.as_settings()
@@ -265,12 +265,12 @@ class Finetuning:
 
 
 def is_other(current: Result, job: Job) -> bool:
-    """Whether ``job`` would make something else than what is there."""
+    """Whether ``job`` would make a different result than the current one."""
     return current.manifest.key != Manifest(job.stage, plain(job.config), job.inputs).key
 
 
 def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
-    """Raise ``UsageError`` if ``adapter`` does not go into the encoder, before anything is read."""
+    """Raise ``UsageError`` if ``adapter`` does not fit the encoder, before anything is read."""
     from greenadapt.models.adapters.hooks import check_model_type
     from greenadapt.models.adapters.shape import AdapterShape
 
@@ -279,7 +279,7 @@ def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
 
 
 def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, finished: list[Json]) -> None:
-    """Train and write one seed's model; when this function returns its memory is free for the next one."""
+    """Train and write one seed's model; its memory is freed on return."""
     from greenadapt.training.finetune.run import FinetuneRun
 
     run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before=sum(one["steps"] for one in finished))
@@ -289,7 +289,7 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, finished: list[Js
 
 
 def _totals(counts: Json) -> Json:
-    """Of all tasks together."""
+    """The sum over all tasks."""
     each = counts["tasks"].values()
     totals = {"tasks": len(each), **{name: sum(one[name] for one in each) for name in ("train", "inputs")}}
     totals |= {kind: sum(sum(one[kind].values()) for one in each) for kind in ("dev", "test")}

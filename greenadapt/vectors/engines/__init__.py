@@ -1,4 +1,4 @@
-"""What a word2vec engine is: something that trains two weight tables on a stream of word ids, one epoch at a time."""
+"""The interface of word2vec engines, which train two weight tables on a stream of word ids, epoch by epoch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Stream:
-    """What is trained on: words as numbers, the most frequent is 0."""
+    """The training text: words as numbers, the most frequent is 0."""
 
     ids: Array
-    """int32, ``(n_tokens,)``; a number that is not below ``len(counts)`` is a word too rare to be trained."""
+    """int32, ``(n_tokens,)``; numbers from ``len(counts)`` on are words too rare to be trained."""
     lines: Array
     """int64, ``(n_lines + 1,)``: where each line begins in ``ids``, and the end."""
     counts: Array
@@ -41,19 +41,19 @@ class Stream:
 class Engine(Protocol):
     """Trains ``Weights`` in place.
 
-    An epoch depends on the weights at its start, the configuration and the epoch's number only (with one worker), so a
-    run that goes on from a checkpoint ends as an uninterrupted one.
+    With one worker, an epoch depends only on the weights at its start, the configuration and its number, so a run
+    resumed from a checkpoint gives the same result as an uninterrupted one.
     """
 
     @property
     def note(self) -> str:
-        """What the user should know before training; empty if nothing."""
+        """A note for the user before training, or empty."""
 
     def train_epoch(self, weights: Weights, epoch: int, advance: Callable[[int, float], None]) -> None:
-        """Train epoch number ``epoch`` (from 0); ``advance(words, learning_rate)`` is called as parts are done."""
+        """Train epoch number ``epoch`` (from 0); calls ``advance(words, learning_rate)`` after each part."""
 
     def close(self) -> None:
-        """Remove what the engine wrote for itself."""
+        """Remove the engine's temporary files."""
 
 
 def learning_rate(config: W2VConfig, epoch: int, progress: float) -> float:

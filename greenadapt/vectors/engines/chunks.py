@@ -1,7 +1,7 @@
 """The compiled code of the fast engine; ``fast.py`` says what it computes. Numba compiles it at its first use.
 
-Everything works on rows of two-dimensional arrays by number: views of rows would be counted objects, which cost more
-than the arithmetic. Rows end where a piece of ``lanes.py`` does (``padding.py``).
+Functions take two-dimensional arrays and row numbers: views of rows would be reference-counted, which costs more than
+the arithmetic. Rows end where a piece of ``lanes.py`` does (``parts.padded``).
 """
 
 import math
@@ -37,20 +37,20 @@ add, subtract, total = _arithmetic_used.add, _arithmetic_used.subtract, _arithme
 multiply, multiply_add = _arithmetic_used.multiply, _arithmetic_used.multiply_add
 
 CHUNK = 64
-"""Positions whose input rows are read together, a multiple of ``GROUP``."""
+"""Positions whose input rows are read together; a multiple of ``GROUP``."""
 GROUP = 8
 """Positions of a chunk that share negatives, evenly spread over it."""
 NEGATIVES = 8
-"""Negatives of a group; the products below are written for eight of either."""
+"""Negatives of a group; the products below assume eight positions and eight negatives."""
 LIMIT = 6
-"""Of a score; at it and beyond, nothing is learned."""
-_BUFFER = 4096  # words that subsampling leaves, of one line or of several
+"""Scores are cut off here; beyond, nothing is learned."""
+_BUFFER = 4096  # words left by subsampling, of one or several lines
 _f32, _u64 = np.float32, np.uint64
-_FAST = {"reassoc", "contract", "arcp", "nsz"}  # sums in any order; what is no number is still seen as none
+_FAST = {"reassoc", "contract", "arcp", "nsz"}  # sums in any order; NaN is still detected
 
 
 class TextPart(NamedTuple):
-    """Some of a stream: ``ids`` int32, and where lines begin and end in it, ``borders`` (n_lines + 1,) int64."""
+    """A part of a stream: ``ids`` int32, and where lines begin and end in it, ``borders`` (n_lines + 1,) int64."""
 
     ids: Array
     borders: Array
@@ -61,8 +61,8 @@ class TextPart(NamedTuple):
 class Noise(NamedTuple):
     """Which words are kept and which are negatives, ``(n_words,)`` each.
 
-    ``keep`` uint64: a word is kept where 32 random bits are at most this. ``threshold`` uint64 and ``other`` int64: a
-    negative is drawn by Walker's alias method, evenly and then the word itself where 32 random bits are below its
+    ``keep`` uint64: a word is kept if 32 random bits are at most this. ``threshold`` uint64 and ``other`` int64: a
+    negative is drawn by Walker's alias method: a uniform draw gives the word itself if 32 random bits are below its
     threshold, else the other word.
     """
 
@@ -72,40 +72,40 @@ class Noise(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What the compiled code has to know of a ``W2VConfig``."""
+    """The settings of a ``W2VConfig`` that the compiled code needs."""
 
     window: int
     shrinks: bool
     mean: bool
     corrected: bool
     weight: float
-    """k / m: what one of the m negatives of a group counts, for k negatives a word."""
+    """k / m: the weight of each of a group's m negatives, for k negatives per word."""
 
 
 class _Room(NamedTuple):
-    """What one thread works in; rows of positions are those of the chunk, other rows those of the words around them."""
+    """A thread's buffers; rows of positions are those of the chunk, other rows those of the words around it."""
 
     sums: Array
     """``(CHUNK + 2 window + 1, dim)``: running sums of input rows."""
     means: Array
     """``(GROUP, dim)``: h."""
     gradients: Array
-    """``(CHUNK + 1, dim)``: α ∂L/∂h, a row a position, and one of zeros."""
+    """``(CHUNK + 1, dim)``: α ∂L/∂h, one row per position, and a row of zeros."""
     shares: Array
-    """``(CHUNK + 1,)``: how much of it each word of the context gets."""
+    """``(CHUNK + 1,)``: the share of it for each word of the context."""
     begins: Array
     ends: Array
     """``(CHUNK,)`` each: where windows begin and end, as rows of ``sums``."""
     edges: Array
     """``(2 CHUNK,)``: the positions of all begins and ends, by row."""
     signs: Array
-    """``(2 CHUNK,)``: what they add to the running sum of changes, as a multiple of the position's gradient."""
+    """``(2 CHUNK,)``: their contribution to the running sum of changes, as a multiple of the position's gradient."""
     upto: Array
     """``(CHUNK + 2 window + 3,)``: where a row's edges end in ``edges``."""
     negatives: Array
     """``(CHUNK / GROUP, NEGATIVES)``: of each group."""
     words: Array
-    """``(GROUP,)``: the positions' own words, -1 where there is nothing to learn."""
+    """``(GROUP,)``: the positions' own words, -1 if there is nothing to learn."""
     steps: Array
     """``(GROUP,)``: α ∂L/∂(h · o) of the own words."""
     scores: Array
@@ -123,9 +123,9 @@ def _next(state: Any) -> Any:
 
 
 def _fill(text: Any, position: int, line: int, noise: Any, state: Any, buffer: Any) -> Any:
-    """Fill ``buffer``: the words that subsampling leaves (n,), and where their lines begin and end in them (n, 2).
+    """Fill ``buffer``: the words left by subsampling (n,), and where their lines begin and end (n, 2).
 
-    Returns how many there are, where the text goes on, its line, and how many trained words were met.
+    Returns how many there are, the next position in the text, its line, and how many trained words were read.
     """
     words, lines = buffer
     n, met, n_words = 0, 0, len(noise.keep)
@@ -185,15 +185,15 @@ def _read(room: Any, table: Any, words: Any, low: int, high: int) -> None:
 
 
 def _ask_for(table: Any, word: int) -> None:
-    """Have a row brought nearer."""
+    """Prefetch a row."""
     for q in range(0, table.shape[1], LANES):
         prefetch(table, word, q)
 
 
 def _ask_ahead(room: Any, tables: Any, words: Any, span: Any, i: int, stride: int) -> None:
-    """Ask for the output rows of the group after ``i``, and for an input row of the next chunk for each of its own.
+    """Prefetch the output rows of the group after ``i``, and one input row of the next chunk per position.
 
-    Where the buffer is not full, words from before stand behind its last: they are asked for in vain.
+    If the buffer is not full, old words follow its last one: their prefetch is wasted.
     """
     (table, output), (first, n) = tables, span
     for j in range(GROUP):
@@ -247,7 +247,7 @@ def _sum_up(scores: Any, j: int, k: int, sums: Any) -> None:
 
 
 def _score(room: Any, output: Any, i: int) -> None:
-    """The scores of a group's positions and negatives, four by four at a time, for which there are registers."""
+    """The scores of a group's positions and negatives, four by four at a time, as many as fit in registers."""
     for k in range(0, NEGATIVES, 4):
         n0, n1 = room.negatives[i, k], room.negatives[i, k + 1]
         n2, n3 = room.negatives[i, k + 2], room.negatives[i, k + 3]
@@ -352,11 +352,11 @@ def _outputs(room: Any, output: Any, i: int) -> None:
             h = load(room.means, 7, q)
             a, b = multiply_add(s7, h, a), multiply_add(t7, h, b)
             store(output, word, q, add(load(output, word, q), a))
-            store(output, next_, q, add(load(output, next_, q), b))  # after the other: both may be one word
+            store(output, next_, q, add(load(output, next_, q), b))  # after the other: both may be the same word
 
 
 def _group(room: Any, tables: Any, words: Any, span: Any, draws: Any, group: Any) -> Any:
-    """Train on a group, but for the input rows; returns what ``_means`` does."""
+    """Train on a group, except the input rows; returns what ``_means`` does."""
     (_, output), (i, stride, rate), (_, settings, _) = tables, group, draws
     told = find_means(room, tables, words, span, draws, group)
     score_group(room, output, i)
@@ -367,7 +367,7 @@ def _group(room: Any, tables: Any, words: Any, span: Any, draws: Any, group: Any
 
 
 def _edges(room: Any, n: int, n_rows: int) -> None:
-    """Sort where the windows of ``n`` positions begin and end by row, and say what begins or ends there."""
+    """Sort where the windows of ``n`` positions begin and end by row, with what begins or ends there."""
     upto = room.upto
     for row in range(n_rows + 2):
         upto[row] = 0
@@ -419,7 +419,7 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
 
 
 def _train(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: int) -> Any:
-    """Train on one part, the learning rate falling from ``rates[0]`` to ``rates[1]`` with the words met.
+    """Train on one part, the learning rate falling from ``rates[0]`` to ``rates[1]`` with the words read.
 
     Returns how many positions it learned from, and at how many of these the word had a score over -LIMIT.
     """
@@ -477,7 +477,7 @@ def _alias(weights: Any) -> Any:
 
 
 def _code() -> str:
-    """A hash of every file of the engines, and of which arithmetic is used."""
+    """A hash of every file of the engines and of the arithmetic used."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     content = b"".join([_arithmetic_used.__name__.encode(), *(path.read_bytes() for path in files)])
     return sha256(content).hexdigest()[:12]
@@ -487,9 +487,10 @@ _CODE = _code()
 
 
 def _compiled(function: Any, *, inline: bool = True) -> Any:
-    """``function`` compiled by itself, or only as a part of what calls it, which takes less time.
+    """``function`` compiled by itself, or, in less time, only inlined into its callers.
 
-    Numba names its cache after the function, and looks only at this file for changes: the name says which code is used.
+    Numba names its cache after the function and checks only this file for changes: so the name includes the code's
+    hash.
     """
     function.__qualname__ += f"_{_CODE}"
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True, "fastmath": _FAST}

@@ -1,4 +1,4 @@
-"""When training has diverged: one rule for every engine."""
+"""Detect diverged training, by the same rule for every engine."""
 
 import numpy as np
 
@@ -7,23 +7,23 @@ from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights
 
-_LIMIT = 6  # of a score; at -6 and below, a word is next to impossible, and neither engine learns from it
-_LOST_SHARE = 0.25  # of words with such scores: at most 0.1 while text is learned, 0.5 and more after training diverged
+_LIMIT = 6  # of a score; at -6 and below, a word is almost impossible, and neither engine learns from it
+_LOST_SHARE = 0.25  # of words with such scores: at most 0.1 in normal training, 0.5 and more after divergence
 _FEW = 100
 _SAMPLE = 4000  # words; a tenth of a second
-_ROWS = 1 << 14  # of a table that are looked through at once
+_ROWS = 1 << 14  # of a table that are checked at once
 
 
 def require_learning(epoch: int, learned: int, lost: int) -> None:
     """Raise ``InputError`` if, of ``learned`` words, too many are ``lost``: their scores are -6 or less."""
     if lost > max(_LOST_SHARE * learned, _FEW):
-        raise _diverged(epoch, f"{lost:,} of {learned:,} words are next to impossible in their own context")
+        raise _diverged(epoch, f"{lost:,} of {learned:,} words are almost impossible in their own context")
 
 
 def require_finite(epoch: int, table: Array) -> None:
     """Raise ``InputError`` if ``table`` ``(n, dim)`` has a NaN or an infinite value."""
     if not all(np.isfinite(table[begin : begin + _ROWS]).all() for begin in range(0, len(table), _ROWS)):
-        raise _diverged(epoch, "the vectors are no finite numbers any more")
+        raise _diverged(epoch, "the vectors are not finite any more")
 
 
 def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[int, int]:

@@ -4,31 +4,30 @@
 their sum without ``cbow_mean``, and its own word w_i. It shares m = 8 negatives n_1 … n_m, drawn with replacement from
 P(w) ∝ count(w)^``ns_exponent``, with seven other positions of its chunk of 64, each eight words from the next (nearer
 in a short chunk, the last of what is read at once). With k = ``negative`` and scores cut off at ±6,
-s(x) = min(max(x, -6), 6), what is made larger is
+s(x) = min(max(x, -6), 6), the objective to maximise is
 
     L = Σ_i [ log σ(s(h_i · o_{w_i})) + (k / m) Σ_{j: n_j ≠ w_i} log σ(s(-h_i · o_{n_j})) ].
 
 Its expectation over the draws is that of word2vec (Mikolov et al., arXiv 1301.3781 and 1310.4546), which draws k
-negatives for each position. Subsampling of frequent words, the width of each window, uniform from 1 to ``window``, and
-the learning rate, which falls with the words met, here some thousand at a time, are word2vec's own; that nothing is
-learned beyond ±6 is gensim's. A window ends where its line does, and where a line is longer than what is read at once,
-there.
+negatives for each position. Subsampling of frequent words, window widths, uniform from 1 to ``window``, and the
+learning rate, which falls with the words read, here some thousand at a time, are word2vec's; learning nothing beyond ±6
+is gensim's. A window ends with its line, or, if a line is longer than what is read at once, with that part.
 
 **Steps.** A group is the eight positions that share negatives. Output rows are changed by α ∂L/∂o of a group, and then
-the next group is looked at. Input rows stay as they are for a chunk; then each word of a context gets α ∂L/∂h_i, as in
+the next group follows. Input rows do not change within a chunk; then each word of a context gets α ∂L/∂h_i, as in
 word2vec, or the true gradient α ∂L/∂h_i / |C_i| of a mean (``gradient="corrected"``, İrsoy et al., arXiv 2012.15332).
 
 **Why it is as good.** Neighbours have nearly the same context: a negative that is pushed away from eight of them is
-pushed eight times the same way, and a word learns from the same negatives time and again. Positions eight words apart
-share little of their contexts, so steps vary about as much as with negatives of each position's own. Fewer negatives,
+pushed eight times the same way, and a word meets the same negatives again and again. Positions eight words apart
+share little of their contexts, so steps vary about as much as with separate negatives per position. Fewer negatives,
 or the same ones for several groups of a chunk, give worse vectors.
 
 **Why it is fast.** All h of a chunk are differences of one running sum over its input rows, and all changes of input
 rows are one running sum of gradients, added where a window begins and taken away where it ends, so that each row is
-read and written once a chunk, not once a neighbour. Eight positions times eight negatives are small products of
-matrices: each row that is read is used many times. Rows that will be needed are asked for a group or a chunk ahead.
+read and written once per chunk, not once per neighbour. Eight positions times eight negatives are small products of
+matrices: each row that is read is used many times. Rows are prefetched a group or a chunk ahead.
 
-Threads share the tables without locks (Hogwild), each on parts of its own.
+Threads share the tables without locks (Hogwild), each working on its own parts.
 """
 
 from collections.abc import Callable
@@ -41,9 +40,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
 from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 from greenadapt.vectors.engines.divergence import require_finite, require_learning
-from greenadapt.vectors.engines.noise import keep_thresholds, noise_weights
-from greenadapt.vectors.engines.padding import padded
-from greenadapt.vectors.engines.parts import Span, spans
+from greenadapt.vectors.engines.parts import Span, keep_thresholds, noise_weights, padded, spans
 
 
 class FastEngine:
@@ -54,7 +51,7 @@ class FastEngine:
     def __init__(self, stream: Stream, config: W2VConfig) -> None:
         self._stream, self._config = stream, config
         self._ids = np.asarray(stream.ids).view()
-        self._ids.flags.writeable = False  # as those of a file, so that there is one version to compile
+        self._ids.flags.writeable = False  # like a memory-mapped file, so that only one version is compiled
         self._spans = list(spans(stream))
         self._noise = Noise(
             keep_thresholds(stream.counts, config.sample).astype(np.uint64),
@@ -93,4 +90,4 @@ class FastEngine:
         return span.words, rates[1]
 
     def close(self) -> None:
-        """There is nothing to remove."""
+        """Does nothing: there are no temporary files."""

@@ -1,14 +1,14 @@
 """CBOW with negative sampling by gensim's compiled file-mode kernel, driven part by part.
 
-``Word2Vec.train(corpus_file=...)`` has flaws that its caller cannot mend: with W workers its learning rate falls only
+``Word2Vec.train(corpus_file=...)`` has flaws that its caller cannot fix: with W workers its learning rate falls only
 1/W of the way in an epoch; lines near the borders between workers are trained twice or never; it reports nothing
-before the epoch's end; an error in a worker blocks it for ever. So the kernel (``train_epoch_cbow``) is called
-directly, on one small file a part, by as many threads as there are workers: each part starts at the learning rate of
-its own first word, and every word is met exactly once an epoch for any number of workers.
+before the epoch's end; an error in a worker blocks it forever. So the kernel (``train_epoch_cbow``) is called
+directly, on one small file per part, by as many threads as there are workers: each part starts at the learning rate of
+its own first word, and every word is trained exactly once per epoch, with any number of workers.
 
-The kernel itself has one more (gensim 4.4, ``next_batch``): it reads whole lines until it has over 10,000 words, trains
-on the first 10,000 that subsampling leaves, and drops the rest. So a line of words that are not in the vocabulary
-follows wherever the next line would not fit, and fills the batch up.
+The kernel itself has another flaw (gensim 4.4, ``next_batch``): it reads whole lines until it has over 10,000 words,
+trains on the first 10,000 left by subsampling, and drops the rest. So a line of words that are not in the vocabulary is
+inserted wherever the next line would not fit, to fill the batch.
 """
 
 import copy
@@ -25,16 +25,15 @@ from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
 from greenadapt.vectors.engines.divergence import require_finite, require_learning, sample_lost
-from greenadapt.vectors.engines.noise import keep_thresholds
-from greenadapt.vectors.engines.parts import cuts
+from greenadapt.vectors.engines.parts import cuts, keep_thresholds
 
 BATCH = 9_999  # words; the kernel reads on until it has over 10,000, and has room for 10,000
-_FILLER = b"x "  # a word that is no number
+_FILLER = b"x "  # a word that is not a number
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of the text that one thread trains on at a time: its file, and the trained words before and in it."""
+    """A part of the text for one thread at a time: its file, and the trained words before and in it."""
 
     number: int
     path: Path
@@ -85,7 +84,7 @@ class GensimEngine:
         from gensim.matutils import zeros_aligned
         from gensim.models.word2vec_corpusfile import train_epoch_cbow
 
-        model = copy.copy(self._model)  # shares the tables, has its own rates and random numbers
+        model = copy.copy(self._model)  # shares the tables, with its own rates and random numbers
         model.alpha = learning_rate(self._config, epoch, part.before / self._total)
         model.min_alpha = learning_rate(self._config, epoch, (part.before + part.words) / self._total)
         model.random = np.random.RandomState([self._config.seed, epoch, part.number])
@@ -135,7 +134,7 @@ def write_parts(stream: Stream, folder: Path) -> Iterator[Part]:
     A line of more than ``BATCH`` words is cut after every ``BATCH`` words, rare ones included.
     """
     digits = len(str(stream.n_words))
-    # Row n_words is the end of a line; zero bytes fill each entry up and are deleted.
+    # Row n_words is the end of a line; entries are padded with zero bytes, which are deleted.
     text = np.array([*(f"{word} " for word in range(stream.n_words)), "\n"], dtype=f"S{digits + 1}")
     before = 0
     for number, (begin, end) in enumerate(cuts(stream)):

@@ -1,11 +1,11 @@
-"""Vectors of numbers in compiled code, which LLVM maps onto the widest registers that the processor has.
+"""Vectors of numbers in compiled code, which LLVM maps to the processor's widest registers.
 
-Loops over single numbers are left to LLVM to be made into such vectors, and it does not where a loop has many sums or
-many rows. A row is worked on in pieces of ``LANES`` numbers, for products, or of ``WIDE`` numbers, where few values are
-alive at once: the end of a row must be the end of a piece (``padding.py``).
+LLVM does not vectorize loops over single numbers that have many sums or many rows. So rows are processed in pieces of
+``LANES`` numbers, for products, or of ``WIDE`` numbers, where few values are live at once: rows must end with a piece
+(``parts.padded``).
 
-This is made of numba's internals, which any release may change: ``require_working`` finds out, and ``plain.py`` is used
-instead.
+This relies on numba's internals, which any release may change: ``require_working`` detects that, and ``plain.py`` is
+used instead.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.np import arrayobj
 
-from greenadapt.vectors.engines.padding import PIECE
+from greenadapt.vectors.engines.parts import PIECE
 
 LANES = 16
-"""Numbers of a piece: 64 bytes, as a line of the cache."""
+"""Numbers in a piece: 64 bytes, a cache line."""
 WIDE = PIECE
-"""Numbers of a wide piece."""
+"""Numbers in a wide piece."""
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
-_MAY_FUSE = ("contract",)  # a product and a sum to one operation
+_MAY_FUSE = ("contract",)  # a product and a sum into one operation
 
 
 class _Lanes(types.Type):
@@ -37,7 +37,7 @@ class _Lanes(types.Type):
 
     @property
     def vector(self) -> Any:
-        """The same to LLVM."""
+        """Its LLVM type."""
         return ir.VectorType(ir.FloatType(), self.width)
 
 
@@ -143,7 +143,7 @@ def total(_: Any, lanes: Any) -> Any:
 
 @intrinsic
 def prefetch(_: Any, array: Any, row: Any, column: Any) -> Any:
-    """Ask for a line of the cache that will be needed soon."""
+    """Prefetch a cache line that will be needed soon."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         whole, pointer = ir.IntType(32), ir.IntType(8).as_pointer()

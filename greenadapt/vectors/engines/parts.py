@@ -1,4 +1,4 @@
-"""The stream cut into parts that one thread trains on at a time."""
+"""Shared by the engines: parts of the stream, each for one thread; sampling probabilities; padded rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ import numpy as np
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream
 
-_LONGEST = 9_999  # words of a line that are in one part; gensim's kernel has room for 10,000
+PIECE = 64
+"""The most numbers of a row that compiled code processes at once."""
+_LONGEST = 9_999  # words of a line in one part; gensim's kernel has room for 10,000
 _PART = 50_000  # words; a part takes less than a tenth of a second
 _MAX_PARTS = 10_000
 
@@ -48,3 +50,41 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
             yield begin, end
             begin = end
     yield begin, n_tokens
+
+
+def keep_thresholds(counts: Array, sample: float) -> Array:
+    """Subsampling: a word is kept if a random uint32 is at most this number, uint32 ``(n_words,)``.
+
+    The probability is √(t/c) + t/c, at most 1, for count c; t is ``sample`` times all words, as in word2vec.c, or
+    gensim's own rule for a ``sample`` of 1 and above.
+    """
+    t = sample * counts.sum() if sample < 1 else int(sample * (3 + np.sqrt(5)) / 2)
+    probability = np.minimum((np.sqrt(counts / t) + 1) * (t / counts), 1) if t else np.ones(len(counts))
+    thresholds: Array = (probability * (2**32 - 1)).astype(np.uint32)
+    return thresholds
+
+
+def noise_weights(counts: Array, exponent: float) -> Array:
+    """Unnormalized probabilities of words as negatives, count^``exponent``: float64 ``(n_words,)``."""
+    weights: Array = counts.astype(np.float64) ** exponent
+    return weights
+
+
+def padded_width(dim: int) -> int:
+    """``dim``, or the next multiple of ``PIECE``."""
+    return -(-dim // PIECE) * PIECE
+
+
+def padded(table: Array) -> Array:
+    """``table`` (n, dim) itself if it needs no padding, else a copy with zeros at the end of each row, (n,
+    padded_width).
+
+    CBOW keeps columns of zeros zero.
+    """
+    n_rows, dim = table.shape
+    width = padded_width(dim)
+    if width == dim:
+        return table
+    copy = np.zeros((n_rows, width), table.dtype)
+    copy[:, :dim] = table
+    return copy

@@ -1,6 +1,6 @@
 """The operations of ``lanes.py`` on single numbers, in plain numba: used if a numba release breaks ``lanes.py``.
 
-Slower, since LLVM widens few of these loops by itself. Sums are added up in another order, so vectors differ in their
+Slower, since LLVM widens few of these loops by itself. Sums are taken in another order, so vectors differ in their
 last bits.
 """
 

@@ -367,7 +367,7 @@ def test_other_spellings_of_a_path_are_other_names(
 
 
 def test_answers_are_not_written_among_the_documents(model: Path, documents: Path) -> None:
-    with pytest.raises(UsageError, match=r"--out .*run lies in the documents, .*: write elsewhere"):
+    with pytest.raises(UsageError, match=r"--out .*run lies in the documents, .*: choose another folder"):
         answer(session(documents, "run"), request(model, sources=of_documents(documents)))
 
 

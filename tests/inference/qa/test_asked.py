@@ -62,7 +62,7 @@ def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("q.jsonl", {"question": ["x"]}, r"q\.jsonl:1: the question is a list, not a string"),
         ("q.jsonl", {"question": "x", "id": 1.5}, r"q\.jsonl:1: 'id' is a number with a fraction, not a string"),
         ("q.jsonl", rows({"question": "x"}) + "{", r"q\.jsonl, line 2, column 2 is not JSON"),
-        ("q.jsonl", "When?", r"q\.jsonl, line 1, column 1 is 'W', which begins no JSON object"),
+        ("q.jsonl", "When?", r"q\.jsonl, line 1, column 1 is 'W', not the start of an object"),
         ("q.json", ["When?"], r"q\.json, entry 1 is a string, not an object"),
         ("q.txt", ["When?"], r"q\.txt, entry 1 is a string, not an object"),
         ("q.json", SQUAD, r"q\.json is SQuAD's JSON, questions with their contexts: give it with --data"),

@@ -230,12 +230,12 @@ def test_standard_input(piped: Any) -> None:
     piped(rows({"text": "x"}, {"text": "y", "id": "z"}))
     assert pairs("-", format="jsonl") == [("standard input:1", "x"), ("z", "y")]
     piped(rows({"text": "x"}))
-    with pytest.raises(InputError, match="standard input looks like JSON lines, not like text: give --format jsonl"):
+    with pytest.raises(InputError, match="standard input looks like JSON lines, not text: give --format jsonl"):
         texts("-")
     piped("")
     with pytest.raises(InputError, match="standard input is empty"):
         texts("-")
-    with pytest.raises(UsageError, match="'auto' is not a format of standard input"):
+    with pytest.raises(UsageError, match="'auto' is not a format for standard input"):
         texts("-", format="auto")
 
 
@@ -260,11 +260,11 @@ def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", " \n", r"a\.txt is empty"),
-        ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON lines, not like text: give --format jsonl, or --form"),
+        ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON lines, not text: give --format jsonl, or --form"),
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
         ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
         ("README", "x", "README: cannot tell the format from the name"),
-        ("a.xml", "<article><body></article>", r"a\.xml is not sound XML"),
+        ("a.xml", "<article><body></article>", r"a\.xml is not well-formed XML"),
         ("a.xml", "<article/>", r"a\.xml is empty"),
         ("a.json", {"text": "x"}, r"a\.json is not a CORD-19 parse: no body_text, it has: text: .*--format jsonl"),
         ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: give it with --data"),

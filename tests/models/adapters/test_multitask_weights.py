@@ -118,10 +118,10 @@ def test_broken_weights_are_one_line(written: Written) -> None:
     file = written.folder / "tasks" / "ner" / "weights.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
-    with pytest.raises(InputError, match=r"ner/weights\.safetensors is cut short"):
+    with pytest.raises(InputError, match=r"ner/weights\.safetensors is truncated"):
         open_tasks(written.folder, ["ner"])
     file.write_bytes(b"{}")
-    with pytest.raises(InputError, match="is not a safetensors file, or is cut short"):
+    with pytest.raises(InputError, match="is not a safetensors file, or is truncated"):
         open_tasks(written.folder, ["ner"])
     file.write_bytes((written.folder / "tasks" / "qa" / "weights.safetensors").read_bytes())
     with pytest.raises(InputError, match=r"head\.weight is \(2, 32\), need \(5, 32\): train the task again"):

@@ -57,14 +57,14 @@ def test_halves_of_an_odd_number_of_layers_overlap() -> None:
     [
         (lambda: parse_layers("1,13", 12), "--layers has layer 13, the model has 12"),
         (lambda: parse_layers("0", 12), "--layers has layer 0, the model has 12"),
-        (lambda: parse_layers("1,x", 12), "--layers is '1,x', of which 'x' is not a number"),
-        (lambda: parse_layers("", 12), "--layers is '', of which '' is not a number"),
-        (lambda: parse_layers("²", 12), "--layers is '²', of which '²' is not a number"),
+        (lambda: parse_layers("1,x", 12), "--layers is '1,x', but 'x' is not a number"),
+        (lambda: parse_layers("", 12), "--layers is '', but '' is not a number"),
+        (lambda: parse_layers("²", 12), "--layers is '²', but '²' is not a number"),
         (lambda: parse_layers("3,1", 12), "--layers is 3,1, must ascend"),
         (lambda: parse_layers("1,1", 12), "--layers is 1,1, must ascend"),
         (
             lambda: AdapterShape.of(AdapterConfig("pals", 200, form="reference"), 768, 12),
-            "the adapters' width is 200, no multiple of the 6 heads of --adapter-form reference: use --adapter-size",
+            "the adapters' width is 200, not a multiple of the 6 heads of --adapter-form reference: use --adapter-size",
         ),
         (lambda: AdapterConfig("pals", 200, 7), "--adapter-size 200 is not a multiple of --adapter-heads 7"),
     ],

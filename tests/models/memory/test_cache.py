@@ -308,7 +308,7 @@ def test_a_damaged_file_is_made_anew(tiny_model: TinyModel) -> None:
         setting.file.write_bytes(content)
         setting.open(texts, notes)
         assert setting.file.read_bytes() == whole
-        assert notes.warnings[-1] == f"{setting.file} is damaged, its states are computed again"
+        assert notes.warnings[-1] == f"{setting.file} is damaged: computing its states again"
     assert len(notes.warnings) == 5
     setting.open(texts, notes)
     assert len(notes.warnings) == 5

@@ -208,7 +208,7 @@ def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path
     again = session(tmp_path, "again")
     finetune(again, request)
     assert isinstance(again.progress, Notes)
-    assert again.progress.warnings == [f"{run} was trained with a memory, and has none without --memory"]
+    assert again.progress.warnings == [f"{run} was trained with a memory, which needs --memory"]
 
 
 def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel, tmp_path: Path) -> None:

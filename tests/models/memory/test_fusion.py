@@ -371,9 +371,9 @@ def test_the_general_model_reads_its_types() -> None:
 
 def test_a_call_without_memory_is_an_error() -> None:
     model, own = with_memory(), batch([4, 6])
-    with pytest.raises(ValueError, match="needs memory_ids or memory_states"):
+    with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
         model(input_ids=own.ids)
-    with pytest.raises(ValueError, match="needs memory_ids or memory_states"):
+    with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
         model(input_ids=own.ids, memory_mask=own.mask)
     states = model.memory.general_states(own.ids)
     with pytest.raises(ValueError, match="not both"):

@@ -100,7 +100,7 @@ def test_nothing_at_all_is_read_as_nothing(tiny_model: TinyModel) -> None:
 def test_another_vocabulary_is_refused(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     general = tiny_model("RobertaModel", name="other")
-    with pytest.raises(InputError, match=r"other has another vocabulary: \d+ of its \d+ entries are among the \d+ of"):
+    with pytest.raises(InputError, match=r"other has a different vocabulary: \d+ of its \d+ entries are among"):
         _reader(folder, general)
 
 

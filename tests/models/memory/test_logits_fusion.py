@@ -149,7 +149,7 @@ def test_training(frozen: bool) -> None:
 
 def test_what_cannot_be() -> None:
     model, inputs = fused("Bert", CLASSIFICATION), batch([4, 6])
-    with pytest.raises(ValueError, match="needs memory_ids or memory_states"):
+    with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
         model(input_ids=inputs.ids)
     with pytest.raises(ValueError, match="computes no loss"):
         model(input_ids=inputs.ids, memory_ids=inputs.ids, labels=torch.tensor([0, 1]))

@@ -62,7 +62,7 @@ def test_what_nothing_can_be_added_to(two_tasks: Path, tmp_path: Path) -> None:
     model = tmp_path / "adapted"
     with pytest.raises(UsageError, match="has no tasks that share an encoder"):
         add_tasks(session(tmp_path), model, request(tmp_path, model, ("number",)))
-    with pytest.raises(UsageError, match="have the memory of the encoder, if it has one: leave out --memory"):
+    with pytest.raises(UsageError, match="use the encoder's memory, if it has one: leave out --memory"):
         add_tasks(session(tmp_path), two_tasks, request(tmp_path, two_tasks, ("number",), memory="base"))
 
 

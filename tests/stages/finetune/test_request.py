@@ -18,5 +18,5 @@ def test_requests_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
         request(tmp_path, model, training=TrainConfig(keep="best"))
     with pytest.raises(UsageError, match="--patience needs a development set"):
         request(tmp_path, model, training=TrainConfig(patience=1))
-    with pytest.raises(UsageError, match="--strategy logits lets a general model use the one head"):
+    with pytest.raises(UsageError, match="--strategy logits shares a single head"):
         request(tmp_path, model, memory="base", memory_config=MemoryConfig(strategy="logits"))

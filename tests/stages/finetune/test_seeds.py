@@ -9,8 +9,8 @@ from greenadapt.stages.finetune.seeds import check_seeds
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        ((), "need at least one seed, and each once"),
-        ((1, 2, 1), "need at least one seed, and each once"),
+        ((), "need at least one seed, without repetition"),
+        ((1, 2, 1), "need at least one seed, without repetition"),
         ((-1,), "--seed is -1, must be from 0 to 4294967295"),
         ((0, 2**32), "--seed is 4294967296, must be from 0 to 4294967295"),
     ],

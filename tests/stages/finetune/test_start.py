@@ -29,7 +29,7 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     model = adapted(tiny_model)
     (model / "memory.safetensors").write_bytes(b"")
     (warning,) = told(model).warnings
-    assert warning.endswith("adapted was trained with a memory, and has none without --memory")
+    assert warning.endswith("adapted was trained with a memory, which needs --memory")
     facts_file(model)
     start = Start.of(str(model), "base", MemoryConfig())
     assert (start.model.name, start.model.source) == ("tiny-medicine", str(model))

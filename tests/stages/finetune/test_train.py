@@ -232,7 +232,7 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
     forced = finetune(session(tmp_path, force=True), other)
     assert [seed["epochs"] for seed in read_scores(forced)["seeds"]] == [1, 1]
     ner_file(tmp_path / "train.tsv", 30, seed=5)
-    with pytest.raises(ConflictError, match="is finished, and train 1 changed since: train it again with --force"):
+    with pytest.raises(ConflictError, match="is finished, but train 1 changed since: train it again with --force"):
         finetune(session(tmp_path), other)
     assert finetune(session(tmp_path, force=True), other).manifest.counts["train"] == 30
 

@@ -80,7 +80,7 @@ def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path)
         finetune(own, wanted)
     assert files_of(two_tasks) == before
     remove_task(two_tasks, "number")
-    with pytest.raises(ConflictError, match="is finished, and ner: train 1 changed since: train it again with --force"):
+    with pytest.raises(ConflictError, match="is finished, but ner: train 1 changed since: train it again with --force"):
         finetune(own, wanted)
     assert finetune(replace(own, force=True), wanted).fresh
 
@@ -98,7 +98,7 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
     before = files_of(folder)
     for name in ("ner", "ill.1"):
         assert same(folder, name, None, folder / "seeds" / "0" / "tasks" / name / "predictions-test.jsonl")
-    with pytest.raises(UsageError, match="have the memory of the encoder, if it has one: leave out --memory"):
+    with pytest.raises(UsageError, match="use the encoder's memory, if it has one: leave out --memory"):
         add_tasks(own, folder, request(tmp_path, folder, ("number",), memory="base"))
     add_tasks(own, folder, request(tmp_path, folder, ("number",)))
     after = files_of(folder)

@@ -24,7 +24,7 @@ from greenadapt.vectors.engines.chunks import (
     alias_table,
     train_part,
 )
-from greenadapt.vectors.engines.padding import padded
+from greenadapt.vectors.engines.parts import padded
 
 ALL = 2**32 - 1  # keeps every word
 SEED = 2**63 + 12345

@@ -1,16 +1,20 @@
-"""Parts of a stream: each id in exactly one, lines whole where they can be."""
+"""Parts of a stream, with each id in exactly one; sampling probabilities as gensim's; padded rows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from gensim.models import Word2Vec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenadapt.vectors.cbow import memory_needed
 from greenadapt.vectors.engines import Stream, parts
 from greenadapt.vectors.engines import gensim as engine
-from greenadapt.vectors.engines.parts import cuts, spans
+from greenadapt.vectors.engines.parts import PIECE, cuts, keep_thresholds, noise_weights, padded, padded_width, spans
+
+COUNTS = np.array([90_000, 20_000, 20_000, 700, 31, 5, 5, 1])
 
 
 def make_stream(lines: list[list[int]], n_words: int) -> Stream:
@@ -97,3 +101,55 @@ def test_a_line_is_cut_where_gensims_batches_end() -> None:
     stream = make_stream([[1] * 120_000], 2)
     assert len(list(cuts(stream))) > 1
     assert all(begin % engine.BATCH == 0 for begin, _ in cuts(stream))
+
+
+def plain_gensim(sample: float, exponent: float) -> Word2Vec:
+    model = Word2Vec(vector_size=2, min_count=1, sample=sample, ns_exponent=exponent, sorted_vocab=0)
+    model.build_vocab_from_freq({f"w{row}": count for row, count in enumerate(COUNTS.tolist())})
+    return model
+
+
+@pytest.mark.parametrize("exponent", [0.75, 1.0, 0.0, -0.5])
+def test_negatives_are_as_frequent_as_gensims(exponent: float) -> None:
+    weights = noise_weights(COUNTS, exponent)
+    assert (weights.dtype, weights.shape) == (np.float64, COUNTS.shape)
+    theirs = np.diff(plain_gensim(1e-3, exponent).cum_table.astype(np.float64), prepend=0) / (2**31 - 1)
+    np.testing.assert_allclose(weights / weights.sum(), theirs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sample", [1e-3, 1e-5, 0, 5])
+def test_words_are_kept_as_by_gensim(sample: float) -> None:
+    model = plain_gensim(sample, 0.75)
+    theirs = [model.wv.get_vecattr(f"w{row}", "sample_int") for row in range(len(COUNTS))]
+    assert keep_thresholds(COUNTS, sample).tolist() == theirs
+
+
+def test_a_frequent_word_is_kept_by_word2vecs_rule() -> None:
+    """√(t/c) + t/c of word2vec.c, at most 1, where t is the sample times all words."""
+    share = keep_thresholds(COUNTS, 1e-3).astype(np.float64) / (2**32 - 1)
+    relative = 1e-3 * COUNTS.sum() / COUNTS
+    np.testing.assert_allclose(share, np.minimum(np.sqrt(relative) + relative, 1), atol=1e-9)
+    assert share[0] < 0.04
+    assert (share[4:] == 1).all()
+
+
+@pytest.mark.parametrize(("dim", "width"), [(1, 64), (63, 64), (64, 64), (65, 128), (300, 320), (384, 384), (768, 768)])
+def test_widths(dim: int, width: int) -> None:
+    assert padded_width(dim) == width
+
+
+def test_a_table_is_padded_with_zeros_or_is_itself() -> None:
+    table = np.arange(15, dtype=np.float32).reshape(5, 3)
+    wide = padded(table)
+    assert (wide.shape, wide.dtype) == ((5, PIECE), np.float32)
+    np.testing.assert_array_equal(wide[:, :3], table)
+    assert not wide[:, 3:].any()
+    assert padded(wide) is wide
+
+
+def test_the_copies_count_as_memory() -> None:
+    def tables(dim: int) -> int:
+        return memory_needed(1000, 1000, dim, "fast") - memory_needed(0, 1000, dim, "fast")
+
+    assert tables(300) - tables(320) == 2 * 4 * 1000 * 300
+    assert memory_needed(9, 9, 300, "gensim") < memory_needed(9, 9, 320, "gensim")
