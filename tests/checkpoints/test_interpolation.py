@@ -203,7 +203,7 @@ def test_other_vocabularies_are_refused(tiny_model: TinyModel, tmp_path: Path) -
     vocabulary["heart"], vocabulary["rate"] = vocabulary["rate"], vocabulary["heart"]
     file.write_text(json.dumps(settings), "utf-8")
     n, ids = len(vocabulary), (vocabulary["rate"], vocabulary["heart"])
-    message = rf"different base vocabularies, of {n} and {n} tokens: 'heart' has the ids {ids[0]} and {ids[1]}: give a"
+    message = rf"different base vocabularies, of {n} and {n} tokens: 'heart' has the ids {ids[0]} and {ids[1]}: give"
     refused(base, other, message)
     refused(expand(base, tmp_path / "expanded"), other, message)
     del vocabulary["heart"]

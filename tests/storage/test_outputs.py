@@ -94,7 +94,7 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
         with pytest.raises(MissingError), open_file(tmp_path / name, "w"):
             pass
     for name in ("there", "same"):
-        with pytest.raises(UsageError, match="is read"):
+        with pytest.raises(UsageError, match="is an input"):
             check_file(tmp_path / name, [str(tmp_path / "there")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lost", "same", "there"]
 
