@@ -125,7 +125,7 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
     if url.startswith("s3://"):
         if find_spec("boto3") is None:
             raise MissingError(f"{url} needs boto3, which is not installed", 'pip install "greenadapt[s3]"')
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+        from botocore.exceptions import BotoCoreError, ClientError
 
         refusals = (*refusals, BotoCoreError, ClientError)
     try:

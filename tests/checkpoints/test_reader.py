@@ -184,7 +184,7 @@ def test_an_index_that_does_not_fit(tiny_model: TinyModel) -> None:
     (folder / "model.safetensors").rename(folder / "part.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"no.such.weight": "part.safetensors"}}))
-    with pytest.raises(InputError, match=r"part\.safetensors holds no\.such\.weight"):
+    with pytest.raises(InputError, match=r"no\.such\.weight"):
         Checkpoint.open(folder)
     index.write_text("{}")
     with pytest.raises(InputError, match="no weight_map"):
@@ -239,7 +239,7 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
     for setting in SIZES.get(family, SIZES["Bert"]):
         for stated in (config[setting] + 1, str(config[setting])):
             set_config(folder, **{**config, setting: stated})
-            message = rf"config\.json: {setting} is {stated!r}, but .*(has|have) {config[setting]}: fetch"
+            message = rf"config\.json: {setting} is {stated!r}, but .*(has|have) {config[setting]}: download"
             with pytest.raises(InputError, match=message):
                 Checkpoint.open(folder)
     (folder / "config.json").write_text(json.dumps(config))

@@ -515,9 +515,3 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
     assert (as_json.returncode, error) == (0, "")
     assert out.isascii()
     assert json.loads(out)["title"] == "Äpfel"
-
-
-def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
-    shell = f"exec {sys.executable} -m greenadapt cost --json --workspace {tmp_path} >&-"
-    done = subprocess.run(["sh", "-c", shell], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -144,7 +144,7 @@ def test_what_can_be_no_ensemble(runs: dict[str, Path], tmp_path: Path) -> None:
     other = replace(kept[1], model=replace(kept[1].model, task=replace(kept[1].model.task, labels=("ill", "dead"))))
     with pytest.raises(InputError, match=r"expanded has the labels ill, well, .*plain has ill, dead: give models"):
         score_ensemble([kept[0], other], examples, "logits")
-    with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task.json"):
+    with pytest.raises(MissingError, match=r"is not a fine-tuned model: it has no task.json"):
         KeptRun.open(tmp_path)
     (tmp_path / "task.json").write_text('{"task": "classification"}')
     with pytest.raises(InputError, match=r"task.json is broken"):

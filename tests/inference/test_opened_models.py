@@ -54,7 +54,7 @@ def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) 
     assert (model.run.pool, model.encoder.max_length) == ("mean", 160)
     with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
         TaskFolder.open_questions(found, 1)
-    with pytest.raises(MissingError, match=r"is no fine-tuned model: it has no task\.json: give the folder"):
+    with pytest.raises(MissingError, match=r"is not a fine-tuned model: it has no task\.json: give the folder"):
         TaskFolder.open(str(found.folder))
 
 

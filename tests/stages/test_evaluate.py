@@ -184,7 +184,7 @@ def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tm
     )
     other = tiny_model("BertForTokenClassification", name="other")
     assert (
-        "is no fine-tuned model: it has no task.json"
+        "is not a fine-tuned model: it has no task.json"
         in run_alone("evaluate", "-m", other, "--test", test, code=1).stderr
     )
 

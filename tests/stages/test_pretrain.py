@@ -169,7 +169,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     none.write_text("\u200b\n", "utf-8")  # a character that has no piece
     unheld = replace(CONFIG, heldout=0.0)
     for option, changes in (("general-text", {"general_text": str(none)}), ("text", {"texts": (str(none),)})):
-        with pytest.raises(InputError, match=f"--{option} has no text: give a file with text"):
+        with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
             pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
     assert not (tmp_path / "run").exists()
 

@@ -259,14 +259,14 @@ def test_it_may_be_used_twice_and_other_models_stay_as_they_are() -> None:
     ("architecture", "head", "config", "reason"),
     [
         ("MPNet", "Model", {}, "mpnet .*takes no further arguments"),
-        ("DistilBert", "Model", {}, "distilbert .*which layer"),
+        ("DistilBert", "Model", {}, "distilbert .*does not know its layer"),
         (
             "ModernBert",
             "Model",
             {"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
             "modernbert .*position",
         ),
-        ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*nothing is known"),
+        ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*its attention is unknown"),
         ("Bert", "LMHeadModel", {"is_decoder": True}, "bert .*decoder"),
         ("Roberta", "Model", {"position_embedding_type": "relative_key"}, "roberta .*relative position"),
     ],

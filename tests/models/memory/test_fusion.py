@@ -376,7 +376,7 @@ def test_a_call_without_memory_is_an_error() -> None:
     with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
         model(input_ids=own.ids, memory_mask=own.mask)
     states = model.memory.general_states(own.ids)
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="either memory_ids or memory_states"):
         model(input_ids=own.ids, memory_ids=own.ids, memory_states=states)
     with pytest.raises(ValueError, match="has 3 states, need 4"):
         model(input_ids=own.ids, memory_states=states[1:])

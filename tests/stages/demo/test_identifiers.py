@@ -159,7 +159,7 @@ def test_the_same_packages_give_the_same_sentences_whatever_the_processes(packag
 
 
 def test_one_package_is_too_few(packages: Path) -> None:
-    with pytest.raises(InputError, match="need 2"):
+    with pytest.raises(InputError, match="at least 2"):
         identifier_set(names=["big"])
 
 

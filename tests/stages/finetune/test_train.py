@@ -460,7 +460,7 @@ def test_requests_that_make_no_sense() -> None:
         FinetuneRequest.of_one("m", ("t",), save_logits=True)
     with pytest.raises(UsageError, match="nothing to train on"):
         FinetuneRequest.of_one("m", ())
-    for seeds, message in (((), "at least one seed"), ((1, 1), "each once"), ((-1,), "--seed is -1, must be from 0")):
+    for seeds, message in (((), "at least one seed"), ((1, 1), "without repetition"), ((-1,), "--seed is -1")):
         with pytest.raises(UsageError, match=message):
             FinetuneRequest.of_one("m", ("t",), seeds=seeds)
 
