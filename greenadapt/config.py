@@ -11,7 +11,8 @@ from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, parse_bytes, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
-RowRecipe = Literal["map", "norm", "pieces", "blend"]
+RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
+RowChoice = Literal["map", "norm", "pieces", "blend", "form", "auto"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -280,10 +281,11 @@ class ExpandConfig(Checked):
     """Which words get a row, what the row is, and how the checkpoint is written."""
 
     rows: Annotated[
-        RowRecipe,
+        RowChoice,
         Option(
-            "What a new row is: the mapped vector, the same at the base rows' norm, the mean of the word's pieces, or "
-            "a blend of vector and pieces.",
+            "What a new row is: the mapped vector, the same at the base rows' norm, the mean of the word's pieces, a "
+            "blend of vector and pieces, a fit on vector, count and pieces (form), or which of norm, pieces and form "
+            "does best on held-out words (auto).",
             panel=Panel.ROWS,
             paper="map",
         ),

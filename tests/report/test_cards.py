@@ -32,6 +32,7 @@ def expanded(**changes: Any) -> str:
         "align": asdict(AlignConfig()),
         "expand": asdict(ExpandConfig()),
         "counts": {"rows": 2, "words": 2, "overlap": 3},
+        "rows": {"recipe": "map", "heldout": {}},
         "heldout": {},
         "hidden_words": 1,
         "changed_entries": 0,
