@@ -43,7 +43,7 @@ def sentences(figures: Json) -> str:
 def recipes(rows: Json) -> str:
     """The figures of recipes of rows as a table in Markdown; ``rows`` is as the manifest of an adapted model has it."""
     lines = [
-        f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces that they would be\n"
+        f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
         "cut into without their rows:\n",
         f"| recipe | mean cosine | own row first | among ten | the same by count: {_bands_header(rows)} |",
         "|---|---|---|---|---|",
