@@ -25,6 +25,7 @@ from records import resumable
 from greenadapt.config import (
     AlignConfig,
     ExpandConfig,
+    ReadingOptions,
     RowRecipe,
     RunConfig,
     TaskConfig,
@@ -32,7 +33,6 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources

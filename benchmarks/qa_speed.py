@@ -34,8 +34,8 @@ import torch
 from plain_loop import PlainProcess, PlainSetting, quiet
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import Pool, QaConfig
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
+from greenadapt.config import Pool, QaConfig, ReadingOptions
+from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.inference.qa.lookups import QaModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval, Le
@@ -69,6 +70,46 @@ class Panel(StrEnum):
     COMPARISON = "Comparison"
     RESULTS = "Results"
     MACHINE = "Machine"
+
+
+@dataclass(frozen=True)
+class SessionOptions(Checked):
+    """Where a command keeps its results, and what it may use."""
+
+    workspace: Annotated[
+        Path | None,
+        Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Option("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS),
+    ] = None
+    variant: Annotated[
+        str | None, Option("Keep the result under this name next to the plain one.", panel=Panel.RESULTS)
+    ] = None
+    force: Annotated[
+        bool, Option("Redo it, replacing a result of other settings or input.", "--force", panel=Panel.RESULTS)
+    ] = False
+    download: Annotated[
+        bool, Option("Download the corpus from its publisher if needed.", "--download", panel=Panel.TEXT)
+    ] = False
+    workers: Annotated[
+        Count | None,
+        Option(
+            "Processes or threads. With 1, runs are bit-for-bit reproducible.",
+            panel=Panel.MACHINE,
+            unset="one per core",
+        ),
+    ] = None
+    max_memory: Annotated[
+        Count,
+        Option(
+            "Refuse to use more memory than this, such as 500M or 8G.",
+            panel=Panel.MACHINE,
+            parse=parse_bytes,
+            shown="4G",
+        ),
+    ] = 4 << 30
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
@@ -415,6 +456,10 @@ class TaskConfig(Checked):
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
 
+_PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
+_MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE)
+
+
 @dataclass(frozen=True)
 class TrainConfig(Checked):
     """How a task's model is trained and used; ``PAPER`` has the settings of arXiv 2004.03354."""
@@ -451,9 +496,7 @@ class TrainConfig(Checked):
         NotNegative, Option("Decoupled weight decay, except on biases and layer norms.", panel=Panel.TRAINING)
     ] = 0.0
     clip: Annotated[Positive, Option("Maximum norm of the gradient.", panel=Panel.TRAINING)] = 1.0
-    precision: Annotated[
-        Precision, Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
-    ] = "auto"
+    precision: Annotated[Precision, _PRECISION] = "auto"
     keep: Annotated[
         Keep, Option("Keep the model of the last epoch, or of the best on --dev.", panel=Panel.TRAINING)
     ] = "last"
@@ -583,10 +626,7 @@ class RunConfig(Checked):
     the inputs, as it does on the device.
     """
 
-    max_tokens: Annotated[
-        Count,
-        Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE),
-    ] = 4096
+    max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
     """A batch is split into as many parts as this needs."""
     checkpoint_steps: Annotated[
         Count,
@@ -609,6 +649,32 @@ class RunConfig(Checked):
     max_cache: Annotated[
         Count, Option("Largest size of that cache, such as 20G.", panel=Panel.MEMORY, parse=parse_bytes, shown="20G")
     ] = 20 << 30
+
+
+@dataclass(frozen=True)
+class ReadingOptions(Checked):
+    """How trained models read their input."""
+
+    pool: Annotated[
+        Pool | None,
+        Option("Which logits to predict with: the mean over both tokenizations, or those of one.", unset="as trained"),
+    ] = None
+    seed: Annotated[int | None, Option("Which of the folder's seeds predicts.", unset="the first")] = None
+    precision: Annotated[Precision, _PRECISION] = TrainConfig.precision
+    max_tokens: Annotated[Count, _MAX_TOKENS] = RunConfig.max_tokens
+    max_length: Annotated[
+        Length | None, Option("Length of a window in pieces.", unset="as trained, else the model's maximum")
+    ] = None
+    memory: Annotated[
+        str | None, Option("Where the general model is that the model uses as memory.", unset="as in training")
+    ] = None
+
+
+@dataclass(frozen=True)
+class InterpolateConfig(Checked):
+    """The weights of two models, averaged."""
+
+    weight: Annotated[Share, Option("Share of the general model, from 0 to 1.")]
 
 
 @dataclass(frozen=True)

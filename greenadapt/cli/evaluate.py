@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import ReadingOptions
 from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
@@ -65,10 +66,7 @@ def evaluate(
     seed: Seed = None,
     text_field: TextField = None,
     label_field: LabelField = None,
-    pool: o.PoolOrTrained = None,
-    training: Annotated[TrainConfig, Pick("precision")],
-    run: Annotated[RunConfig, Pick("max_tokens")],
-    memory: o.MovedMemory = None,
+    options: Annotated[ReadingOptions, Pick(without=("seed", "max_length"))],
     predictions: PredictionsFile = None,
     logits: LogitsFile = None,
     as_json: o.AsJson = False,
@@ -80,7 +78,6 @@ def evaluate(
     """
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.tables import print_evaluated
-    from greenadapt.inference.opened_models import ReadingOptions
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
 
@@ -89,7 +86,7 @@ def evaluate(
             check_file(path)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
     fields = {name: value for name, value in named.items() if value}
-    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, memory=memory)
+    reading = replace(options, seed=seed)
     request = EvaluateRequest(model, tuple(test), task, reading, fields, keep_logits=logits is not None)
     found = score(request, make_progress())
     if predictions is not None:

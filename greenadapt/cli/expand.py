@@ -7,8 +7,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
-from greenadapt.config import ExpandConfig
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import ExpandConfig, SessionOptions
 
 Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
 
@@ -20,10 +20,7 @@ def expand(
     model: o.Model = None,
     alignment: Alignment = None,
     config: ExpandConfig,
-    workspace: o.WorkspaceFolder = None,
-    out: o.Out = None,
-    variant: o.Variant = None,
-    force: o.Force = False,
+    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Add the mapped vectors as embedding rows, and write a model folder that plain transformers loads."""
@@ -31,5 +28,5 @@ def expand(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import expand as stage
 
-    session = make_session(workspace, out=out, variant=variant, force=force)
+    session = make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

@@ -7,7 +7,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
 Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
@@ -16,12 +17,13 @@ Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each wo
 
 @app.command(epilog=examples("neighbours heart attack -c pydocs -m minilm"))
 def neighbours(
+    *,
     words: Words,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     alignment: Alignment = None,
     top: Top = 5,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace")],
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -31,7 +33,7 @@ def neighbours(
     from greenadapt.cli.output.tables import print_neighbours
     from greenadapt.stages import neighbours as stage
 
-    rows = stage.neighbours(make_session(workspace, variant=variant), corpus, model, words, top, alignment)
+    rows = stage.neighbours(make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
             near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]

@@ -8,7 +8,15 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, Panel, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import (
+    GMAP_PRETRAINING,
+    MemoryConfig,
+    Panel,
+    PretrainConfig,
+    RunConfig,
+    SessionOptions,
+    TrainConfig,
+)
 
 Text = Annotated[
     list[str],
@@ -68,9 +76,8 @@ def pretrain(
     run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
     memory: o.Memory = None,
     memory_config: MemoryConfig,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace", "force")],
     out: OutFolder = None,
-    force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
@@ -83,7 +90,7 @@ def pretrain(
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
 
-    session = make_session(workspace, out=out, force=force)
+    session = make_session(options, out=out)
     request = PretrainRequest(
         model=adapted_model(session, corpus, model),
         texts=tuple(text),

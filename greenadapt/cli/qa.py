@@ -10,7 +10,7 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import Panel, QaConfig, RunConfig, TrainConfig
+from greenadapt.config import Panel, QaConfig, ReadingOptions, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_file, open_output
@@ -81,10 +81,6 @@ Field = Annotated[
         rich_help_panel=Panel.QUESTIONS,
     ),
 ]
-MaxLength = Annotated[
-    int | None,
-    typer.Option("--max-length", help="Length of a window in pieces [default: as trained, else the model's maximum]."),
-]
 Compare = Annotated[
     str | None,
     typer.Option(
@@ -139,18 +135,13 @@ def qa(
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
     config: QaConfig,
-    pool: o.PoolOrTrained = None,
-    seed: o.SeedOfFolder = None,
-    training: Annotated[TrainConfig, Pick("precision")],
-    run: Annotated[RunConfig, Pick("max_tokens")],
-    max_length: MaxLength = None,
-    memory: o.MovedMemory = None,
+    reading: ReadingOptions,
     task: TaskOption = None,
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
     null_odds: NullOdds = None,
-    force: o.Force = False,
+    options: Annotated[SessionOptions, Pick("force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
@@ -162,14 +153,13 @@ def qa(
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if data is not None and (format or field):
         raise UsageError("--format and --field are for documents, not for --data", "leave them out")
-    if out is None and force:
+    if out is None and options.force:
         raise UsageError("--force replaces a result, but nothing is saved without --out", "leave it out")
 
     from greenadapt.cli.output.console import say_loading
 
     say_loading([model])
 
-    from greenadapt.inference.opened_models import ReadingOptions
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
     from greenadapt.stages.qa import answer, read_rows
@@ -183,7 +173,6 @@ def qa(
         fields=tuple(field or InquirySources.fields),
         single=context is not None,
     )
-    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, max_length, memory)
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
@@ -193,7 +182,7 @@ def qa(
 
     from greenadapt.cli.options.session import make_session
 
-    result = answer(make_session(None, out=out, force=force), request)
+    result = answer(make_session(options, out=out), request)
     for row in read_rows(result):
         scorer.add(row)
     scorer.write()

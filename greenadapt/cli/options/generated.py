@@ -1,6 +1,7 @@
 """Options that are generated from configuration classes."""
 
 from collections.abc import Callable
+from dataclasses import MISSING
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -100,12 +101,14 @@ def _parameter(field: Field, default: Any) -> Parameter:
         kind, default = list[Path] if option.is_path else list[str], None
     if default is None:
         kind = kind | None
+    elif default is MISSING:
+        default = Parameter.empty
     details = [("paper", option.paper), ("default", unset)]
     text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
     shown = typer.Option(
         *field.names,
         help=text,
-        show_default=default is not None,
+        show_default=default not in (None, Parameter.empty),
         rich_help_panel=option.panel,
     )
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])

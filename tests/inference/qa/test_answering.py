@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from greenadapt.config import QaConfig
+from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
