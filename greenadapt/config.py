@@ -42,7 +42,7 @@ def check(condition: bool, message: str) -> None:
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Interval(ge=0, le=1)]
-HeldOut = Annotated[float, Interval(ge=0, lt=1)]
+HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
 # Beyond it scores overflow within an epoch, and gensim's kernel, which takes no NaN, ends the process.
 Rate = Annotated[float, Gt(0), Le(100)]
@@ -157,7 +157,7 @@ class CorpusConfig(Checked):
     """Refuse broken UTF-8 instead of counting and replacing it."""
     lenient: bool = False
     """Skip and count lines that are not JSON objects instead of refusing the file."""
-    heldout: Annotated[HeldOut, _HELD_OUT] = 0.0
+    heldout: Annotated[HeldOutShare, _HELD_OUT] = 0.0
     """Documents are chosen by their content."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
 
@@ -193,7 +193,7 @@ class TextOptions(Checked):
             unset="replace broken UTF-8, refuse broken JSON",
         ),
     ] = None
-    heldout: Annotated[HeldOut | None, _HELD_OUT] = None
+    heldout: Annotated[HeldOutShare | None, _HELD_OUT] = None
     max_document_bytes: Annotated[Count | None, _DOCUMENT_BYTES] = None
     max_word_chars: Annotated[Count | None, _WORD_CHARS] = None
 
@@ -735,7 +735,7 @@ class PretrainConfig(Checked):
     ] = None
     """Paragraphs of an abstract have about 128; an input of 512 costs at least four times as much."""
     heldout: Annotated[
-        HeldOut, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
+        HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
     ] = 0.3
     mask_share: Annotated[
         Annotated[float, Interval(gt=0, lt=1)], Option("Share of the pieces to predict.", panel=Panel.MASKING)

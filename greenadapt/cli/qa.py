@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenadapt.storage.results import Result
 
 
-QaModel = Annotated[
+Model = Annotated[
     str,
     typer.Option(
         "--model",
@@ -126,7 +126,7 @@ NullOdds = Annotated[
 )
 def qa(
     *,
-    model: QaModel,
+    model: Model,
     data: Data = None,
     context: Context = None,
     documents: Documents = None,
@@ -162,7 +162,7 @@ def qa(
 
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.stages.qa import answer, read_rows
+    from greenadapt.stages.qa import answer, read_answers
 
     sources = InquirySources(
         data=data,
@@ -183,7 +183,7 @@ def qa(
     from greenadapt.cli.options.session import make_session
 
     result = answer(make_session(options, out=out), request)
-    for row in read_rows(result):
+    for row in read_answers(result):
         scorer.add(row)
     scorer.write()
     _print_result(result, as_json=as_json)
@@ -191,13 +191,13 @@ def qa(
 
 def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
-    from greenadapt.cli.output.answers import print_summary, print_view
+    from greenadapt.cli.output.answers import print_answers, print_summary
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.inference.qa.answering import Answering
 
     answering = Answering(request, make_progress(is_read=is_read))
     for row in answering.rows():
-        (print_view if is_read else print_json)(row)
+        (print_answers if is_read else print_json)(row)
         scorer.add(row)
     scorer.write()
     summary = answering.summary()

@@ -73,7 +73,7 @@ class KeptRun:
 
 
 @dataclass(frozen=True)
-class SeedScores:
+class EnsembleScores:
     """An ensemble on a test set: the ``seeds`` of its members, its predictions and their scores."""
 
     seeds: tuple[int, ...]
@@ -81,7 +81,7 @@ class SeedScores:
     scores: Json
 
 
-def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[SeedScores]:
+def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[EnsembleScores]:
     """Score the ensemble of the runs' first seeds on the labelled ``examples``, of their second ones, and so on.
 
     Raises ``InputError`` if the runs differ in task, labels or number of seeds, or were tested on other examples.
@@ -99,7 +99,7 @@ def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: Ensem
         logits = [_checked(run, seed, len(examples)) for run, seed in zip(runs, seeds, strict=True)]
         together = [combined_units(each, rule, task.head) for each in zip(*logits, strict=True)]
         predictions = [task.decode(*pair) for pair in zip(examples, together, strict=True)]
-        scored.append(SeedScores(seeds, predictions, task.score(examples, predictions)))
+        scored.append(EnsembleScores(seeds, predictions, task.score(examples, predictions)))
     return scored
 
 

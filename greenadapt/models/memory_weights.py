@@ -14,7 +14,7 @@ from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import write_json
 
 _GENERAL = "general."
-Weights = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 
 
 def write_memory(model: Any, folder: Path) -> None:
@@ -60,16 +60,16 @@ def begin_memory(model: Any, folder: Path) -> bool:
     return fits
 
 
-def trained_weights(model: Any) -> Weights:
+def trained_weights(model: Any) -> Tensors:
     """All weights by name but those that stay as they were, such as a frozen general model's."""
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     return {name: weight for name, weight in model.state_dict().items() if name not in frozen}
 
 
-def _learnt(model: Any) -> Weights:
+def _learnt(model: Any) -> Tensors:
     """The memory's weights by name, without the general model's."""
     return {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith(_GENERAL)}
 
 
-def _shapes(weights: Weights) -> dict[str, tuple[int, ...]]:
+def _shapes(weights: Tensors) -> dict[str, tuple[int, ...]]:
     return {name: tuple(weight.shape) for name, weight in weights.items()}

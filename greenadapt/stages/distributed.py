@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Build = Callable[[Path], Outcome]
 
 
-class Run(Protocol):
+class DistributedStage(Protocol):
     """A stage that writes into ``place``."""
 
     @property
@@ -46,7 +46,7 @@ def start_machine(session: Session, training: TrainConfig, run: RunConfig, setti
     return Machine.start(training.precision, run.report_to, out.with_name(f"{out.name}-logs"), settings)
 
 
-def run_together(stage: Run) -> Result:
+def run_together(stage: DistributedStage) -> Result:
     """Run a stage: the first process manages the result, all build, the others silently.
 
     Raises ``InputError`` in the others if the first one failed.

@@ -43,7 +43,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+CODES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 _AGAIN = "fetch or make it again"
@@ -117,7 +117,11 @@ def write_arrays(
     for name, array in arrays.items():
         dtype = np.dtype(array.dtype)
         size = int(np.prod(array.shape, dtype=np.int64)) * dtype.itemsize
-        header[name] = {"dtype": NAMES[dtype], "shape": list(array.shape), "data_offsets": [offset, offset + size]}
+        header[name] = {
+            "dtype": CODES[dtype],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + size],
+        }
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # arrays start at a multiple of eight, so that they can be mapped
