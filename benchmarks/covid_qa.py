@@ -40,7 +40,7 @@ from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
-from greenadapt.stages.qa import answer, read_rows
+from greenadapt.stages.qa import answer, read_answers
 from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, write_json
@@ -197,7 +197,7 @@ def ask(session: Session, options: argparse.Namespace, models: tuple[str, str], 
     reading = ReadingOptions(precision=options.precision, max_tokens=options.max_tokens, max_length=options.max_length)
     request = QaRequest(adapted, InquirySources(data=str(test)), reading=reading, compare=base)
     result = answer(replace(session, out=folder), request)
-    return answers_on(test, read_rows(result))
+    return answers_on(test, read_answers(result))
 
 
 def answers_on(test: Path, rows: Iterable[Json]) -> Answers:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from ensembles import KeptRun, score_ensemble
 from gmap_tables import NAMES, Done, report
 from records import Records, resumable
 
@@ -33,7 +34,6 @@ from greenadapt.config import (
     TaskConfig,
     TrainConfig,
 )
-from greenadapt.inference.ensemble import KeptRun, score_ensemble
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
