@@ -24,10 +24,9 @@ def adapt(
     as_json: o.AsJson = False,
 ) -> None:
     """Run w2v, align and expand in one go: from raw text to an adapted model folder."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import adapt as stage
 
-    session = make_session(options)
+    session = o.make_session(options)
     request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text)
     print_results(stage.adapt(session, corpus, model, request), as_json)

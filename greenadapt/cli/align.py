@@ -27,9 +27,8 @@ def align(
     as_json: o.AsJson = False,
 ) -> None:
     """Fit the map from word vectors to the model's wordpiece vectors, and evaluate it on held-out words."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import align as stage
 
-    session = make_session(options)
+    session = o.make_session(options)
     print_results([stage.align(session, corpus, model, config, vectors)], as_json)

@@ -31,11 +31,10 @@ Splitter = Annotated[
 @group.command("list", epilog=examples("corpus list", "corpus list --json"))
 def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """List the named corpora, and those in the workspace."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_table
     from greenadapt.stages import corpus as stage
 
-    rows = stage.list_corpora(make_session(options))
+    rows = stage.list_corpora(o.make_session(options))
     if as_json:
         for row in rows:
             print_json(row)
@@ -51,11 +50,10 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
 @group.command(epilog=examples("corpus show pydocs"))
 def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """Show a corpus: its sources, its licence, and what the workspace has of it."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import corpus as stage
 
-    facts = stage.show_corpus(make_session(options), name)
+    facts = stage.show_corpus(o.make_session(options), name)
     if as_json:
         print_json(facts)
         return
@@ -83,13 +81,12 @@ def prepare(
     as_json: o.AsJson = False,
 ) -> None:
     """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.results import print_results
     from greenadapt.corpus.opening import input_name
     from greenadapt.stages import corpus as stage
 
-    session = make_session(options)
+    session = o.make_session(options)
     result = stage.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)

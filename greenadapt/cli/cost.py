@@ -49,12 +49,11 @@ def cost(
             "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
         )
 
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.tables import print_costs, print_paper_costs
     from greenadapt.stages import cost as stage
 
-    session = make_session(options)
+    session = o.make_session(options)
     rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)
     if as_json:
         for row in [*rows, *stage.paper_costs()]:

@@ -19,12 +19,11 @@ def demo(
     With the train extra installed it ends with a task: finding code identifiers in docstrings with the base and the
     adapted model.
     """
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines, print_table
     from greenadapt.cli.output.tables import print_comparison, print_costs, print_heldout, print_neighbours
     from greenadapt.stages.demo.run import demo as run
 
-    shown = run(make_session(options))
+    shown = run(o.make_session(options))
     if as_json:
         print_json(shown.as_dict())
         return

@@ -24,9 +24,8 @@ def expand(
     as_json: o.AsJson = False,
 ) -> None:
     """Add the mapped vectors as embedding rows, and write a model folder that plain transformers loads."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import expand as stage
 
-    session = make_session(options)
+    session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

@@ -26,11 +26,10 @@ def export(
     as_json: o.AsJson = False,
 ) -> None:
     """Write word vectors in a format that word2vec, gensim and fastText can read."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import export as stage
 
-    facts = stage.export_vectors(make_session(options, variant=variant), file, corpus, model, vectors)
+    facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
     if as_json:
         print_json(facts)
     else:

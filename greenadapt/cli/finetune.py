@@ -171,12 +171,11 @@ def finetune(
         settings = PALS_PAPER_SAMPLING
         sampling = replace(sampling, **{name: value for name, value in settings.items() if name not in given})
 
-    from greenadapt.cli.options.session import make_session
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import adapted_model
     from greenadapt.tasks.tasks_file import read_tasks_file
 
-    session = make_session(options, out=out)
+    session = o.make_session(options, out=out)
     common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
     common |= {"memory": memory, "memory_config": memory_config}
     if tasks is None:

@@ -29,8 +29,7 @@ def interpolate(
     as_json: o.AsJson = False,
 ) -> None:
     """Interpolate the weights of a domain model and a general one, and write the result as a model."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import interpolate as stage
 
-    print_results([stage.interpolate(make_session(options, out=out), model, general, config)], as_json)
+    print_results([stage.interpolate(o.make_session(options, out=out), model, general, config)], as_json)

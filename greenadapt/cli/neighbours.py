@@ -28,12 +28,11 @@ def neighbours(
     as_json: o.AsJson = False,
 ) -> None:
     """Show the nearest wordpieces and domain words of each word, within and across both spaces, before and after."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.tables import print_neighbours
     from greenadapt.stages import neighbours as stage
 
-    rows = stage.neighbours(make_session(options, variant=variant), corpus, model, words, top, alignment)
+    rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
             near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]

@@ -81,7 +81,6 @@ def pretrain(
     as_json: o.AsJson = False,
 ) -> None:
     """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_table
     from greenadapt.cli.output.results import describe, print_results
     from greenadapt.report.tables import loss_tables
@@ -90,7 +89,7 @@ def pretrain(
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
 
-    session = make_session(options, out=out)
+    session = o.make_session(options, out=out)
     request = PretrainRequest(
         model=adapted_model(session, corpus, model),
         texts=tuple(text),

@@ -180,9 +180,7 @@ def qa(
         _tell(request, scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
-    from greenadapt.cli.options.session import make_session
-
-    result = answer(make_session(options, out=out), request)
+    result = answer(o.make_session(options, out=out), request)
     for row in read_answers(result):
         scorer.add(row)
     scorer.write()

@@ -19,9 +19,8 @@ def w2v(
     as_json: o.AsJson = False,
 ) -> None:
     """Train CBOW word vectors on a corpus, split into words by the model's tokenizer."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import w2v as stage
 
-    session = make_session(options)
+    session = o.make_session(options)
     print_results([stage.w2v(session, corpus, model, replace(config, workers=session.workers), text)], as_json)

@@ -21,7 +21,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import copy_side_files, write_weights
 from greenadapt.config import InterpolateConfig
 from greenadapt.errors import UsageError
-from greenadapt.report.interpolation_card import InterpolationCard
+from greenadapt.report.adapted_card import InterpolationCard
 from greenadapt.stages.session import INTERPOLATE, Session, commands_of
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.names import short

@@ -1,4 +1,4 @@
-"""Options that are generated from configuration classes."""
+"""Options that are generated: from configuration classes, and ``--quiet``, which every command has."""
 
 from collections.abc import Callable
 from dataclasses import MISSING
@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
+
+_QUIET = "Print only results, warnings and errors."
 
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
@@ -60,6 +62,25 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature(command).replace(parameters=[*shown.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
     setattr(run, FIELDS, {field.parameter: field for _, _, picked in made.values() for field in picked})
+    return run
+
+
+def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the option ``--quiet``, and its short form unless that means something else there."""
+    own = signature(command)
+    taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
+    option = Annotated[bool, typer.Option("--quiet", *{"-q"} - taken, help=_QUIET)]
+
+    @wraps(command)
+    def run(*, quiet: bool, **options: Any) -> None:
+        from greenadapt.cli.output.console import be_quiet
+
+        be_quiet(quiet)
+        command(**options)
+
+    quiet = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=option)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), quiet])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "quiet": option}
     return run
 
 
@@ -127,3 +148,8 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
             value = tuple(map(str, value or field.default))
         chosen[field.name] = value
     return chosen
+
+
+def _names(parameter: Parameter) -> list[str]:
+    """The options that a parameter is given by."""
+    return [name for info in get_args(parameter.annotation)[1:] for name in getattr(info, "param_decls", None) or ()]

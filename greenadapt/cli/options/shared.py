@@ -1,12 +1,17 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the session that they make."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.config import Panel
+from greenadapt.cli.options.command_line import GIVEN
+from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenadapt.stages.session import Session
 
 Corpus = Annotated[
     str | None,
@@ -74,3 +79,24 @@ def refuse(given: set[str], options: Mapping[str, str], why: str) -> None:
     for name, option in options.items():
         if name in given:
             raise UsageError(f"{option} {why}")
+
+
+def make_session(options: SessionOptions, **own: Any) -> "Session":
+    """What the stages of one command share; ``own`` are fields that this command has as options of its own."""
+    from greenadapt.cli.output.console import make_progress
+    from greenadapt.stages.session import Session
+    from greenadapt.storage.workspace import Workspace
+    from greenadapt.workers import usable_cores
+
+    options = replace(options, **own)
+    return Session(
+        Workspace.find(options.workspace),
+        make_progress(),
+        out=options.out,
+        variant=options.variant,
+        force=options.force,
+        download=options.download,
+        workers=options.workers or usable_cores(),
+        max_memory=options.max_memory,
+        command=GIVEN.get(),
+    )
