@@ -67,6 +67,7 @@ class Panel(StrEnum):
     MEMORY = "Memory of a general model (G-MAP)"
     QUESTIONS = "Questions"
     ANSWERS = "Answers"
+    NO_ANSWER = "Questions without an answer"
     COMPARISON = "Comparison"
     RESULTS = "Results"
     MACHINE = "Machine"
@@ -85,10 +86,10 @@ class SessionOptions(Checked):
         Option("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS),
     ] = None
     variant: Annotated[
-        str | None, Option("Keep the result under this name next to the plain one.", panel=Panel.RESULTS)
+        str | None, Option("Store the result under this name, beside the unnamed one.", panel=Panel.RESULTS)
     ] = None
     force: Annotated[
-        bool, Option("Redo it, replacing a result of other settings or input.", "--force", panel=Panel.RESULTS)
+        bool, Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
     ] = False
     download: Annotated[
         bool, Option("Download the corpus from its publisher if needed.", "--download", panel=Panel.TEXT)
@@ -115,11 +116,11 @@ class SessionOptions(Checked):
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
 _DOCUMENT_BYTES = Option(
     "Refuse text with a longer document, such as 1G.",
-    panel=Panel.TEXT,
+    panel=Panel.MACHINE,
     parse=parse_bytes,
     unset="128M, at most a sixteenth of --max-memory",
 )
-_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.TEXT, unset="1000000")
+_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.MACHINE, unset="1000000")
 
 
 @dataclass(frozen=True)
@@ -401,7 +402,7 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
 class TaskConfig(Checked):
     """What the examples of a task are, and how its model reads them; a setting of another task is refused."""
 
-    task: Annotated[TaskName, Option("What to train.")] = "ner"
+    task: Annotated[TaskName, Option("Kind of task.")] = "ner"
     text_fields: Annotated[
         tuple[str, ...], Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
     ] = ("text",)
@@ -483,7 +484,7 @@ class TrainConfig(Checked):
     ] = "mean"
     epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING)] = 10
     max_steps: Annotated[
-        Count | None, Option("Stop after this many optimizer steps, whatever --epochs says.", panel=Panel.TRAINING)
+        Count | None, Option("Stop after this many optimizer steps, regardless of --epochs.", panel=Panel.TRAINING)
     ] = None
     learning_rate: Annotated[Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING)] = (
         5e-5
@@ -594,7 +595,7 @@ class SamplingConfig(Checked):
         Sampling,
         Option(
             "Which task each step is for: in turn, or drawn in proportion to the number of its examples, to its square "
-            "root, or from the former towards equal shares (anneal).",
+            "root, or moving from proportional to equal shares (anneal).",
             panel=Panel.ADAPTERS,
             paper="anneal",
         ),
@@ -647,7 +648,7 @@ class RunConfig(Checked):
         ),
     ] = False
     max_cache: Annotated[
-        Count, Option("Largest size of that cache, such as 20G.", panel=Panel.MEMORY, parse=parse_bytes, shown="20G")
+        Count, Option("Largest size of the cache, such as 20G.", panel=Panel.MEMORY, parse=parse_bytes, shown="20G")
     ] = 20 << 30
 
 
@@ -666,7 +667,8 @@ class ReadingOptions(Checked):
         Length | None, Option("Length of a window in pieces.", unset="as trained, else the model's maximum")
     ] = None
     memory: Annotated[
-        str | None, Option("Where the general model is that the model uses as memory.", unset="as in training")
+        str | None,
+        Option("Folder or hub id of the general model used as memory, if it was moved.", unset="as in training"),
     ] = None
 
 
@@ -701,14 +703,14 @@ class QaConfig(Checked):
         Option(
             'Allow "no answer", as in SQuAD 2, or always answer.',
             "--no-answer/--always-answer",
-            panel=Panel.ANSWERS,
+            panel=Panel.NO_ANSWER,
             unset="as trained, else always answer",
         ),
     ] = None
     null_threshold: Annotated[
         float | None,
         Option(
-            'Margin by which "no answer" must beat the best answer.', panel=Panel.ANSWERS, unset="as trained, else 0"
+            'Margin by which "no answer" must beat the best answer.', panel=Panel.NO_ANSWER, unset="as trained, else 0"
         ),
     ] = None
 
@@ -746,7 +748,7 @@ class PretrainConfig(Checked):
         Annotated[int, Ge(0)],
         Option("Steps that train only the head first, if the checkpoint has none.", panel=Panel.TRAINING),
     ] = 200
-    head_learning_rate: Annotated[Positive, Option("Peak learning rate of these steps.", panel=Panel.TRAINING)] = 1e-3
+    head_learning_rate: Annotated[Positive, Option("Peak learning rate of --head-steps.", panel=Panel.TRAINING)] = 1e-3
     eval_inputs: Annotated[
         Count, Option("Evaluate the loss on at most this many inputs per set.", panel=Panel.TEXT)
     ] = 2000
@@ -828,7 +830,7 @@ class AdapterConfig(Checked):
             "Attention heads of the adapters.",
             "--adapter-heads",
             panel=Panel.ADAPTERS,
-            unset="of size 17 or a little more",
+            unset="heads of size 17 or slightly more",
         ),
     ] = None
     layers: Annotated[

@@ -23,7 +23,7 @@ Model = Annotated[
 ]
 Test = Annotated[
     list[str],
-    typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, and each is scored by itself."),
+    typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, each is scored separately."),
 ]
 TaskName = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Which of the folder's seeds to score [default: all].")]
@@ -42,13 +42,13 @@ PredictionsFile = Annotated[
     Path | None,
     typer.Option(
         "--predictions",
-        help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if its name "
-        "says so.",
+        help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
+        "ends in .gz, .bz2, .xz or .zst.",
     ),
 ]
 LogitsFile = Annotated[
     Path | None,
-    typer.Option("--logits", help="Write both tokenizations' logits of one file and seed to this .safetensors."),
+    typer.Option("--logits", help="Write both tokenizations' logits of one file and seed to this .safetensors file."),
 ]
 
 

@@ -15,7 +15,7 @@ Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an 
 Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word.")]
 
 
-@app.command(epilog=examples("neighbours heart attack -c pydocs -m minilm"))
+@app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))
 def neighbours(
     *,
     words: Words,
@@ -27,7 +27,7 @@ def neighbours(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the nearest wordpieces and domain words of each word, within and across both spaces, before and after."""
+    """Show the wordpieces and domain words nearest to each word in both spaces, before and after alignment."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.tables import print_neighbours
     from greenadapt.stages import neighbours as stage

@@ -56,7 +56,7 @@ Format = Annotated[
 Bio = Annotated[bool, typer.Option("--bio", help="NER: write one word and its tag per line instead of JSON.")]
 Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags next to the entities.")]
 Glue = Annotated[
-    bool, typer.Option("--glue", help="Read a test table as published by GLUE, and write what its leaderboard takes.")
+    bool, typer.Option("--glue", help="Read a test table of GLUE, and write a submission to its leaderboard.")
 ]
 OutFile = Annotated[
     Path | None,
@@ -66,7 +66,7 @@ OutFile = Annotated[
         help="Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is what it does anyway.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default.")]
 
 
 @app.command(

@@ -52,9 +52,7 @@ Trained = Annotated[
 ]
 VariantOfResults = Annotated[
     str | None,
-    typer.Option(
-        "--variant", help="Use the results kept under this name, if there are any.", rich_help_panel=Panel.RESULTS
-    ),
+    typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Memory = Annotated[
