@@ -106,7 +106,7 @@ class Bench:
     records: Records
 
     def record(self, run: Run) -> Json:
-        """The record of a run, which is made where there is none."""
+        """The record of a run, made if it is missing."""
         if METHODS[run.method].members:
             return self._ensemble(run)
         request = self._request(run)

@@ -194,8 +194,8 @@ def _is_hidden(name: str) -> bool:
 def _read_stream(
     name: str, opening: AbstractContextManager[IO[bytes]], manner: _Manner, decoder: Decoder
 ) -> Iterator[Document]:
-    told = format_of(name)
-    kind = {"auto": told, "pmc": _PMC_MEMBERS.get(told, "")}.get(manner.format, manner.format)
+    guessed = format_of(name)
+    kind = {"auto": guessed, "pmc": _PMC_MEMBERS.get(guessed, "")}.get(manner.format, manner.format)
     if kind not in manner.readers:
         decoder.counts["skipped_files"] += 1
         return

@@ -50,7 +50,7 @@ def read_memory(model: Any, folder: Path) -> None:
 def begin_memory(model: Any, folder: Path) -> bool:
     """Let the memory of ``model`` begin with what the model in ``folder`` has learnt about its own.
 
-    Returns whether it does: where there is no such memory, or one with other weights, ``model`` stays as it is.
+    Returns whether it does; without such a memory, or with one of other weights, ``model`` is unchanged.
     """
     file = folder / MEMORY_FILE
     weights = read_tensors(file) if file.is_file() else {}

@@ -66,7 +66,7 @@ class Features:
 
     @cached_property
     def is_piece(self) -> BoolArray:
-        """(b, longest): where there is no padding, once the inputs lie below each other."""
+        """(b, longest): what is not padding in the inputs as a padded array."""
         is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
         return is_piece
 

@@ -69,18 +69,18 @@ def run_together(stage: DistributedStage) -> Result:
         if result is None:
             raise InputError("the first process failed", "see its error message")
         return result
-    told = False
+    is_shared = False
 
-    def tell(work: Path) -> Outcome:
-        nonlocal told
-        told = machine.shared(str(work)) is not None
+    def share(work: Path) -> Outcome:
+        nonlocal is_shared
+        is_shared = machine.shared(str(work)) is not None
         return stage.build(session, machine, work)
 
     try:
-        result = run(tell)
+        result = run(share)
     finally:
-        if not told:
+        if not is_shared:
             machine.shared(None)
-    if told:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
+    if is_shared:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
         machine.wait()
     return result

@@ -150,8 +150,8 @@ class QuestionTask:
     def answers(self, example: Question, logits: Array, n_best: int = N_BEST) -> list[Json]:
         """The ``n_best`` answers of different text, best first, each as ``decode`` has it without ``id``.
 
-        ``score`` is the softmax over them; with ``has_null`` that there is no answer is one more. A context without any
-        possible answer has the empty one, with ``score`` 0.
+        ``score`` is the softmax over them; with ``has_null`` "no answer" is one of them. A context without any possible
+        answer has the empty one, with ``score`` 0.
         """
         found = ranked(self.found(example, logits, n_best), self.null_threshold)
         return [one.candidate.as_dict(one.score) for one in found]
@@ -228,7 +228,7 @@ class _View:
     windows: list[Window]
     n_words: int
     n_null: int = 0
-    """Units after the words, for the logits that there is no answer."""
+    """Units after the words, for the logits of "no answer"."""
 
     @classmethod
     def of(cls, context: _Context, question: IntArray, n_words: int) -> "_View":
