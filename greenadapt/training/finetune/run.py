@@ -404,9 +404,7 @@ class FinetuneRun:
         with safe_open(self.best, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
             if weights.keys() != trained_weights(self.model).keys():
-                raise InputError(
-                    f"{self.best} has other weights than the model", f"remove {self.folder} to start again"
-                )
+                raise InputError(f"{self.best} has other weights than the model", f"remove {self.folder} and retry")
             self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
 
