@@ -9,7 +9,7 @@ import torch
 from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.tensors import as_array, read_tensors
+from greenadapt.models.tensors import as_array, read_tensors, shapes_of
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import write_json
 
@@ -41,7 +41,7 @@ def read_memory(model: Any, folder: Path) -> None:
     if not file.is_file():
         raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
     weights = read_tensors(file)
-    found, expected = _shapes(weights), _shapes(_learnt(model))
+    found, expected = shapes_of(weights), shapes_of(_learnt(model))
     if found != expected:
         raise InputError(f"{file} holds {found}, need {expected}", "train the model again")
     model.memory.load_state_dict(weights, strict=False)
@@ -54,7 +54,7 @@ def begin_memory(model: Any, folder: Path) -> bool:
     """
     file = folder / MEMORY_FILE
     weights = read_tensors(file) if file.is_file() else {}
-    fits = len(weights) > 0 and _shapes(weights) == _shapes(_learnt(model))
+    fits = len(weights) > 0 and shapes_of(weights) == shapes_of(_learnt(model))
     if fits:
         model.memory.load_state_dict(weights, strict=False)
     return fits
@@ -69,7 +69,3 @@ def trained_weights(model: Any) -> Tensors:
 def _learnt(model: Any) -> Tensors:
     """The memory's weights by name, without the general model's."""
     return {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith(_GENERAL)}
-
-
-def _shapes(weights: Tensors) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(weight.shape) for name, weight in weights.items()}

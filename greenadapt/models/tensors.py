@@ -96,3 +96,8 @@ class MemoryInput(Protocol):
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor by name."""
+    return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -156,6 +156,13 @@ def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
         yield array[begin : begin + step]
 
 
+def same_arrays(a: Array, b: Array) -> bool:
+    """Whether two arrays have the same type, shape and values, compared in blocks of rows."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return all(np.array_equal(x, y) for x, y in zip(row_blocks(a), row_blocks(b), strict=True))
+
+
 def offsets_of(lengths: IntArray) -> IntArray:
     """``(0, l1, l1 + l2, …)``, int64 (n + 1,)."""
     offsets = np.zeros(len(lengths) + 1, np.int64)

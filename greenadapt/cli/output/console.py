@@ -101,14 +101,18 @@ def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]
     print_lines([*table(columns, cells, terminal_width(), numbers=numbers), ""])
 
 
-class _Log:
+class _Quiet(Silent):
+    """Warnings and nothing else."""
+
+    def warn(self, message: str) -> None:
+        write_warning(message)
+
+
+class _Log(_Quiet):
     """Progress for logs and pipes."""
 
     def note(self, message: str) -> None:
         sys.stderr.write(harmless(message) + "\n")
-
-    def warn(self, message: str) -> None:
-        write_warning(message)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
@@ -142,14 +146,7 @@ class _LogBar:
         sys.stderr.write(f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
 
 
-class _Quiet(Silent):
-    """Warnings and nothing else."""
-
-    def warn(self, message: str) -> None:
-        write_warning(message)
-
-
-class _Terminal:
+class _Terminal(_Quiet):
     """Progress on a terminal."""
 
     def __init__(self) -> None:
@@ -159,9 +156,6 @@ class _Terminal:
 
     def note(self, message: str) -> None:
         self.console.print(harmless(message))
-
-    def warn(self, message: str) -> None:
-        write_warning(message)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
