@@ -177,7 +177,7 @@ def qa(
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
     if out is None:
-        _tell(request, scorer, is_read=sys.stdout.isatty() and not as_json)
+        _print_answers(request, scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
     result = answer(o.make_session(options, out=out), request)
@@ -187,7 +187,7 @@ def qa(
     _print_result(result, as_json=as_json)
 
 
-def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
+def _print_answers(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
     from greenadapt.cli.output.answers import print_answers, print_summary
     from greenadapt.cli.output.console import make_progress, print_json

@@ -146,7 +146,7 @@ def listed_table(tasks: Sequence[Json]) -> Table:
             one["adapter"],
             f"{one['weights']:,}",
             one["metric"],
-            _told(one["scores"]),
+            _means(one["scores"]),
         ]
         for one in tasks
     ]
@@ -175,7 +175,7 @@ def _table(scores: Json, kind: str) -> Table:
     return Table(title, ["set, score", *columns], rows)
 
 
-def _told(scores: Json) -> str:
+def _means(scores: Json) -> str:
     kind = next((kind for kind in _KINDS if kind in scores), None)
     if kind is None:
         return ""

@@ -223,7 +223,7 @@ class _Pretraining:
             general=None if start.memory is None else start.memory.open(),
         )
         run = PretrainRun(setup, work)
-        _tell(run, start, request.config, progress)
+        _report_opened(run, start, request.config, progress)
         run.train()
         run.finish(work)
         if machine.is_first:
@@ -240,7 +240,7 @@ def _read_scores(folder: Path) -> Json:
     return read_object(folder / SCORES, "pre-trained model", "make it again with --force")
 
 
-def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
+def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
     opened = run.opened
     if opened.has_new_head:
         steps = f"it is trained alone for {config.head_steps:,} steps first" if config.head_steps else "it is untrained"
