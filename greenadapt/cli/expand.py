@@ -1,16 +1,11 @@
 """``greenadapt expand``."""
 
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
-
-Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
 
 
 @app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows blend --variant blend"))
@@ -18,7 +13,7 @@ def expand(
     *,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
-    alignment: Alignment = None,
+    alignment: o.AlignmentPath = None,
     config: ExpandConfig,
     options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force")],
     as_json: o.AsJson = False,

@@ -1,6 +1,5 @@
 """``greenadapt neighbours``."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +10,6 @@ from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
-Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
 Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word.")]
 
 
@@ -21,7 +19,7 @@ def neighbours(
     words: Words,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
-    alignment: Alignment = None,
+    alignment: o.AlignmentPath = None,
     top: Top = 5,
     options: Annotated[SessionOptions, Pick("workspace")],
     variant: o.VariantOfResults = None,

@@ -15,6 +15,7 @@ from greenadapt.config import (
     PretrainConfig,
     RunConfig,
     SessionOptions,
+    TextOptions,
     TrainConfig,
 )
 
@@ -31,18 +32,6 @@ GeneralText = Annotated[
     typer.Option(
         "--general-text",
         help="Text of no particular domain: the loss on it shows what the model forgets.",
-        rich_help_panel=Panel.TEXT,
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help="Format of --text, if its name does not say.", rich_help_panel=Panel.TEXT),
-]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        help="Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
         rich_help_panel=Panel.TEXT,
     ),
 ]
@@ -69,8 +58,7 @@ def pretrain(
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,
     general_text: GeneralText = None,
-    format: Format = None,  # noqa: A002  (the option's name)
-    field: Field = None,
+    read: Annotated[TextOptions, Pick("format", "fields")],
     config: PretrainConfig,
     training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
     run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
@@ -94,8 +82,8 @@ def pretrain(
         model=adapted_model(session, corpus, model),
         texts=tuple(text),
         general_text=general_text,
-        format=format,
-        fields=tuple(field or ()),
+        format=read.format,
+        fields=read.fields,
         config=config,
         training=training,
         run=run,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,9 @@ Trained = Annotated[
 VariantOfResults = Annotated[
     str | None,
     typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
+]
+AlignmentPath = Annotated[
+    Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Memory = Annotated[
