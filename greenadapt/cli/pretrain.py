@@ -69,8 +69,9 @@ def pretrain(
     as_json: o.AsJson = False,
 ) -> None:
     """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
-    from greenadapt.cli.output.console import print_json, print_table
+    from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.cli.output.tables import print_tables
     from greenadapt.report.tables import loss_tables
     from greenadapt.stages.pretrain import PretrainRequest, read_losses
     from greenadapt.stages.pretrain import pretrain as train
@@ -97,6 +98,5 @@ def pretrain(
     if as_json:
         print_json({**describe(result), "scores": scores})
         return
-    for table in loss_tables(scores):
-        print_table(table.title, table.columns, table.rows)
+    print_tables(loss_tables(scores))
     print_results([result], as_json=False)

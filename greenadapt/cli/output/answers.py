@@ -2,7 +2,8 @@
 
 import sys
 
-from greenadapt.cli.output.console import print_lines, print_table
+from greenadapt.cli.output.console import print_lines
+from greenadapt.cli.output.tables import print_tables
 from greenadapt.report.answers import AnswerLines, answer_lines, changed_words, changes, comparison_tables, scores_table
 from greenadapt.storage.files import Json
 
@@ -15,13 +16,11 @@ def print_answers(row: Json) -> None:
 def print_summary(summary: Json) -> None:
     """The scores, and how the model compares with its base model, as far as ``summary`` has them."""
     if "scores" in summary:
-        table = scores_table(summary["scores"])
-        print_table(table.title, table.columns, table.rows)
+        print_tables([scores_table(summary["scores"])])
     if "comparison" not in summary:
         return
     comparison = summary["comparison"]
-    for table in comparison_tables(comparison):
-        print_table(table.title, table.columns, table.rows)
+    print_tables(comparison_tables(comparison))
     print_lines([changed_words(comparison), ""])
     for group in changes(comparison):
         print_lines([group.title, ""])
