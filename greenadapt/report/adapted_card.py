@@ -1,4 +1,4 @@
-"""The README of an adapted model's folder."""
+"""The READMEs of models that were not trained: with new rows, or interpolated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,3 +96,25 @@ class AdaptedCard(Card):
                 "found\nwhere they are a whole word; DualTokenizer leaves them out."
             )
         return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpolationCard(Card):
+    """The card of an interpolated model; ``model`` is the domain model."""
+
+    general: str
+    weight: float
+    """The share of ``general``."""
+
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)} and {escaped(self.general)}, interpolated"
+
+    def parts(self) -> Sequence[str]:
+        model, general = escaped(self.model), escaped(self.general)
+        about = (
+            f"Every weight of the encoder is {self.weight:g} times that of {general} and {round(1 - self.weight, 6):g} "
+            f"times that of {model}; the rows of added\nwords, a head if there is one, and the tokenizers are those of "
+            f"{model}."
+        )
+        return about, self.sentences

@@ -12,8 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig
-from greenadapt.report.adapted_card import AdaptedCard
-from greenadapt.report.interpolation_card import InterpolationCard
+from greenadapt.report.adapted_card import AdaptedCard, InterpolationCard
 from greenadapt.tasks.ner.task import NerTask
 from tests.report import test_multitask_card, test_pretrain_card, test_task_card
 
