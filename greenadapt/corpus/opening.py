@@ -7,7 +7,7 @@ import sys
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,9 @@ _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
 STDIN = "-"
 
 
+_UNALTERABLE = TextLimits(option="")
+
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -53,8 +56,7 @@ class Decoder:
     strict: bool = False
     lenient: bool = False
     """Whether JSON lines that are not JSON objects are skipped and counted as ``broken_lines``."""
-    limits: TextLimits | None = None
-    """``None``: documents of any length."""
+    limits: TextLimits = _UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
 
@@ -96,7 +98,7 @@ class Decoder:
 
     def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        number, most = 0, _BLOCK if self.limits is None else min(_BLOCK, self.limits.max_document_bytes + 1)
+        number, most = 0, min(_BLOCK, self.limits.max_document_bytes + 1)
         while line := stream.readline(most):
             number += 1
             if number <= _LINES_CHECKED:
@@ -105,6 +107,15 @@ class Decoder:
                 line += self._rest_of_line(stream, len(line), f"{name}, line {number}")
             text = line.removeprefix(_BOM) if number == 1 else line
             yield number, self.decode(text, f"{name}, line {number}")
+
+    def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
+        """Numbered lines as one text; ``InputError`` if they are longer than the limit of a document."""
+        size, parts = 0, []
+        for _, line in lines:
+            size += len(line)
+            self.check_size(size, name)
+            parts.append(line)
+        return "".join(parts)
 
     def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
         """``begin`` and the rest of the file as valid UTF-8, in blocks of whole characters, and of whole lines unless
@@ -120,7 +131,7 @@ class Decoder:
 
     def check_size(self, n_bytes: int, where: str) -> None:
         """Raise ``InputError`` if a document of ``n_bytes`` or more is longer than the limit."""
-        if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
+        if n_bytes > (limit := self.limits.max_document_bytes):
             raise InputError(
                 f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the largest allowed",
                 f"{f'raise {self.limits.option}' if self.limits.option else 'split it'}, or check that it is text",
@@ -128,7 +139,7 @@ class Decoder:
 
     def check_words(self, line: str, where: str) -> None:
         """Raise ``InputError`` if there are more characters between two spaces than the limit."""
-        if self.limits is None or len(line) <= self.limits.max_word_chars:
+        if len(line) <= self.limits.max_word_chars:
             return
         longest, begin = self.limits.max_word_chars, 0
         while begin + longest < len(line):
@@ -144,8 +155,7 @@ class Decoder:
 
     def _rest_of_line(self, stream: IO[bytes], n_read: int, where: str) -> bytes:
         """The rest of a line after its first ``n_read`` bytes, up to the limit."""
-        room = -1 if self.limits is None else max(0, self.limits.max_document_bytes + 1 - n_read)
-        rest = stream.readline(room)
+        rest = stream.readline(max(0, self.limits.max_document_bytes + 1 - n_read))
         self.check_size(n_read + len(rest), where)
         return rest
 
@@ -196,6 +206,12 @@ def is_read_once(source: str) -> bool:
     """Whether it can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
     path = Path(source)
     return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def refuse_read_once(source: str) -> None:
+    """Raise ``InputError`` for standard input, a pipe or a device where a file is read more than once."""
+    if is_read_once(source):
+        raise InputError(f"{input_name(source)} is a pipe or a device, which can be read only once", "give a file")
 
 
 def input_name(source: str) -> str:
@@ -275,8 +291,9 @@ def require_source(source: str) -> None:
 def source_input(source: str) -> Json:
     """A file, folder or data set as an input in a manifest: by content, a data set by id.
 
-    Raises ``MissingError`` for a file that does not exist.
+    Raises ``MissingError`` for a file that does not exist, ``InputError`` for a pipe.
     """
+    refuse_read_once(source)
     path = Path(source).expanduser()
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}

@@ -212,7 +212,7 @@ def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: De
 
 def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Plain text, all of it, as one document of one line that may contain line breaks."""
-    yield Document(("".join(line for _, line in decoder.lines(stream, name)),), name)
+    yield Document((decoder.joined(decoder.lines(stream, name), name),), name)
 
 
 def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from greenadapt.config import TableFormat, TextLimits
+from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import (
     CONLL_SUFFIXES,
     JSON_SUFFIXES,
@@ -84,7 +84,7 @@ def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress
         return
     if kind == "conll" and reader.name != "ner":
         raise UsageError(f"--format conll is for NER, the model is for {reader.name}", "leave out --format conll")
-    decoder = Decoder(limits=TextLimits(option=""))
+    decoder = Decoder()
     with open_input(source) as (stream, name):
         lines = decoder.lines(stream, name)
         if kind == "text":
