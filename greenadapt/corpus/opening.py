@@ -1,8 +1,12 @@
 """Text from files: decoding, decompression, remote and piped sources, and hashes of sources."""
 
 import hashlib
+import io
 import lzma
+import os
 import re
+import select
+import stat
 import sys
 import tarfile
 import zlib
@@ -11,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, MissingError
@@ -31,6 +35,9 @@ _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
 
 
 STDIN = "-"
+
+
+_TEXT = re.compile(rb"\S")
 
 
 _UNALTERABLE = TextLimits(option="")
@@ -96,7 +103,7 @@ class Decoder:
             one, many = "byte sequence or character is", "byte sequences or characters are"
             progress.warn(f"{name}: {counted(replaced, one, many)} not UTF-8, replaced by U+FFFD")
 
-    def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+    def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
         number, most = 0, min(_BLOCK, self.limits.max_document_bytes + 1)
         while line := stream.readline(most):
@@ -153,11 +160,67 @@ class Decoder:
                 )
             begin = space + 1
 
-    def _rest_of_line(self, stream: IO[bytes], n_read: int, where: str) -> bytes:
+    def _rest_of_line(self, stream: "LineSource", n_read: int, where: str) -> bytes:
         """The rest of a line after its first ``n_read`` bytes, up to the limit."""
         rest = stream.readline(max(0, self.limits.max_document_bytes + 1 - n_read))
         self.check_size(n_read + len(rest), where)
         return rest
+
+
+class LineSource(Protocol):
+    """Bytes that are read by line: an open binary file, or ``ArrivingLines``."""
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """The next line with its end, or its first ``size`` bytes; nothing at the end of the input."""
+
+
+class ArrivingLines:
+    """The lines of a pipe or a terminal, which knows whether the next one is there already."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self._held = bytearray()
+        self._has_ended = False
+
+    @classmethod
+    def of(cls, stream: IO[bytes]) -> "ArrivingLines | None":
+        """``None`` for a file, and for a compressed pipe, of which nobody knows what more is in it."""
+        if not isinstance(stream, io.BufferedReader) or not isinstance(stream.raw, io.FileIO):
+            return None
+        return None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else cls(stream)
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """See ``LineSource``; waits for it."""
+        seen = 0
+        while (end := self._held.find(b"\n", seen) + 1) == 0:
+            seen = len(self._held)
+            if 0 <= size <= seen or not self._read():
+                break
+        end = end or len(self._held)
+        end = end if size < 0 else min(end, size)
+        line = bytes(self._held[:end])
+        del self._held[:end]
+        return line
+
+    def would_wait(self) -> bool:
+        """Whether no line with text is there yet, nor the end."""
+        while not self._has_line() and len(self._held) < _BLOCK and not self._has_ended:
+            if not select.select([self._stream], [], [], 0)[0]:
+                return True
+            self._read()
+        return False
+
+    def _has_line(self) -> bool:
+        text = _TEXT.search(self._held)
+        return text is not None and self._held.find(b"\n", text.start()) >= 0
+
+    def _read(self) -> bool:
+        """Read what is there, or wait for something; whether there was anything."""
+        if not self._has_ended:  # a terminal may be read again after its end
+            read = self._stream.read1(_BLOCK)
+            self._held += read
+            self._has_ended = not read
+        return not self._has_ended
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
@@ -206,6 +269,12 @@ def is_read_once(source: str) -> bool:
     """Whether it can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
     path = Path(source)
     return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def note_terminal(source: str, progress: Progress) -> None:
+    """Say that text is awaited if ``source`` is standard input and that is a terminal."""
+    if source == STDIN and sys.stdin is not None and sys.stdin.buffer.isatty():
+        progress.note("standard input is this terminal: type the text, and end it with Ctrl-D")
 
 
 def refuse_read_once(source: str) -> None:

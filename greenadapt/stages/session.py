@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, model_name
-from greenadapt.corpus.opening import STDIN
+from greenadapt.corpus.opening import STDIN, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name
 from greenadapt.corpus.standard_input import keep_input
 from greenadapt.errors import InputError, UsageError
@@ -89,6 +89,7 @@ class Session:
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+        note_terminal(STDIN, self.progress)
         return keep_input(stream, self.workspace.root, said, self.progress)
 
     def corpus_name(self, corpus: str | None) -> str:
