@@ -25,7 +25,7 @@ from greenadapt.errors import ConflictError, require_torch
 from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.finetune.request import FinetuneRequest, Start
-from greenadapt.stages.finetune.seeds import plain_summary, summary
+from greenadapt.stages.finetune.seeds import only_tasks, plain_summary, summary
 from greenadapt.stages.finetune.task_data import described, read_task_data
 from greenadapt.stages.finetune.task_list import end_removals
 from greenadapt.stages.run_names import data_name, joined
@@ -80,8 +80,13 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
 
 
 def read_scores(result: Result) -> Json:
-    """``scores.json`` of a fine-tuned model."""
-    return read_described(result.folder / SCORES)
+    """``scores.json`` of a fine-tuned model; of shared tasks without those that were removed."""
+    scores = read_described(result.folder / SCORES)
+    if not is_multitask(result.folder):
+        return scores
+    return only_tasks(
+        scores, [name for name in task_names(result.folder) if not read_task(result.folder, name).is_added]
+    )
 
 
 @dataclass(frozen=True)
