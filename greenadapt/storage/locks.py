@@ -4,7 +4,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from greenadapt.errors import ConflictError
@@ -24,6 +24,7 @@ def lock(path: Path, what: Path | None = None) -> Iterator[None]:
     if path in _held:
         yield
         return
+    made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = _acquire(path, what or path.parent)
     _held[path] = handle
@@ -33,6 +34,9 @@ def lock(path: Path, what: Path | None = None) -> Iterator[None]:
         del _held[path]
         path.unlink(missing_ok=True)
         os.close(handle)
+        with suppress(OSError):  # folders that were made for the lock, and that nothing was written into
+            for folder in made:
+                folder.rmdir()
 
 
 def _acquire(path: Path, what: Path) -> int:

@@ -9,6 +9,7 @@ is kept when a run is killed, so that the next run can resume it.
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -218,8 +219,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
             outcome = job.build(work)
     except Exception:
         if not job.resumes or not any(work.iterdir()):
-            shutil.rmtree(work, ignore_errors=True)
-            _mark(work).unlink(missing_ok=True)
+            _discard(place)
         raise
     cost = before.plus(meter.cost).as_dict()
     if job.card is not None:
@@ -396,6 +396,15 @@ def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts
     for name in (MANIFEST, CARD, NEW_CARD):
         (work / name).unlink(missing_ok=True)
     return work, before
+
+
+def _discard(place: Place) -> None:
+    """Remove the unfinished work, and in a workspace its folder unless there is other work."""
+    shutil.rmtree(place.work, ignore_errors=True)
+    _mark(place.work).unlink(missing_ok=True)
+    if place.linked:
+        with suppress(OSError):
+            place.work.parent.rmdir()
 
 
 def _mark(work: Path) -> Path:

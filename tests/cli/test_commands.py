@@ -515,3 +515,15 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
     assert (as_json.returncode, error) == (0, "")
     assert out.isascii()
     assert json.loads(out)["title"] == "Äpfel"
+
+
+def test_a_refused_text_leaves_no_folder(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "a.jsonl").write_text("broken\n")
+    prepare = ("corpus", "prepare", "a.jsonl", "-m", tiny_model())
+    run_alone(*prepare, code=1)
+    assert not (tmp_path / "ws").exists()
+    (tmp_path / "ws").mkdir()
+    run_alone(*prepare, code=1)
+    assert list((tmp_path / "ws").iterdir()) == []
+    run_alone("adapt", "-c", "a.jsonl", "-m", tiny_model(), "-o", "new/out", code=1)
+    assert (list((tmp_path / "ws").iterdir()), (tmp_path / "new").exists()) == ([], False)
