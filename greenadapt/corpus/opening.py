@@ -1,5 +1,6 @@
 """Text from files: decoding, decompression, remote and piped sources, and hashes of sources."""
 
+import codecs
 import hashlib
 import io
 import lzma
@@ -234,6 +235,8 @@ def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _refuse_binary(head: bytes, name: str) -> None:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{name} is UTF-16, not UTF-8", "convert it, such as with iconv -f UTF-16 -t UTF-8")
     if b"\0" in head:
         raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or its format with --format")
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from greenadapt.errors import ConflictError
+from greenadapt.storage.publish import creating
 
 _held: dict[Path, int] = {}
 
@@ -18,15 +19,18 @@ def lock(path: Path, what: Path | None = None) -> Iterator[None]:
 
     It protects ``what``, by default the folder of ``path``. It is a record lock: it is released when a process is
     killed, and child processes do not inherit it. (The ``flock`` of the filelock package would survive in forked
-    children.) Raises ``ConflictError`` naming ``what`` and the process that holds it.
+    children.) Raises ``ConflictError`` naming ``what`` and the process that holds it, or why the
+    lock cannot be created.
     """
     path = path.absolute()
     if path in _held:
         yield
         return
     made = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = _acquire(path, what or path.parent)
+    what = what or path.parent
+    with creating(what):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _acquire(path, what)
     _held[path] = handle
     try:
         yield

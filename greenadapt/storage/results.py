@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, described_in, hash_file, hash_json, plain, read_object, write_json
+from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
-from greenadapt.wording import counted
+from greenadapt.wording import counted, json_kind
 
 FORMAT = 1
 
@@ -156,11 +156,14 @@ def read_manifest(folder: Path) -> Manifest:
     version = values.get("format", FORMAT)
     if version != FORMAT:
         raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
-    with described_in(path, _REMAKE):
-        manifest = Manifest(**values)
-        if not all(isinstance(getattr(manifest, name), dict) for name in _OBJECTS):
-            raise TypeError(f"one of {', '.join(_OBJECTS)} is not a JSON object")
-    return manifest
+    if lacks := [name for name in ("stage", "config", "inputs") if name not in values]:
+        raise InputError(f"{path} has no {', '.join(lacks)}", _REMAKE)
+    if unknown := sorted(values.keys() - {each.name for each in fields(Manifest)}):
+        raise InputError(f"{path} has the unknown keys {', '.join(unknown)}", _REMAKE)
+    for name in _OBJECTS:
+        if not isinstance(values.get(name, {}), dict):
+            raise InputError(f"{path}: {name} is {json_kind(values[name])}, not an object", _REMAKE)
+    return Manifest(**values)
 
 
 def open_result(path: Path, stage: str) -> Result:

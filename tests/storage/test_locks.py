@@ -63,3 +63,18 @@ def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> No
             pass
     finally:
         os.kill(child, 9)
+
+
+def test_why_it_cannot_be_created_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    message = rf"{out} cannot be created \({tmp_path / 'file'} is not a folder\): give"
+    with pytest.raises(ConflictError, match=message), lock(out.with_name(".out.lock"), out):
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_folder_that_takes_no_files_is_named() -> None:
+    message = r"/proc/out cannot be created \(.+\): give another path"
+    with pytest.raises(ConflictError, match=message), lock(Path("/proc/.out.lock"), Path("/proc/out")):
+        pass

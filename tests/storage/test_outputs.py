@@ -127,3 +127,15 @@ def test_a_stage_follows_a_symlink_to_a_folder(run_alone: Run, tiny_model: TinyM
     (tmp_path / "other").symlink_to("file")
     refused = run_alone(*command[:-2], tmp_path / "other", "--weight", 0.5, code=1)
     assert last_line(refused) == f"greenadapt: {tmp_path / 'file'} exists and is not a folder: give another --out"
+
+
+def test_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConflictError, match=rf"{tmp_path / 'file' / 'a'} cannot be created \(.*file is not a folder\)"):
+        write(tmp_path / "file" / "a")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_folder_that_takes_no_files_is_named() -> None:
+    with pytest.raises(ConflictError, match=r"/proc/a cannot be created \(.+\): give another path"):
+        write(Path("/proc/a"))
