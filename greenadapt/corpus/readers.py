@@ -40,8 +40,8 @@ class Reading:
 
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
     ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
-    ``broken_lines`` (not JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses``
-    (CORD-19).
+    ``dangling_links`` (in a folder, to files that do not exist), ``broken_lines`` (not JSON objects),
+    ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses`` (CORD-19).
     """
 
     def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
@@ -169,8 +169,12 @@ def _read_path(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Documen
         return
     if Path(path).is_dir():
         for file in sorted(Path(path).rglob("*")):
-            if file.is_file() and not _is_hidden(file.relative_to(path).as_posix()):
+            if _is_hidden(file.relative_to(path).as_posix()):
+                continue
+            if file.is_file():
                 yield from _read_file(str(file), manner, decoder)
+            elif file.is_symlink() and not file.exists():
+                decoder.counts["dangling_links"] += 1
         return
     yield from _read_file(path, manner, decoder)
 

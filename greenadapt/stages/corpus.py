@@ -202,6 +202,9 @@ def _tell(session: Session, reading: Reading, counts: Json) -> None:
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
+    if dangling := reading.counts.get("dangling_links", 0):
+        what = counted(dangling, "symlink")
+        session.progress.warn(f"{reading.recipe.asked}: skipped {what} to files that do not exist")
     if broken := reading.counts.get("broken_lines", 0):
         what = counted(broken, "line that is", "lines that are")
         session.progress.warn(f"{reading.recipe.asked}: skipped {what} not a JSON object")

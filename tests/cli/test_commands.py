@@ -529,3 +529,13 @@ def test_a_refused_text_leaves_no_folder(run_alone: Run, tmp_path: Path, tiny_mo
     assert list((tmp_path / "ws").iterdir()) == []
     run_alone("adapt", "-c", "a.jsonl", "-m", tiny_model(), "-o", "new/out", code=1)
     assert (list((tmp_path / "ws").iterdir()), (tmp_path / "new").exists()) == ([], False)
+
+
+def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("heart rate\n")
+    for name in ("b.txt", ".hidden.txt"):
+        (tmp_path / "texts" / name).symlink_to("gone.txt")
+    prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
+    assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
+    assert json.loads(prepared.stdout)["facts"]["read"]["dangling_links"] == 1

@@ -165,6 +165,8 @@ def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
     counts = decoder.counts
     if skipped := counts["skipped_files"]:
         progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
+    if dangling := counts["dangling_links"]:
+        progress.warn(f"{source.name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
     if empty := counts["empty"]:
         progress.warn(f"{source.name}: left out {counted(empty, 'document')} without text")
     decoder.warn_replaced(source.name, progress)

@@ -179,6 +179,7 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "picture.png": b"\0", "notes.pdf": b"\0", ".hidden.txt": "no", ".git/x.txt": "no", "empty.txt": " \n",
     }.items():  # fmt: skip
         write(folder / name, content)
+    (folder / "gone.txt").symlink_to("nowhere.txt")
     monkeypatch.chdir(tmp_path)
     notes = Notes()
     assert texts("papers/", notes) == [
@@ -189,6 +190,7 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     assert notes.warnings == [
         "papers/: skipped 2 files of unknown kinds; name theirs with --format",
+        "papers/: skipped 1 symlink to files that do not exist",
         "papers/: left out 1 document without text",
     ]
 
