@@ -68,10 +68,10 @@ class Session:
         """Be the only writer of all that this command may write; ``corpus=None`` excludes the workspace."""
         with ExitStack() as locks:
             if corpus is not None:
-                locks.enter_context(self.workspace.locked(corpus, model))
+                locks.enter_context(self.workspace.locked(corpus, model, self.command))
             if self.out is not None:
                 out = real_folder(self.out)
-                locks.enter_context(lock(beside(out, "lock"), out))
+                locks.enter_context(lock(beside(out, "lock"), out, self.command))
             yield
 
     def check(self, place: Place, stage: str, config: Json) -> None:

@@ -107,9 +107,9 @@ class Workspace:
         )
 
     @contextmanager
-    def locked(self, corpus: str, model: str) -> Iterator[None]:
+    def locked(self, corpus: str, model: str, command: str | None = None) -> Iterator[None]:
         """Be the only writer of a corpus's results for a model while the block runs."""
-        with lock(self._folder(corpus, model) / ".lock"):
+        with lock(self._folder(corpus, model) / ".lock", command=command):
             yield
 
     def _folder(self, corpus: str, model: str) -> Path:

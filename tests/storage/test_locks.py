@@ -7,6 +7,7 @@ import pytest
 
 from greenadapt.errors import ConflictError
 from greenadapt.storage.locks import lock
+from greenadapt.storage.workspace import Workspace
 
 HOLD = """
 import sys, time
@@ -78,3 +79,24 @@ def test_a_folder_that_takes_no_files_is_named() -> None:
     message = r"/proc/out cannot be created \(.+\): give another path"
     with pytest.raises(ConflictError, match=message), lock(Path("/proc/.out.lock"), Path("/proc/out")):
         pass
+
+
+def test_a_second_command_is_told_which_one_is_running(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from greenadapt.progress import Silent
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+with Session(Workspace(Path(sys.argv[1])), Silent(), command="greenadapt w2v --corpus a").locked("a", "m"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    message = rf"process {holder.pid} on .* \(greenadapt w2v --corpus a\) is writing {tmp_path}/a/m: wait"
+    with pytest.raises(ConflictError, match=message), Workspace(tmp_path).locked("a", "m"):
+        pass
+    holder.kill()
+    holder.communicate()
