@@ -271,7 +271,8 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
 def is_read_once(source: str) -> bool:
     """Whether it can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
     path = Path(source)
-    return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+    is_pipe = path.exists() and not path.is_file() and not path.is_dir() and not path.samefile(os.devnull)
+    return source == STDIN or is_pipe
 
 
 def note_terminal(source: str, progress: Progress) -> None:
