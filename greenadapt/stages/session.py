@@ -60,8 +60,11 @@ class Session:
         return self.workspace.place(corpus, model, stage, self.variant)
 
     def find(self, corpus: str, model: str, stage: str) -> Result:
-        """A stage's result that an earlier command wrote."""
-        return open_result(self.workspace.find_place(corpus, model, stage, self.variant).path, stage)
+        """A stage's result that an earlier command wrote; says so if it is the plain one instead of the variant's."""
+        path = self.workspace.find_place(corpus, model, stage, self.variant).path
+        if path != self.workspace.place(corpus, model, stage, self.variant).path:
+            self.progress.note(f"{corpus} has no {stage} of variant {self.variant}: using the plain one")
+        return open_result(path, stage)
 
     @contextmanager
     def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
