@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.storage.publish import STDOUT, creating, naming
@@ -55,7 +56,7 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
             yield stream
         return
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")  # two commands may write the same file
     with creating(path):
         opened = _opened(part, path.suffix, mode)
     try:

@@ -37,6 +37,16 @@ def test_a_file_is_replaced_once_it_is_complete(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_two_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with open_file(path, "w") as first:
+        first.write("first\n")
+        with open_file(path, "w") as second:
+            second.write("second\n" * 2)
+        assert path.read_text() == "second\n" * 2
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.txt", "first\n")]
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_a_symlink_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / "data").mkdir()
