@@ -99,10 +99,9 @@ def _from_hub(repo: str) -> Path:
         raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
         raise MissingError(
-            f"no model {repo} here (looked in the current folder and in {constants.HF_HUB_CACHE}), "
-            f"and the model hub could not be reached ({reason})",
-            _near(repo),
+            f"no model {repo} here, and the model hub could not be reached ({reason})", _near(repo)
         ) from None
     _require_files(folder)
     require_whole(folder)
@@ -154,7 +153,7 @@ def _described(folder: Path) -> dict[str, str]:
 def _near(model: str) -> str:
     near = difflib.get_close_matches(model, [OFFLINE_MODEL, *_cached_models()], n=3, cutoff=0.5)
     known = ", ".join(near) if near else OFFLINE_MODEL
-    return f"{'did you mean' if near else 'available offline:'} {known}{'?' if near else ''}"
+    return f"did you mean {known}?" if near else f"check the path, or use {known}, which needs no network"
 
 
 def _cached_models() -> list[str]:

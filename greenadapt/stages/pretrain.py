@@ -1,6 +1,6 @@
 """The pretrain stage: continued pre-training of a model on text with masked language modelling."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,11 +200,12 @@ class _Pretraining:
 
         return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
 
-    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
+    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train and write the model into ``work``."""
         from greenadapt.training.pretrain.run import Pretraining, PretrainRun
         from greenadapt.training.state import remove_state
 
+        machine = open_machine()
         request, start, progress = self.request, self.start, session.progress
         checkpoint = Checkpoint.open(start.model.folder)
         encoder = _encoder(checkpoint, request.config.max_length)

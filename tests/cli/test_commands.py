@@ -232,7 +232,7 @@ FAILURES: dict[str, Case] = {
     ),
     "unwritable workspace": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), "--workspace", f / "text.txt" / "ws"],
-        "Not a directory|File exists",
+        r"workspace .*ws is not a folder",
     ),
     "too little memory": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), *QUICK, "--max-memory", "80M"],
@@ -267,7 +267,7 @@ def test_broken_utf8_is_counted_and_replaced(run: Run, tiny_model: Callable[...,
     path = tmp_path / "u.txt"
     path.write_bytes(text().encode() + b"a \xff patient\n")
     result = run("adapt", "-c", path, "-m", tiny_model(), *QUICK)
-    assert "warning: replaced 1 broken UTF-8 sequence " in result.stderr
+    assert f"warning: {path}: replaced 1 broken UTF-8 sequence " in result.stderr
 
 
 def test_fewer_overlapping_words_than_dimensions_is_a_warning_with_the_rank(
@@ -395,9 +395,11 @@ def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Cal
     again = run(*adapt)
     assert (again.stdout, again.stderr) == ("", "")
     assert json.loads(run(*adapt, "--json").stdout)["status"] == "up to date"
-    broken = run("corpus", "prepare", corpus.parent / "twice.txt", "-q", "-m", tiny_model())
+    twice = corpus.parent / "twice.txt"
+    broken = run("corpus", "prepare", twice, "-q", "-m", tiny_model())
     assert broken.stdout == ""
-    assert broken.stderr.splitlines() == ["warning: replaced 1 broken UTF-8 sequence (--strict refuses such text)"]
+    [warning] = broken.stderr.splitlines()
+    assert warning.startswith(f"warning: {twice}: replaced 1 broken UTF-8 sequence")
     assert "up to date" in run("adapt", *adapt[1:-1]).stdout
 
 
@@ -515,3 +517,25 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
     assert (as_json.returncode, error) == (0, "")
     assert out.isascii()
     assert json.loads(out)["title"] == "Äpfel"
+
+
+def test_a_refused_text_leaves_no_folder(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "a.jsonl").write_text("broken\n")
+    prepare = ("corpus", "prepare", "a.jsonl", "-m", tiny_model())
+    run_alone(*prepare, code=1)
+    assert not (tmp_path / "ws").exists()
+    (tmp_path / "ws").mkdir()
+    run_alone(*prepare, code=1)
+    assert list((tmp_path / "ws").iterdir()) == []
+    run_alone("adapt", "-c", "a.jsonl", "-m", tiny_model(), "-o", "new/out", code=1)
+    assert (list((tmp_path / "ws").iterdir()), (tmp_path / "new").exists()) == ([], False)
+
+
+def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("heart rate\n")
+    for name in ("b.txt", ".hidden.txt"):
+        (tmp_path / "texts" / name).symlink_to("gone.txt")
+    prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
+    assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
+    assert json.loads(prepared.stdout)["facts"]["read"]["dangling_links"] == 1

@@ -77,6 +77,11 @@ def test_not_gzip_at_all(tmp_path: Path) -> None:
         lines(write(tmp_path / "a.txt.gz", "plain"))
 
 
+def test_utf16_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.txt is UTF-16, not UTF-8: convert it"):
+        lines(write(tmp_path / "a.txt", "a text\n".encode("utf-16")))
+
+
 @pytest.mark.parametrize("head", [b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", b"PK\x03\x04\x14\x00\x00\x00", b"a\x00b\x00"])
 def test_a_binary_file_is_refused(tmp_path: Path, head: bytes) -> None:
     with pytest.raises(InputError, match="is not text: it has NUL bytes"):

@@ -5,7 +5,7 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -14,9 +14,9 @@ from typing import Any
 
 from safetensors import safe_open
 
-from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS, set_label
+from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
 from greenadapt.models.embedding_rows import Rows
@@ -30,7 +30,7 @@ from greenadapt.models.weights import TrainedRows, open_model, write_model, writ
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
-from greenadapt.tasks.base import Task
+from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import TaskDataset
@@ -41,29 +41,6 @@ from greenadapt.training.stepping import RunRecord, Stepping
 
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
-
-
-@dataclass(frozen=True, eq=False)
-class TaskData:
-    """A task with its labelled examples."""
-
-    name: str
-    """Empty for a plain model's only task."""
-    task: Task[Any]
-    encoder: Encoder
-    """How the model reads them."""
-    train: Sequence[Any]
-    dev: Mapping[str, Sequence[Any]]
-    """Name of each development set → its examples."""
-    test: Mapping[str, Sequence[Any]]
-    adapter: AdapterConfig | None
-    """What the task adds to a shared encoder; ``None`` for a plain model."""
-    metric: str
-    """Path of the score that counts, see ``metric_of``."""
-
-    def label(self, kind: str, name: str) -> str:
-        """How messages call one of its sets of ``kind`` ``dev`` or ``test``."""
-        return ", ".join([*filter(None, [self.name]), set_label(kind, name)])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import make_task
+from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup, TaskData
+from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
