@@ -428,6 +428,15 @@ class TrainConfig(Checked):
             paper="sample",
         ),
     ] = "sample"
+    agreement: Annotated[
+        NotNegative,
+        Option(
+            "With --mix both, read both tokenizations of an example in the same step, and add this times the symmetric "
+            "KL divergence between their predictions to the loss.",
+            panel=Panel.TRAINING,
+        ),
+    ] = 0.0
+    """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448); 0 is ``mix="both"`` alone."""
     pool: Annotated[
         Pool,
         Option(
@@ -460,6 +469,19 @@ class TrainConfig(Checked):
     patience: Annotated[
         Count | None, Option("Stop after this many epochs without a better score on --dev.", panel=Panel.TRAINING)
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.agreement:
+            check(self.mix == "both", f"--agreement {self.agreement:g} is between both tokenizations: add --mix both")
+            check(
+                self.batch_size % 2 == 0,
+                f"--agreement reads each example twice in a step: --batch-size {self.batch_size} must be even",
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """All fields but an agreement of 0: results and training states of versions without it stay valid."""
+        return {name: value for name, value in asdict(self).items() if name != "agreement" or value}
 
 
 PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}

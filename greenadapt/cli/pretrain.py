@@ -64,7 +64,7 @@ def pretrain(
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
     config: PretrainConfig,
-    training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
+    training: Annotated[TrainConfig, Pick(without=("agreement", "pool", "keep", "patience"), **GMAP_PRETRAINING)],
     run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
     memory: o.Memory = None,
     memory_config: MemoryConfig,

@@ -108,13 +108,13 @@ class FinetuneRequest:
         """Everything that determines the result except the content of files and the memory."""
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
-            return asdict(self.tasks[0].config) | asdict(self.training) | seeds | {"save_logits": self.save_logits}
+            return asdict(self.tasks[0].config) | self.training.settings() | seeds | {"save_logits": self.save_logits}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{f"task {entry.name}": {**asdict(entry.config), "metric": entry.metric} for entry in self.tasks},
             **self.adapter.settings(),
             **asdict(self.sampling),
-            **asdict(self.training),
+            **self.training.settings(),
             **seeds,
         }
 

@@ -21,7 +21,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import AdapterConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, require_torch
+from greenadapt.errors import ConflictError, UsageError, require_torch
 from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.finetune.request import FinetuneRequest, Start
@@ -79,6 +79,11 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     return Path("runs") / f"tasks-{chosen.name}-{joined(entry.name for entry in request.tasks)}{strategy}"
 
 
+def has_added_words(model: PretrainedModel) -> bool:
+    """Whether a model's folder has an expanded tokenization."""
+    return (model.folder / WORDS_FILE).is_file()
+
+
 def read_scores(result: Result) -> Json:
     """``scores.json`` of a fine-tuned model."""
     return read_described(result.folder / SCORES)
@@ -95,6 +100,13 @@ class Finetuning:
 
     adds: ClassVar[bool] = False
     """Whether a task is added to a folder whose encoder does not change."""
+
+    def __post_init__(self) -> None:
+        if self.request.training.agreement and not has_added_words(self.start.model):
+            raise UsageError(
+                f"--agreement is between two tokenizations, and {self.start.model.name} has no added words",
+                "give an adapted model, or leave it out",
+            )
 
     def config(self) -> Json:
         """Everything that determines the result except the content of files."""
@@ -229,7 +241,7 @@ class Finetuning:
             entries=request.tasks,
             scores=read_described(work / SCORES),
             examples=outcome.facts["examples"],
-            is_expanded=(start.model.folder / WORDS_FILE).is_file(),
+            is_expanded=has_added_words(start.model),
             memory=None if start.memory is None else start.memory.as_settings(),
             cost=cost,
         ).text()

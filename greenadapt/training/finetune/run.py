@@ -33,6 +33,7 @@ from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.metrics import average, metric_of
+from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from greenadapt.training.feed import Feed, Plan
@@ -260,10 +261,12 @@ class FinetuneRun:
         for one, name in self._sets(kind):
             yield from self.setup.inputs(one, kind, name)
 
-    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset:
-        pad, memory = one.encoder.special.pad, self._memory["train"]
+    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset | PairedDataset:
+        pad, memory, agreement = one.encoder.special.pad, self._memory["train"], self.setup.train.agreement
         dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
-        return dataset if self.setup.is_plain else replace(dataset, task=one.name, n_examples=len(one.train))
+        if not self.setup.is_plain:
+            dataset = replace(dataset, task=one.name, n_examples=len(one.train))
+        return PairedDataset.of(dataset, items, agreement) if agreement else dataset
 
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
         for one in self.setup.tasks:
