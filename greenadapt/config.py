@@ -18,6 +18,7 @@ DType = Literal["float32", "float16", "bfloat16"]
 TaskName = Literal["ner", "classification", "qa"]
 Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
 Pool = Literal["mean", "base", "expanded"]
+PoolChoice = Literal[Pool, "best"]
 EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -438,9 +439,10 @@ class TrainConfig(Checked):
     ] = 0.0
     """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448); 0 is ``mix="both"`` alone."""
     pool: Annotated[
-        Pool,
+        PoolChoice,
         Option(
-            "Which logits to predict with: the mean over both tokenizations, or those of one.",
+            "Which logits to predict with: the mean over both tokenizations, those of one, or, for each seed, the best "
+            "of these on --dev.",
             panel=Panel.TRAINING,
             paper="mean",
         ),

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, read_seeds
 from greenadapt.config import EnsembleRule, TrainConfig
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.task_folder import TaskFolder
+from greenadapt.models.task_folder import TaskFolder, pool_of_seed
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
@@ -68,7 +68,8 @@ class KeptRun:
             raise MissingError(f"{path} is not there", "fine-tune it with --test and --save-logits")
         file = ArrayFile(path)
         base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
-        values = pooled(ViewOutputs(base, expanded), self.model.settings.get("pool", TrainConfig.pool))
+        pool = pool_of_seed(self.model.settings, seed).get("pool", TrainConfig.pool)
+        values = pooled(ViewOutputs(base, expanded), pool)
         return np.split(values, file["offsets"][1:-1])
 
 

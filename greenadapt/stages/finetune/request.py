@@ -91,6 +91,10 @@ class FinetuneRequest:
                 raise UsageError("--keep best needs a development set", hint)
             if self.training.patience is not None:
                 raise UsageError("--patience needs a development set", hint)
+            if self.training.pool == "best":
+                raise UsageError("--pool best needs a development set", hint)
+        if self.training.pool == "best" and not self.is_plain:
+            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 

@@ -183,10 +183,14 @@ class Finetuning:
                 "give another --out, or remove them first with greenadapt tasks FOLDER --remove NAME",
             )
 
-    def used(self, setup: "FinetuneSetup") -> Json:
-        """The trained model's input settings."""
+    def used(self, setup: "FinetuneSetup", work: Path) -> Json:
+        """The settings that the trained model in ``work`` reads and predicts with."""
         [first, *_], training = setup.tasks, self.request.training
         used: Json = {"pool": training.pool, "mix": training.mix}
+        if training.pool == "best":
+            files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
+            pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
+            used |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
         if self.request.is_plain:
             used["max_length"] = first.encoder.max_length
         used["added_words"] = len(first.encoder.tokenizer.added)
@@ -194,7 +198,7 @@ class Finetuning:
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
-        used = self.used(setup)
+        used = self.used(setup, work)
         if self.start.memory is not None:
             used["memory"] = self.start.memory.as_settings()
         copy_tokenizers(self.start.model.folder, work)
