@@ -169,9 +169,9 @@ def as_options(settings: dict[str, Any]) -> list[object]:
 def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
     given = {
         "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
-        "mix": "both", "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3, "warmup": 0.2,
-        "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2, "precision": "bfloat16",
-        "save_logits": True,
+        "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
+        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
+        "precision": "bfloat16", "save_logits": True,
     }  # fmt: skip
     assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
     start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--json")

@@ -22,7 +22,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import AdapterConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, require_torch
+from greenadapt.errors import ConflictError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, check_model_type
 from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import Build, run_together, start_machine
@@ -81,6 +81,11 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     return Path("runs") / f"tasks-{chosen.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
 
 
+def has_added_words(model: PretrainedModel) -> bool:
+    """Whether a model's folder has an expanded tokenization."""
+    return (model.folder / WORDS_FILE).is_file()
+
+
 def read_scores(result: Result) -> Json:
     """``scores.json`` of a fine-tuned model; of shared tasks without those that were removed."""
     scores = read_described(result.folder / SCORES)
@@ -102,6 +107,13 @@ class Finetuning:
 
     adds: ClassVar[bool] = False
     """Whether a task is added to a folder whose encoder does not change."""
+
+    def __post_init__(self) -> None:
+        if self.request.training.agreement and not has_added_words(self.start.model):
+            raise UsageError(
+                f"--agreement is between two tokenizations, and {self.start.model.name} has no added words",
+                "give an adapted model, or leave it out",
+            )
 
     def config(self) -> Json:
         """Everything that determines the result except the content of files."""
@@ -180,10 +192,14 @@ class Finetuning:
                 "give another --out, or remove them first with greenadapt tasks FOLDER --remove NAME",
             )
 
-    def used(self, setup: "FinetuneSetup") -> Json:
-        """The trained model's input settings."""
+    def used(self, setup: "FinetuneSetup", work: Path) -> Json:
+        """The settings that the trained model in ``work`` reads and predicts with."""
         [first, *_], training = setup.tasks, self.request.training
         used: Json = {"pool": training.pool, "mix": training.mix}
+        if training.pool == "best":
+            files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
+            pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
+            used |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
         if self.request.is_plain:
             used["max_length"] = first.encoder.max_length
         used["added_words"] = len(first.encoder.tokenizer.added)
@@ -191,7 +207,7 @@ class Finetuning:
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
-        used = self.used(setup)
+        used = self.used(setup, work)
         if self.start.memory is not None:
             used["memory"] = self.start.memory.as_settings()
         copy_tokenizers(self.start.model.folder, work)
@@ -238,7 +254,7 @@ class Finetuning:
             entries=request.tasks,
             scores=read_described(work / SCORES),
             examples=outcome.facts["examples"],
-            is_expanded=(start.model.folder / WORDS_FILE).is_file(),
+            is_expanded=has_added_words(start.model),
             memory=None if start.memory is None else start.memory.as_settings(),
             cost=cost,
         ).text()
