@@ -27,7 +27,7 @@ from records import resumable
 from gain.arms import ARMS, BASE, CONTROL, with_base
 from gain.report import write_report
 from gain.runs import Cell, Lab, Limits
-from gain.sets import LabelledSet
+from gain.sets import find_set
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     from greenadapt.cli.output.console import make_progress
 
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
-    limits = Limits(options.test_sentences, options.dev_sentences, options.max_tokens)
+    limits = Limits(options.test_sentences, options.dev_sentences, options.max_length, options.max_tokens)
     lab = Lab(session, options.work, dict(map(_corpus, options.corpus)), limits)
     if options.command == "plan":
         for cell in _cells(options):
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
-    sets = [LabelledSet.find(options.data, name) for name in options.sets]
+    sets = [find_set(options.data, name) for name in options.sets]
     for model in options.model:
         for budget in options.budgets:
             for one in sets:
@@ -83,15 +83,35 @@ def _training(lab: Lab, options: argparse.Namespace, cell: Cell) -> TrainConfig:
 
 
 def _asked_for(lab: Lab, options: argparse.Namespace) -> list[Json]:
-    """The finished runs of the sets, budgets, models and arms that are asked for; of several the last."""
-    asked = {name: set(getattr(options, name)) for name in ("sets", "budgets", "model")}
-    asked["arms"] = {f"{arm}{_label(arm, options)}" for arm in with_base(options.arms)}
-    last = {}
-    for one in lab.runs.by_key.values():
-        place = tuple(one[name] for name in ("set", "budget", "model", "arm"))
-        if all(value in known for value, known in zip(place, asked.values(), strict=True)):
-            last[*place, one["seed"]] = one
-    return list(last.values())
+    """The finished runs of the sets, budgets, models and arms that are asked for; of equal ones the last."""
+    asked = {
+        "set": options.sets,
+        "budget": options.budgets,
+        "model": options.model,
+        "arm": [f"{arm}{_label(arm, options)}" for arm in with_base(options.arms)],
+    }
+    asked_for = [
+        one
+        for one in lab.runs.by_key.values()
+        if all(one[name] in known for name, known in asked.items())
+        and options.learning_rate in (None, one["settings"]["training"]["learning_rate"])
+        and options.epochs in (None, one["settings"]["training"]["epochs"])
+    ]
+    # Only what ran under the same conditions is compared: those of the base model's last run.
+    conditions = {_place(one): _conditions(one) for one in asked_for if one["arm"] == BASE}
+    same = [one for one in asked_for if conditions.get(_place(one)) == _conditions(one)]
+    return list({(*_place(one), one["arm"], one["seed"]): one for one in same}.values())
+
+
+def _place(one: Json) -> tuple[object, ...]:
+    return one["model"], one["set"], one["budget"]
+
+
+def _conditions(one: Json) -> list[object]:
+    """What arms that are compared have in common, besides the training examples of each seed."""
+    settings = one["settings"]
+    training = [settings["training"][name] for name in ("learning_rate", "epochs", "batch_size", "precision")]
+    return [settings["measured"], settings["task"], settings["max_tokens"], *training]
 
 
 def _label(arm: str, options: argparse.Namespace) -> str:
@@ -112,11 +132,13 @@ def _budget(given: str) -> int | None:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("gain", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", nargs="?", default="run", choices=["plan", "run", "report"])
-    parser.add_argument("--data", type=Path, required=True, help="folder of sets, or of folders ner, classification")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder of sets, or of folders ner, classification, qa"
+    )
     parser.add_argument("--corpus", nargs="+", default=[], metavar="[SET=]FILE",
                         help="unlabelled text of the domain, of all sets or of one")  # fmt: skip
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
-    parser.add_argument("--sets", nargs="+", required=True)
+    parser.add_argument("--sets", nargs="+", required=True, help="folders, or FILE:FOLD for questions in FILE.json")
     parser.add_argument("--budgets", nargs="+", type=_budget, default=[300], help="training examples, numbers or all")
     parser.add_argument("--seeds", type=int, default=2, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
@@ -125,12 +147,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--label", default="", help="added to the names of adapted arms, such as @2M for a corpus")
     parser.add_argument("--learning-rate", type=float, help="peak rate; planned by default")
     parser.add_argument("--epochs", type=int, help="planned by default")
-    parser.add_argument("--rates", nargs="+", type=float, default=[5e-5, 1e-4, 2e-4], help="to choose from")
-    parser.add_argument("--epoch-counts", nargs="+", type=int, default=[5, 10, 20], help="to choose from")
+    parser.add_argument("--rates", nargs="+", type=float, default=[1e-4, 2e-4, 4e-4], help="to choose from")
+    parser.add_argument("--epoch-counts", nargs="+", type=int, default=[8, 20], help="to choose from")
     parser.add_argument("--batch-size", type=int, default=TrainConfig.batch_size)
     parser.add_argument("--test-sentences", type=int, help="measure on so many, drawn once; all by default")
     parser.add_argument("--dev-sentences", type=int, default=500, help="the same, where rate and epochs are chosen")
     parser.add_argument("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--max-length", type=int, help="pieces read at once; the model's limit by default")
     parser.add_argument("--max-tokens", type=int, default=RunConfig.max_tokens)
     parser.add_argument("--workers", type=int, default=2, help="processes for corpus and vectors")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")

@@ -13,11 +13,11 @@ from records import Records
 
 from gain.arms import ARMS, BASE, CONTROL, adapted_model
 from gain.differences import unseen_counts
-from gain.sets import LabelledSet, words_of
+from gain.sets import LabelledSet, QuestionFold, words_of
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.example_blocks import ViewOutputs
@@ -40,7 +40,7 @@ class Cell:
     """A model, a set and how many of its training examples are used (``None``: all); all its runs can be compared."""
 
     model: str
-    of: LabelledSet
+    of: LabelledSet | QuestionFold
     budget: int | None
 
 
@@ -50,6 +50,7 @@ class Limits:
 
     test: int | None = None
     dev: int | None = None
+    max_length: int | None = None
     max_tokens: int = RunConfig.max_tokens
 
 
@@ -125,7 +126,14 @@ class Lab:
                 chosen = {name: getattr(tried, name) for name in grid}
                 self.plans.add({"key": key, **names, **chosen, "seconds": result.manifest.cost["seconds"]})
             found.append((self.plans.by_key[key]["dev"], tried))
-        return max(found, key=lambda one: one[0])[1]  # the first of equally good ones
+        best = max(found, key=lambda one: one[0])[1]  # the first of equally good ones
+        for name, values in grid.items():
+            if len(values) > 1 and getattr(best, name) in (min(values), max(values)):
+                self.session.progress.warn(
+                    f"{cell.of.name}, {cell.budget or 'all'}: {name} {getattr(best, name):g} is the best and at the "
+                    "edge of the grid: widen it"
+                )
+        return best
 
     def statistics(self, record: Json) -> dict[str, Array]:
         """View, or view and " unseen" → (n_examples, m) additive statistics of a run."""
@@ -143,6 +151,9 @@ class Lab:
             return cell.model
         return _adapted(self.session, self._corpus(cell), cell.model, arm, self.work / "models")
 
+    def _task(self, cell: Cell) -> TaskConfig:
+        return replace(cell.of.config(), max_length=self.limits.max_length)
+
     def _describe(
         self, cell: Cell, model: str, training: TrainConfig, files: tuple[Path, Path], which: tuple[bool, int]
     ) -> Json:
@@ -150,11 +161,18 @@ class Lab:
         train, measured = map(hash_file, files)
         is_control, seed = which
         settings = {
-            "task": asdict(cell.of.config()),
+            "task": asdict(self._task(cell)),
             "training": asdict(training),
             "max_tokens": self.limits.max_tokens,
         }
-        shown = {"model": _identity(model), "train": train, "measured": measured, "seed": seed, "control": is_control}
+        shown = {
+            "budget": cell.budget,
+            "model": _identity(model),
+            "train": train,
+            "measured": measured,
+            "seed": seed,
+            "control": is_control,
+        }
         return dict(plain({**settings, **shown}))
 
     def _finetune(
@@ -166,7 +184,7 @@ class Lab:
             model=model,
             train=(str(train),),
             test=str(measured),
-            task=cell.of.config(),
+            task=self._task(cell),
             training=training,
             run=RunConfig(max_tokens=self.limits.max_tokens),
             seeds=(seed,),
@@ -188,11 +206,17 @@ class Lab:
         file.parent.mkdir(exist_ok=True)
         part = file.with_suffix(".part")
         with open(part, "wb") as stream:
-            np.savez_compressed(stream, **{name: each.astype(np.int16) for name, each in arrays.items()})
+            np.savez_compressed(stream, **{name: _small(each) for name, each in arrays.items()})
         part.replace(file)
 
     def _statistics_file(self, key: str) -> Path:
         return self.work / "statistics" / f"{key}.npz"
+
+
+def _small(statistics: Array) -> Array:
+    """The same numbers as integers, if they are."""
+    counts = statistics.astype(np.int16)
+    return counts if np.array_equal(counts, statistics) else statistics
 
 
 def _seed_folder(result: Result) -> Path:
@@ -210,7 +234,7 @@ def _logits(result: Result) -> dict[str, Array]:
 
 
 def _measured(
-    of: LabelledSet, result: Result, logits: Mapping[str, Array], files: tuple[Path, Path]
+    of: LabelledSet | QuestionFold, result: Result, logits: Mapping[str, Array], files: tuple[Path, Path]
 ) -> tuple[Json, dict[str, Array]]:
     """Scores by view, those of entities with words that the training examples lack, and the statistics of both."""
     train, measured = files
@@ -223,7 +247,7 @@ def _measured(
     for view, values in logits.items():
         each = np.split(values, offsets[1:-1])
         predictions = [trained.decode(example, one) for example, one in zip(examples, each, strict=True)]
-        arrays[view] = task.statistics(examples, predictions)
+        arrays[view] = of.independent(task.statistics(examples, predictions), examples)
         scores["scores"][view] = float(task.main_score(arrays[view].sum(axis=0)))
         if of.kind == "ner":
             arrays[f"{view} unseen"] = unseen_counts(examples, predictions, known)

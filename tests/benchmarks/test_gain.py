@@ -18,7 +18,7 @@ from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
 from tests.conftest import benchmark_module
-from tests.support.small_tasks import lines, ner_file, read_json, session, texts_file
+from tests.support.small_tasks import lines, ner_file, qa_file, read_json, session, texts_file
 from tests.support.small_texts import text_file
 
 Json = dict[str, Any]
@@ -36,6 +36,8 @@ def write_sets(data: Path) -> None:
     for seed, (tsv, txt) in enumerate((("train", "train"), ("devel", "dev"), ("test", "test"))):
         ner_file(data / "ner" / "words" / f"{tsv}.tsv", 60, seed)
         texts_file(data / "classification" / "texts" / f"{txt}.txt", 60, seed)
+    (data / "qa").mkdir()
+    qa_file(data / "qa" / "papers.json", 20)
 
 
 @pytest.fixture
@@ -92,6 +94,15 @@ def test_one_command_makes_the_table_and_a_second_one_nothing(
     assert again[-1]["scores"] == runs[-1]["scores"]
     assert len(again) == len(runs)
 
+    # Of runs under other conditions, the report has those of the base model's last run, or those that are asked for.
+    made = (tmp_path / "work" / "table.json").read_text()
+    laboratory(*asked, "--first-seed", 1, "--seeds", 1, "--epochs", 1, "--learning-rate", 1e-3)
+    laboratory("report", *asked)
+    (table,) = read_json(tmp_path / "work" / "table.json")
+    assert (table["of"], [row["seeds"] for row in table["arms"]]) == ("words, 1 epochs at 0.001", [1, 1, 1])
+    laboratory("report", *asked, "--epochs", 4)
+    assert (tmp_path / "work" / "table.json").read_text() == made
+
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
@@ -119,21 +130,22 @@ def test_the_control_averages_two_base_models_of_the_same_sentences(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_views_are_measured_and_classes_that_a_draw_lacks_count(
-    laboratory: Callable[..., list[Json]], tmp_path: Path
-) -> None:
+def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], tmp_path: Path) -> None:
     file = tmp_path / "data" / "classification" / "texts" / "train.txt"
-    file.write_text(file.read_text() + '{"text": "odd", "label": "another class"}\n')
-    asked = ("--sets", "words", "texts", "--budgets", "all", 20, "--seeds", 1, "--arms", "norm")
-    runs = laboratory(*asked, "--learning-rate", 7e-3, "--epochs", 2)
+    file.write_text(file.read_text() + '{"text": "odd", "label": "a class that draws lack"}\n')
+    sets = ("words", "texts", "papers:3")
+    asked = ("--sets", *sets, "--budgets", "all", 20, "--seeds", 1, "--arms", "norm")
+    runs = laboratory(*asked, "--learning-rate", 7e-3, "--epochs", 1, "--max-length", 40)
     assert {(one["set"], one["budget"], one["arm"]) for one in runs} == {
-        (name, budget, arm) for name in ("words", "texts") for budget in (None, 20) for arm in ("base", "norm")
+        (name, budget, arm) for name in sets for budget in (None, 20) for arm in ("base", "norm")
     }
     for one in runs:
         assert [*one["scores"]] == (["mean"] if one["arm"] == "base" else ["mean", "base", "expanded"])
         assert one["unseen"].keys() == (one["scores"].keys() if one["set"] == "words" else set())
+        with np.load(tmp_path / "work" / "statistics" / f"{one['key']}.npz") as statistics:
+            assert len(statistics["mean"]) == (60 if one["set"] != "papers:3" else 4)
     means = [one for one in read_json(tmp_path / "work" / "table.json") if one["of"].startswith("Mean")]
-    assert [(one["budget"], [row["sets"] for row in one["arms"]]) for one in means] == [(None, [2, 2]), (20, [2, 2])]
+    assert [(one["budget"], [row["sets"] for row in one["arms"]]) for one in means] == [(None, [3, 3]), (20, [3, 3])]
 
 
 def test_fewer_examples_are_a_part_of_more() -> None:
