@@ -37,6 +37,7 @@ ARMS: dict[str, Arm] = {
     "norm": Arm({"rows": "norm"}),
     "pieces": Arm({"rows": "pieces"}),
     "blend": Arm({"rows": "blend"}),
+    "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
 }
 """Name → arm."""
