@@ -24,7 +24,7 @@ if not __package__:  # started as a folder
 
 from records import resumable
 
-from gain.arms import ARMS, BASE, CONTROL, with_base
+from gain.arms import ARMS, BASE, CONTROL, runnable, with_base
 from gain.report import write_report
 from gain.runs import Cell, Lab, Limits
 from gain.sets import find_set
@@ -56,10 +56,11 @@ def main(arguments: list[str] | None = None) -> None:
         print(write_report(lab, _asked_for(lab, options), options.table), flush=True)
         return
     done: list[Json] = []
+    arms = runnable(with_base(options.arms), session.progress)
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         for cell in _cells(options):
             training = _training(lab, options, cell)
-            done += [lab.run(cell, arm, seed, training, _label(arm, options)) for arm in with_base(options.arms)]
+            done += [lab.run(cell, arm, seed, training, _label(arm, options)) for arm in arms]
         print(write_report(lab, done, options.table), flush=True)
 
 

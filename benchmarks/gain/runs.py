@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from records import Records
 
-from gain.arms import ARMS, BASE, CONTROL, adapted_model
+from gain.arms import ARMS, BASE, CONTROL, adapted_model, given
 from gain.differences import unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
@@ -160,20 +160,19 @@ class Lab:
         """All that decides a run, models and files by their content."""
         train, measured = map(hash_file, files)
         is_control, seed = which
+        shown = {name: getattr(training, name) for name in ("learning_rate", "epochs", "batch_size", "precision")}
         settings = {
-            "task": asdict(self._task(cell)),
-            "training": asdict(training),
-            "max_tokens": self.limits.max_tokens,
-        }
-        shown = {
-            "budget": cell.budget,
             "model": _identity(model),
+            "task": {"task": cell.of.kind, **given(self._task(cell))},
+            "training": {**shown, **given(training)},
+            "max_tokens": self.limits.max_tokens,
+            "budget": cell.budget,
             "train": train,
             "measured": measured,
             "seed": seed,
             "control": is_control,
         }
-        return dict(plain({**settings, **shown}))
+        return dict(plain(settings))
 
     def _finetune(
         self, cell: Cell, model: str, training: TrainConfig, files: tuple[Path, Path], which: tuple[str, int]
