@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE
-from greenadapt.config import TrainConfig
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import ExpandConfig, TrainConfig
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile
@@ -17,8 +18,9 @@ from greenadapt.tasks.base import load_task
 from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
-from tests.conftest import benchmark_module
-from tests.support.small_tasks import lines, ner_file, qa_file, read_json, session, texts_file
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from tests.conftest import Notes, benchmark_module
+from tests.support.small_tasks import NEW, TinyModel, adapted, lines, ner_file, qa_file, read_json, session, texts_file
 from tests.support.small_texts import text_file
 
 Json = dict[str, Any]
@@ -146,6 +148,31 @@ def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], 
             assert len(statistics["mean"]) == (60 if one["set"] != "papers:3" else 4)
     means = [one for one in read_json(tmp_path / "work" / "table.json") if one["of"].startswith("Mean")]
     assert [(one["budget"], [row["sets"] for row in one["arms"]]) for one in means] == [(None, [3, 3]), (20, [3, 3])]
+
+
+def test_an_arm_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = benchmark_module("gain.peers")
+    monkeypatch.setitem(peers.PEERS, "omp", ("no_such_package", peers.omp))
+    progress = Notes()
+    assert benchmark_module("gain.arms").runnable(["base", "omp", "norm"], progress) == ["base", "norm"]
+    assert "no_such_package" in " ".join(progress.lines)
+
+
+def test_rows_of_others_replace_only_the_new_rows(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = benchmark_module("gain.peers")
+    expanded = adapted(tiny_model)
+    before, base = Checkpoint.open(expanded), Checkpoint.open(expanded.parent / "base")
+    rows = np.arange((before.n_rows - base.n_rows) * base.dim, dtype=np.float32).reshape(-1, base.dim)
+    monkeypatch.setitem(peers.PEERS, "omp", ("numpy", lambda made: rows))
+    none = expanded.parent / "not-needed"
+    made = peers.Adapted(str(base.folder), none, none, none, ExpandConfig(), expanded)
+    folder = peers.with_rows_of("omp", made)
+    after = Checkpoint.open(folder)
+    np.testing.assert_array_equal(after.embedding()[-len(rows) :], rows)
+    np.testing.assert_array_equal(after.embedding()[: base.n_rows], base.embedding())
+    for name in set(before.names) - {before.embedding_name}:
+        np.testing.assert_array_equal(after[name], before[name])
+    assert DualTokenizer.load(folder).encode(NEW[0]).expanded.ids.tolist() == [base.n_rows]
 
 
 def test_fewer_examples_are_a_part_of_more() -> None:
