@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gain.peers import Adapted, missing, with_rows_of
+from greenadapt.checkpoints.provenance import model_input
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.progress import Progress
 from greenadapt.stages.align import align
@@ -71,7 +74,8 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
         return model
     vectors = W2VConfig(**{"workers": min(2, session.workers), **arm.vectors})  # several give one kind of result
     fitted, rows = AlignConfig(**arm.map), ExpandConfig(**arm.rows)
-    place = folder / f"{corpus.name.split('.')[0]}-{hash_file(corpus)[:8]}" / Path(model).name
+    place = folder / f"{corpus.name.split('.')[0]}-{hash_file(corpus)[:8]}"
+    place /= f"{find_model(model).name}-{identity(model)[:8]}"
     trained, aligned, expanded = (
         place / f"{stage}-{hash_json([given(config) for config in configs])[:8]}"
         for stage, *configs in (("w2v", vectors), ("align", vectors, fitted), ("expand", vectors, fitted, rows))
@@ -85,6 +89,12 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if arm.peer:
         expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded))
     return str(expanded)
+
+
+@cache
+def identity(model: str) -> str:
+    """A hash of what a model consists of."""
+    return str(model_input(find_model(model))["sha256"])
 
 
 def given(config: Any) -> Json:

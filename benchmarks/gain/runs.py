@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from records import Records
 
-from gain.arms import ARMS, BASE, CONTROL, adapted_model, given
+from gain.arms import ARMS, BASE, CONTROL, adapted_model, given, identity
 from gain.differences import unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.provenance import model_input
-from greenadapt.checkpoints.source import find_model
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
@@ -162,7 +160,7 @@ class Lab:
         is_control, seed = which
         shown = {name: getattr(training, name) for name in ("learning_rate", "epochs", "batch_size", "precision")}
         settings = {
-            "model": _identity(model),
+            "model": identity(model),
             "task": {"task": cell.of.kind, **given(self._task(cell))},
             "training": {**shown, **given(training)},
             "max_tokens": self.limits.max_tokens,
@@ -252,12 +250,6 @@ def _measured(
             arrays[f"{view} unseen"] = unseen_counts(examples, predictions, known)
             scores["unseen"][view] = float(task.main_score(arrays[f"{view} unseen"].sum(axis=0)))
     return scores, arrays
-
-
-@cache
-def _identity(model: str) -> str:
-    """A hash of what a model consists of."""
-    return str(model_input(find_model(model))["sha256"])
 
 
 @cache
