@@ -34,6 +34,7 @@ class Adapted:
     aligned: Path
     config: ExpandConfig
     expanded: Path
+    workers: int = 1
 
 
 def omp(made: Adapted) -> Array:
@@ -69,7 +70,10 @@ def focus(made: Adapted) -> Array:
             shutil.copyfileobj(source, target)
     tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (made.expanded, base.folder)]
     rows = FOCUS(
-        *tokenizers, torch.from_numpy(np.array(base.embedding(), np.float32)), target_training_data_path=str(text)
+        *tokenizers,
+        torch.from_numpy(np.array(base.embedding(), np.float32)),
+        target_training_data_path=str(text),
+        processes=made.workers,
     )
     n_new = Checkpoint.open(made.expanded).n_rows - base.n_rows
     return np.asarray(rows[-n_new:].numpy(), np.float32)
