@@ -26,6 +26,7 @@ from records import resumable
 from greenadapt.config import (
     AlignConfig,
     ExpandConfig,
+    ReadingOptions,
     RowRecipe,
     RunConfig,
     TaskConfig,
@@ -33,7 +34,6 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -41,7 +41,7 @@ from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
-from greenadapt.stages.qa import answer, read_rows
+from greenadapt.stages.qa import answer, read_answers
 from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, write_json
@@ -54,7 +54,7 @@ BASE, AVERAGED = "base", "averaged"
 VIEWS = {BASE_MODEL: BASE, "expanded": "expanded", OURS: AVERAGED}
 """What ``compare_rows`` calls a model → what the table does. The adapted model's own base view is the base model."""
 LEAST_F1 = 20.0
-"""Points of F1 under which a model answers too little to be told from another."""
+"""Points of F1 under which a model answers too little to be compared."""
 NOTE = """
 Points; differences to base with their 95 % interval (paired bootstrap over papers, all questions of one together, where
 there are at least ten). Nothing was trained after the expansion.
@@ -198,7 +198,7 @@ def ask(session: Session, options: argparse.Namespace, models: tuple[str, str], 
     reading = ReadingOptions(precision=options.precision, max_tokens=options.max_tokens, max_length=options.max_length)
     request = QaRequest(adapted, InquirySources(data=str(test)), reading=reading, compare=base)
     result = answer(replace(session, out=folder), request)
-    return answers_on(test, read_rows(result))
+    return answers_on(test, read_answers(result))
 
 
 def answers_on(test: Path, rows: Iterable[Json]) -> Answers:
@@ -274,7 +274,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
     parser.add_argument("--general", type=Path, help="SQuAD file of general questions, for the model's first training")
     parser.add_argument("--squad-model", help="a QA model; nothing is trained then")
-    parser.add_argument("--model", default="minilm", help="what is trained where there is no --squad-model")
+    parser.add_argument("--model", default="minilm", help="what is trained without --squad-model")
     parser.add_argument("--folds", nargs="+", default=[str(i) for i in range(N_FOLDS)], metavar="FOLD",
                         choices=[str(i) for i in range(N_FOLDS)], help="from 0 to 4; all by default")  # fmt: skip
     parser.add_argument("--questions", type=int, help="ask only so many of a fold, drawn over its papers")

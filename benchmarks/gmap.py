@@ -19,17 +19,25 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from ensembles import KeptRun, score_ensemble
 from gmap_tables import NAMES, Done, report
 from records import Records, resumable
 
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.inference.ensemble import KeptRun, score_ensemble
+from greenadapt.config import (
+    GMAP_PRETRAINING,
+    InterpolateConfig,
+    MemoryConfig,
+    PretrainConfig,
+    RunConfig,
+    TaskConfig,
+    TrainConfig,
+)
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
-from greenadapt.stages.interpolate import InterpolateRequest, interpolate
+from greenadapt.stages.interpolate import interpolate
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
@@ -98,7 +106,7 @@ class Bench:
     records: Records
 
     def record(self, run: Run) -> Json:
-        """The record of a run, which is made where there is none."""
+        """The record of a run, made if it is missing."""
         if METHODS[run.method].members:
             return self._ensemble(run)
         request = self._request(run)
@@ -168,8 +176,9 @@ class Bench:
         model: str = options.general if method.start == GENERAL else options.domain
         if method.start == BETWEEN:
             share = options.general_share
-            request = InterpolateRequest(options.domain, options.general, share)
-            model = str(interpolate(replace(self.session, out=models / f"between-{share:g}"), request).path)
+            session = replace(self.session, out=models / f"between-{share:g}")
+            config = InterpolateConfig(share)
+            model = str(interpolate(session, options.domain, options.general, config).path)
         if method.tapt:
             session = replace(self.session, out=models / f"{method.start}-{run.dataset}")
             model = str(pretrain(session, self._tapt(run, model)).path)

@@ -7,8 +7,8 @@ them. Three copies of one model go through the training loop of ``finetune``: ``
 chunk-gated memory-attention (arXiv 2212.03613) whose frozen general model reads each batch, and ``cached`` the same
 with the general model's states read from disk. All see the same batches in the same order, and take turns, a few steps
 each, in another order each time, after some steps to warm up. Loading models, preparing the data and making the cache
-are not timed as steps; what the cache takes is told. The ratio to plain is that of the median steps, and beside it the
-median, with quartiles, of the ratio of each step to the plain one on the same batch.
+are not timed as steps; the time of the cache is reported. The ratio to plain is that of the median steps, and beside it
+the median, with quartiles, of the ratio of each step to the plain one on the same batch.
 
 Peak memory is that of a process which makes the first steps of one side alone: of its resident pages, the imports
 included, or of the memory that it has allocated on a GPU. Precision is float32 on a CPU and bfloat16 on a GPU. Run it

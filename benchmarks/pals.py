@@ -109,7 +109,7 @@ class Bench:
         }
 
     def _run(self, method: str, tasks: tuple[str, ...], seed: int) -> Json:
-        """The record of one training, which is made where there is none."""
+        """The record of one training, made if it is missing."""
         request = self._request(method, tasks, seed)
         asked = describe(request)
         key = hash_json(asked)
@@ -174,7 +174,7 @@ def _model_hash(model: str) -> str:
 
 
 def entries(options: argparse.Namespace) -> dict[str, TaskEntry]:
-    """The tasks that are asked for, on the first examples of their files where there is a limit."""
+    """The tasks asked for, on the first examples of their files if there is a limit."""
     limits = (options.train_limit, options.test_limit, options.test_limit)
     made = {}
     for task in options.tasks:
@@ -187,7 +187,7 @@ def entries(options: argparse.Namespace) -> dict[str, TaskEntry]:
 
 
 def first(source: Path, limit: int | None, folder: Path) -> str:
-    """A file with the first examples of another one, or that one where there is no limit."""
+    """A file with the first examples of another one, or that file itself without a limit."""
     if limit is None:
         return str(source)
     target: Path = folder / f"{source.parent.name}-{source.stem}-{limit}{source.suffix}"

@@ -17,7 +17,7 @@ from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 @dataclass(frozen=True)
 class PlainSetting:
-    """What the plain loop is told of our side."""
+    """What the plain loop knows of our side."""
 
     folder: Path
     max_length: int

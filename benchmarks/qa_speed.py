@@ -34,9 +34,9 @@ import torch
 from plain_loop import PlainProcess, PlainSetting, quiet
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import Pool, QaConfig
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions
-from greenadapt.inference.qa.lookups import Reader
+from greenadapt.config import Pool, QaConfig, ReadingOptions
+from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.qa.lookups import QaModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.tasks.qa.questions import Question, read_questions
@@ -95,7 +95,7 @@ class Ours:
         """The best answers to each question."""
         opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
         task: Any = opened.task
-        for _ in Reader(opened, task, {"answers": pool}, QaConfig()).found(questions):
+        for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).found(questions):
             pass
 
 

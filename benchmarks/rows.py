@@ -29,7 +29,7 @@ PAD = 0
 
 
 class RandomRows:
-    """Rows drawn anew whenever they are read, (``n``, ``dim``) float32 in blocks."""
+    """Rows drawn again whenever they are read, (``n``, ``dim``) float32 in blocks."""
 
     def __init__(self, n: int, dim: int) -> None:
         self.n, self.dim = n, dim

@@ -75,7 +75,7 @@ def train(program: Path, text: Path, output: Path, config: W2VConfig) -> Span:
                 marks.append((time.perf_counter(), float(shares[-1]) / 100))
                 memory = memory or peak_memory(process.pid)
     if process.returncode or len(marks) < 2:
-        sys.exit(f"{program} ended with code {process.returncode} and told its progress {len(marks)} times, need two")
+        sys.exit(f"{program} ended with code {process.returncode} and reported progress {len(marks)} times, need two")
     if not memory:
         sys.exit(f"{program} ended before its memory was read; give a longer text")
     (begin, first), (end, last) = marks[0], marks[-1]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval, Le
@@ -11,7 +12,8 @@ from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, parse_bytes, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
-RowRecipe = Literal["map", "norm", "pieces", "blend"]
+RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
+RowChoice = Literal["map", "norm", "pieces", "blend", "form", "auto"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -41,7 +43,7 @@ def check(condition: bool, message: str) -> None:
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Interval(ge=0, le=1)]
-HeldOut = Annotated[float, Interval(ge=0, lt=1)]
+HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
 # Beyond it scores overflow within an epoch, and gensim's kernel, which takes no NaN, ends the process.
 Rate = Annotated[float, Gt(0), Le(100)]
@@ -66,19 +68,60 @@ class Panel(StrEnum):
     MEMORY = "Memory of a general model (G-MAP)"
     QUESTIONS = "Questions"
     ANSWERS = "Answers"
+    NO_ANSWER = "Questions without an answer"
     COMPARISON = "Comparison"
     RESULTS = "Results"
     MACHINE = "Machine"
 
 
+@dataclass(frozen=True)
+class SessionOptions(Checked):
+    """Where a command keeps its results, and what it may use."""
+
+    workspace: Annotated[
+        Path | None,
+        Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Option("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS),
+    ] = None
+    variant: Annotated[
+        str | None, Option("Store the result under this name, beside the unnamed one.", panel=Panel.RESULTS)
+    ] = None
+    force: Annotated[
+        bool, Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
+    ] = False
+    download: Annotated[
+        bool, Option("Download the corpus from its publisher if needed.", "--download", panel=Panel.TEXT)
+    ] = False
+    workers: Annotated[
+        Count | None,
+        Option(
+            "Processes or threads. With 1, runs are bit-for-bit reproducible.",
+            panel=Panel.MACHINE,
+            unset="one per core",
+        ),
+    ] = None
+    max_memory: Annotated[
+        Count,
+        Option(
+            "Refuse to use more memory than this, such as 500M or 8G.",
+            panel=Panel.MACHINE,
+            parse=parse_bytes,
+            shown="4G",
+        ),
+    ] = 4 << 30
+
+
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
 _DOCUMENT_BYTES = Option(
     "Refuse text with a longer document, such as 1G.",
-    panel=Panel.TEXT,
+    panel=Panel.MACHINE,
     parse=parse_bytes,
     unset="128M, at most a sixteenth of --max-memory",
 )
-_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.TEXT, unset="1000000")
+_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.MACHINE, unset="1000000")
 
 
 @dataclass(frozen=True)
@@ -116,7 +159,7 @@ class CorpusConfig(Checked):
     """Refuse broken UTF-8 instead of counting and replacing it."""
     lenient: bool = False
     """Skip and count lines that are not JSON objects instead of refusing the file."""
-    heldout: Annotated[HeldOut, _HELD_OUT] = 0.0
+    heldout: Annotated[HeldOutShare, _HELD_OUT] = 0.0
     """Documents are chosen by their content."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
 
@@ -152,7 +195,7 @@ class TextOptions(Checked):
             unset="replace broken UTF-8, refuse broken JSON",
         ),
     ] = None
-    heldout: Annotated[HeldOut | None, _HELD_OUT] = None
+    heldout: Annotated[HeldOutShare | None, _HELD_OUT] = None
     max_document_bytes: Annotated[Count | None, _DOCUMENT_BYTES] = None
     max_word_chars: Annotated[Count | None, _WORD_CHARS] = None
 
@@ -280,10 +323,11 @@ class ExpandConfig(Checked):
     """Which words get a row, what the row is, and how the checkpoint is written."""
 
     rows: Annotated[
-        RowRecipe,
+        RowChoice,
         Option(
-            "What a new row is: the mapped vector, the same at the base rows' norm, the mean of the word's pieces, or "
-            "a blend of vector and pieces.",
+            "What a new row is: the mapped vector, the same at the base rows' norm, the mean of the word's pieces, a "
+            "blend of vector and pieces, a fit on vector, count and pieces (form), or which of norm, pieces and form "
+            "does best on held-out words (auto).",
             panel=Panel.ROWS,
             paper="map",
         ),
@@ -360,7 +404,7 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
 class TaskConfig(Checked):
     """What the examples of a task are, and how its model reads them; a setting of another task is refused."""
 
-    task: Annotated[TaskName, Option("What to train.")] = "ner"
+    task: Annotated[TaskName, Option("Kind of task.")] = "ner"
     text_fields: Annotated[
         tuple[str, ...], Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
     ] = ("text",)
@@ -415,6 +459,10 @@ class TaskConfig(Checked):
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
 
+_PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
+_MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE)
+
+
 @dataclass(frozen=True)
 class TrainConfig(Checked):
     """How a task's model is trained and used; ``PAPER`` has the settings of arXiv 2004.03354."""
@@ -438,7 +486,7 @@ class TrainConfig(Checked):
     ] = "mean"
     epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING)] = 10
     max_steps: Annotated[
-        Count | None, Option("Stop after this many optimizer steps, whatever --epochs says.", panel=Panel.TRAINING)
+        Count | None, Option("Stop after this many optimizer steps, regardless of --epochs.", panel=Panel.TRAINING)
     ] = None
     learning_rate: Annotated[Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING)] = (
         5e-5
@@ -451,9 +499,7 @@ class TrainConfig(Checked):
         NotNegative, Option("Decoupled weight decay, except on biases and layer norms.", panel=Panel.TRAINING)
     ] = 0.0
     clip: Annotated[Positive, Option("Maximum norm of the gradient.", panel=Panel.TRAINING)] = 1.0
-    precision: Annotated[
-        Precision, Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
-    ] = "auto"
+    precision: Annotated[Precision, _PRECISION] = "auto"
     keep: Annotated[
         Keep, Option("Keep the model of the last epoch, or of the best on --dev.", panel=Panel.TRAINING)
     ] = "last"
@@ -551,7 +597,7 @@ class SamplingConfig(Checked):
         Sampling,
         Option(
             "Which task each step is for: in turn, or drawn in proportion to the number of its examples, to its square "
-            "root, or from the former towards equal shares (anneal).",
+            "root, or moving from proportional to equal shares (anneal).",
             panel=Panel.ADAPTERS,
             paper="anneal",
         ),
@@ -583,10 +629,7 @@ class RunConfig(Checked):
     the inputs, as it does on the device.
     """
 
-    max_tokens: Annotated[
-        Count,
-        Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE),
-    ] = 4096
+    max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
     """A batch is split into as many parts as this needs."""
     checkpoint_steps: Annotated[
         Count,
@@ -607,8 +650,35 @@ class RunConfig(Checked):
         ),
     ] = False
     max_cache: Annotated[
-        Count, Option("Largest size of that cache, such as 20G.", panel=Panel.MEMORY, parse=parse_bytes, shown="20G")
+        Count, Option("Largest size of the cache, such as 20G.", panel=Panel.MEMORY, parse=parse_bytes, shown="20G")
     ] = 20 << 30
+
+
+@dataclass(frozen=True)
+class ReadingOptions(Checked):
+    """How trained models read their input."""
+
+    pool: Annotated[
+        Pool | None,
+        Option("Which logits to predict with: the mean over both tokenizations, or those of one.", unset="as trained"),
+    ] = None
+    seed: Annotated[int | None, Option("Which of the folder's seeds predicts.", unset="the first")] = None
+    precision: Annotated[Precision, _PRECISION] = TrainConfig.precision
+    max_tokens: Annotated[Count, _MAX_TOKENS] = RunConfig.max_tokens
+    max_length: Annotated[
+        Length | None, Option("Length of a window in pieces.", unset="as trained, else the model's maximum")
+    ] = None
+    memory: Annotated[
+        str | None,
+        Option("Folder or hub id of the general model used as memory, if it was moved.", unset="as in training"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class InterpolateConfig(Checked):
+    """The weights of two models, averaged."""
+
+    weight: Annotated[Share, Option("Share of the general model, from 0 to 1.")]
 
 
 @dataclass(frozen=True)
@@ -635,14 +705,14 @@ class QaConfig(Checked):
         Option(
             'Allow "no answer", as in SQuAD 2, or always answer.',
             "--no-answer/--always-answer",
-            panel=Panel.ANSWERS,
+            panel=Panel.NO_ANSWER,
             unset="as trained, else always answer",
         ),
     ] = None
     null_threshold: Annotated[
         float | None,
         Option(
-            'Margin by which "no answer" must beat the best answer.', panel=Panel.ANSWERS, unset="as trained, else 0"
+            'Margin by which "no answer" must beat the best answer.', panel=Panel.NO_ANSWER, unset="as trained, else 0"
         ),
     ] = None
 
@@ -669,7 +739,7 @@ class PretrainConfig(Checked):
     ] = None
     """Paragraphs of an abstract have about 128; an input of 512 costs at least four times as much."""
     heldout: Annotated[
-        HeldOut, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
+        HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
     ] = 0.3
     mask_share: Annotated[
         Annotated[float, Interval(gt=0, lt=1)], Option("Share of the pieces to predict.", panel=Panel.MASKING)
@@ -680,7 +750,7 @@ class PretrainConfig(Checked):
         Annotated[int, Ge(0)],
         Option("Steps that train only the head first, if the checkpoint has none.", panel=Panel.TRAINING),
     ] = 200
-    head_learning_rate: Annotated[Positive, Option("Peak learning rate of these steps.", panel=Panel.TRAINING)] = 1e-3
+    head_learning_rate: Annotated[Positive, Option("Peak learning rate of --head-steps.", panel=Panel.TRAINING)] = 1e-3
     eval_inputs: Annotated[
         Count, Option("Evaluate the loss on at most this many inputs per set.", panel=Panel.TEXT)
     ] = 2000
@@ -762,7 +832,7 @@ class AdapterConfig(Checked):
             "Attention heads of the adapters.",
             "--adapter-heads",
             panel=Panel.ADAPTERS,
-            unset="of size 17 or a little more",
+            unset="heads of size 17 or slightly more",
         ),
     ] = None
     layers: Annotated[

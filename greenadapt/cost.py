@@ -46,7 +46,7 @@ GPU_MACHINE = HourlyPrice(5.92, 19.84)
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row of the paper's Table 1: the run, and the published pounds of CO2 and range of dollars."""
+    """One row of the paper's Table 1: the run, the published figures, and those of the formula."""
 
     model: str
     size: str
@@ -57,6 +57,16 @@ class PaperRow:
     published_co2_lbs: int
     published_usd: tuple[int, int]
 
+    @property
+    def co2_lbs(self) -> float:
+        """Pounds of CO2."""
+        return co2_lbs(self.watts, self.hours)
+
+    @property
+    def usd(self) -> tuple[float, float]:
+        """Lowest and highest price in dollars."""
+        return self.hours * self.price.low, self.hours * self.price.high
+
 
 PAPER_ROWS = (
     PaperRow("BioBERT v1.0", "base", "8 V100 32GB", 1505, 240, GPU_MACHINE, 544, (1421, 4762)),
@@ -66,27 +76,9 @@ PAPER_ROWS = (
 )
 
 
-@dataclass(frozen=True)
-class PaperCost:
-    """A row of the paper's table and the formula's values for it."""
-
-    row: PaperRow
-    co2_lbs: float
-    usd_low: float
-    usd_high: float
-
-
 def co2_lbs(watts: float, hours: float) -> float:
     """Pounds of CO2: kW · h · 1.58 · 0.954 (Strubell et al. 2019)."""
     return watts / 1000 * hours * PUE * LBS_CO2_PER_KWH
-
-
-def paper_table() -> list[PaperCost]:
-    """The paper's four rows, computed from power, hours and hourly price."""
-    return [
-        PaperCost(row, co2_lbs(row.watts, row.hours), row.hours * row.price.low, row.hours * row.price.high)
-        for row in PAPER_ROWS
-    ]
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ ARMS: dict[str, Arm] = {
     "norm": Arm({"rows": "norm"}),
     "pieces": Arm({"rows": "pieces"}),
     "blend": Arm({"rows": "blend"}),
+    "form": Arm({"rows": "form"}),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
     "omp": Arm({"rows": "map"}, peer="omp"),
@@ -87,7 +88,9 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if not expanded.is_dir():
         expand(replace(session, out=expanded), None, None, rows, aligned)
     if arm.peer:
-        expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded, session.workers))
+        expanded = with_rows_of(
+            arm.peer, Adapted(model, corpus, trained, aligned, fitted, rows, expanded, session.workers)
+        )
     return str(expanded)
 
 

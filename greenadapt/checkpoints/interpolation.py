@@ -9,7 +9,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
 from greenadapt.checkpoints.writer import Tensor
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, Streamed, row_blocks
+from greenadapt.storage.arrays import Array, Streamed, row_blocks, same_arrays
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.splitter import load_tokenizer
@@ -52,7 +52,7 @@ class Interpolation:
         tensors: dict[str, Tensor] = {name: domain[name] for name in domain.names}
         mixed = {name: self._mixed(name, theirs) for name, theirs in pairs.items()}
         decoder = domain.decoder_name
-        if decoder is not None and _equal(domain[decoder], domain.embedding()):  # tied, yet stored
+        if decoder is not None and same_arrays(domain[decoder], domain.embedding()):  # tied, yet stored
             mixed[decoder] = self._mixed(domain.embedding_name, pairs[domain.embedding_name])
         return tensors | mixed
 
@@ -168,9 +168,3 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _is_floating(array: Array) -> bool:
     return not (np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_)
-
-
-def _equal(a: Array, b: Array) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return all(np.array_equal(x, y) for x, y in zip(row_blocks(a), row_blocks(b), strict=True))

@@ -13,7 +13,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.arrays import Array, ArrayFile, row_blocks
 from greenadapt.storage.files import Json, read_object
 
-Weights = ArrayFile | dict[str, Array]
+StoredWeights = ArrayFile | dict[str, Array]
 
 
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
@@ -246,9 +246,9 @@ class Checkpoint:
                 raise InputError(f"{self.folder}: {self.embedding_name} has {self.n_rows} rows, {name} is {size}")
 
 
-def _open_weights(folder: Path) -> dict[str, Weights]:
+def _open_weights(folder: Path) -> dict[str, StoredWeights]:
     """Name of each weight → the opened file that contains it; prefers safetensors."""
-    openers: dict[str, Callable[[Path], Weights]] = {
+    openers: dict[str, Callable[[Path], StoredWeights]] = {
         "model.safetensors": ArrayFile,
         "pytorch_model.bin": _open_torch_file,
     }
@@ -261,11 +261,11 @@ def _open_weights(folder: Path) -> dict[str, Weights]:
     raise MissingError(f"{folder} has no model.safetensors", "save the model with transformers' save_pretrained")
 
 
-def _open_shards(index: Path, opener: Callable[[Path], Weights]) -> dict[str, Weights]:
+def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[str, StoredWeights]:
     shard_of = read_object(index, "model folder", "download the model again").get("weight_map")
     if not isinstance(shard_of, dict):
         raise InputError(f"{index} has no weight_map", "download the model again")
-    opened: dict[str, Weights] = {}
+    opened: dict[str, StoredWeights] = {}
     for shard in shard_of.values():
         # The index is untrusted: a path in it could name any file on the machine.
         if not isinstance(shard, str) or "/" in shard or "\\" in shard or not (index.parent / shard).is_file():

@@ -13,7 +13,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import DType
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, write_arrays
+from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_arrays, write_arrays
 
 _FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
 _SIDE_FILES = ("generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
@@ -81,7 +81,7 @@ def _grown(
     if checkpoint.decoder_name is not None:
         decoder = old[checkpoint.decoder_name]
         # An untied decoder has another space than the embedding, for which the new rows are meant.
-        tied = _equal(decoder, embedding)
+        tied = same_arrays(decoder, embedding)
         rows = new_rows if tied else _constant(0, (n_new, decoder.shape[1]), decoder)
         grown[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(rows, replaced if tied else {})
     for name in checkpoint.bias_names:
@@ -135,12 +135,6 @@ def _constant(value: Any, shape: tuple[int, ...], like: Array) -> Array:
 
 def _pieces(tensor: Tensor) -> Iterator[Array]:
     yield from tensor.pieces if isinstance(tensor, Streamed) else row_blocks(tensor)
-
-
-def _equal(a: Array, b: Array) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return all(np.array_equal(x, y) for x, y in zip(row_blocks(a), row_blocks(b), strict=True))
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:

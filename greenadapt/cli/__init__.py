@@ -12,8 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
 from greenadapt.cli.options.command_line import remember
-from greenadapt.cli.options.generated import FIELDS, with_options
-from greenadapt.cli.options.quiet import with_quiet
+from greenadapt.cli.options.generated import FIELDS, with_options, with_quiet
 from greenadapt.errors import UsageError
 from greenadapt.fields import allowed
 

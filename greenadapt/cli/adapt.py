@@ -6,7 +6,7 @@ from typing import Annotated
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
 
 
 @app.command(
@@ -20,22 +20,13 @@ def adapt(
     align: AlignConfig,
     expand: Annotated[ExpandConfig, Pick(without=("min_count",))],
     text: TextOptions,
-    workspace: o.WorkspaceFolder = None,
-    out: o.Out = None,
-    variant: o.Variant = None,
-    force: o.Force = False,
-    download: o.Download = False,
-    workers: o.Workers = None,
-    max_memory: o.MaxMemory = "4G",
+    options: SessionOptions,
     as_json: o.AsJson = False,
 ) -> None:
     """Run w2v, align and expand in one go: from raw text to an adapted model folder."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import adapt as stage
 
-    session = make_session(
-        workspace, out=out, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
-    )
+    session = o.make_session(options)
     request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text)
     print_results(stage.adapt(session, corpus, model, request), as_json)

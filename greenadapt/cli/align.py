@@ -7,8 +7,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
-from greenadapt.config import AlignConfig
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import AlignConfig, SessionOptions
 
 Vectors = Annotated[
     Path | None,
@@ -23,16 +23,12 @@ def align(
     model: o.Model = None,
     vectors: Vectors = None,
     config: AlignConfig,
-    workspace: o.WorkspaceFolder = None,
-    out: o.Out = None,
-    variant: o.Variant = None,
-    force: o.Force = False,
+    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Fit the map from word vectors to the model's wordpiece vectors, and evaluate it on held-out words."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import align as stage
 
-    session = make_session(workspace, out=out, variant=variant, force=force)
+    session = o.make_session(options)
     print_results([stage.align(session, corpus, model, config, vectors)], as_json)

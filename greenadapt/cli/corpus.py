@@ -6,8 +6,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
-from greenadapt.config import TextOptions
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions, TextOptions
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
@@ -29,13 +29,12 @@ Splitter = Annotated[
 
 
 @group.command("list", epilog=examples("corpus list", "corpus list --json"))
-def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
+def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """List the named corpora, and those in the workspace."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_table
     from greenadapt.stages import corpus as stage
 
-    rows = stage.list_corpora(make_session(workspace))
+    rows = stage.list_corpora(o.make_session(options))
     if as_json:
         for row in rows:
             print_json(row)
@@ -49,13 +48,12 @@ def list_corpora(workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False)
 
 
 @group.command(epilog=examples("corpus show pydocs"))
-def show(name: Name, workspace: o.WorkspaceFolder = None, as_json: o.AsJson = False) -> None:
+def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """Show a corpus: its sources, its licence, and what the workspace has of it."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import corpus as stage
 
-    facts = stage.show_corpus(make_session(workspace), name)
+    facts = stage.show_corpus(o.make_session(options), name)
     if as_json:
         print_json(facts)
         return
@@ -79,24 +77,16 @@ def prepare(
     name: Name,
     model: Splitter = None,
     text: TextOptions,
-    workspace: o.WorkspaceFolder = None,
-    variant: o.Variant = None,
-    force: o.Force = False,
-    download: o.Download = False,
-    workers: o.Workers = None,
-    max_memory: o.MaxMemory = "4G",
+    options: Annotated[SessionOptions, Pick(without=("out",))],
     as_json: o.AsJson = False,
 ) -> None:
     """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.results import print_results
     from greenadapt.corpus.opening import input_name
     from greenadapt.stages import corpus as stage
 
-    session = make_session(
-        workspace, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
-    )
+    session = o.make_session(options)
     result = stage.prepare(session, name, model, text)
     if result is not None:
         print_results([result], as_json)

@@ -7,7 +7,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
 
 Folders = Annotated[
@@ -32,10 +33,11 @@ Model = Annotated[
 
 @app.command(epilog=examples("cost", "cost -c pydocs --json", "cost runs/ner-adapted-train"))
 def cost(
+    *,
     folders: Folders = None,
     corpus: Corpus = None,
     model: Model = None,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
     """Show what each stage cost in time, energy, CO2 and money, next to the paper's table.
@@ -47,12 +49,11 @@ def cost(
             "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
         )
 
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.tables import print_costs, print_paper_costs
     from greenadapt.stages import cost as stage
 
-    session = make_session(workspace)
+    session = o.make_session(options)
     rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)
     if as_json:
         for row in [*rows, *stage.paper_costs()]:

@@ -1,15 +1,17 @@
 """``greenadapt demo``."""
 
+from typing import Annotated
+
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
 
 
 @app.command(epilog=examples("demo", "demo --workspace trial --workers 2"))
 def demo(
-    workspace: o.WorkspaceFolder = None,
-    workers: o.Workers = None,
-    force: o.Force = False,
+    *,
+    options: Annotated[SessionOptions, Pick("workspace", "workers", "force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Adapt the offline model to the docstrings of the installed packages, and show gains and costs.
@@ -17,12 +19,11 @@ def demo(
     With the train extra installed it ends with a task: finding code identifiers in docstrings with the base and the
     adapted model.
     """
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines, print_table
     from greenadapt.cli.output.tables import print_comparison, print_costs, print_heldout, print_neighbours
     from greenadapt.stages.demo.run import demo as run
 
-    shown = run(make_session(workspace, workers=workers, force=force))
+    shown = run(o.make_session(options))
     if as_json:
         print_json(shown.as_dict())
         return

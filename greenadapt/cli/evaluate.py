@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import ReadingOptions
 from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Model = Annotated[
 ]
 Test = Annotated[
     list[str],
-    typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, and each is scored by itself."),
+    typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, each is scored separately."),
 ]
 TaskName = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Which of the folder's seeds to score [default: all].")]
@@ -41,13 +42,13 @@ PredictionsFile = Annotated[
     Path | None,
     typer.Option(
         "--predictions",
-        help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if its name "
-        "says so.",
+        help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
+        "ends in .gz, .bz2, .xz or .zst.",
     ),
 ]
 LogitsFile = Annotated[
     Path | None,
-    typer.Option("--logits", help="Write both tokenizations' logits of one file and seed to this .safetensors."),
+    typer.Option("--logits", help="Write both tokenizations' logits of one file and seed to this .safetensors file."),
 ]
 
 
@@ -65,10 +66,7 @@ def evaluate(
     seed: Seed = None,
     text_field: TextField = None,
     label_field: LabelField = None,
-    pool: o.PoolOrTrained = None,
-    training: Annotated[TrainConfig, Pick("precision")],
-    run: Annotated[RunConfig, Pick("max_tokens")],
-    memory: o.MovedMemory = None,
+    options: Annotated[ReadingOptions, Pick(without=("seed", "max_length"))],
     predictions: PredictionsFile = None,
     logits: LogitsFile = None,
     as_json: o.AsJson = False,
@@ -80,7 +78,6 @@ def evaluate(
     """
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.tables import print_evaluated
-    from greenadapt.inference.opened_models import ReadingOptions
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
 
@@ -89,7 +86,7 @@ def evaluate(
             check_file(path)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
     fields = {name: value for name, value in named.items() if value}
-    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, memory=memory)
+    reading = replace(options, seed=seed)
     request = EvaluateRequest(model, tuple(test), task, reading, fields, keep_logits=logits is not None)
     found = score(request, make_progress())
     if predictions is not None:

@@ -1,16 +1,11 @@
 """``greenadapt expand``."""
 
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
-from greenadapt.config import ExpandConfig
-
-Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import ExpandConfig, SessionOptions
 
 
 @app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows blend --variant blend"))
@@ -18,18 +13,14 @@ def expand(
     *,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
-    alignment: Alignment = None,
+    alignment: o.AlignmentPath = None,
     config: ExpandConfig,
-    workspace: o.WorkspaceFolder = None,
-    out: o.Out = None,
-    variant: o.Variant = None,
-    force: o.Force = False,
+    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Add the mapped vectors as embedding rows, and write a model folder that plain transformers loads."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import expand as stage
 
-    session = make_session(workspace, out=out, variant=variant, force=force)
+    session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

@@ -7,7 +7,8 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
 
 File = Annotated[Path, typer.Argument(help="The file to write: .bin, .vec or .txt, optionally with .gz.")]
 Vectors = Annotated[Path | None, typer.Option("--vectors", help="Path of vectors, instead of a corpus.")]
@@ -15,20 +16,20 @@ Vectors = Annotated[Path | None, typer.Option("--vectors", help="Path of vectors
 
 @app.command(epilog=examples("export vectors.bin -c pydocs -m minilm", "export words.txt.gz --vectors vectors.bin"))
 def export(
+    *,
     file: File,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
     vectors: Vectors = None,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace")],
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Write word vectors in a format that word2vec, gensim and fastText can read."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import export as stage
 
-    facts = stage.export_vectors(make_session(workspace, variant=variant), file, corpus, model, vectors)
+    facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
     if as_json:
         print_json(facts)
     else:

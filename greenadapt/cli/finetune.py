@@ -20,6 +20,7 @@ from greenadapt.config import (
     Panel,
     RunConfig,
     SamplingConfig,
+    SessionOptions,
     TaskConfig,
     TrainConfig,
 )
@@ -153,9 +154,8 @@ def finetune(
     run: RunConfig,
     compare: Compare = None,
     reference: Reference = None,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace", "force")],
     out: OutFolder = None,
-    force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Train NER, classification or question answering on a mixture of both tokenizations, and evaluate it.
@@ -171,12 +171,11 @@ def finetune(
         settings = PALS_PAPER_SAMPLING
         sampling = replace(sampling, **{name: value for name, value in settings.items() if name not in given})
 
-    from greenadapt.cli.options.session import make_session
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import adapted_model
     from greenadapt.tasks.tasks_file import read_tasks_file
 
-    session = make_session(workspace, out=out, force=force)
+    session = o.make_session(options, out=out)
     common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
     common |= {"memory": memory, "memory_config": memory_config}
     if tasks is None:

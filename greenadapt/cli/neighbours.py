@@ -1,37 +1,36 @@
 """``greenadapt neighbours``."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
-Alignment = Annotated[Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")]
 Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word.")]
 
 
-@app.command(epilog=examples("neighbours heart attack -c pydocs -m minilm"))
+@app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))
 def neighbours(
+    *,
     words: Words,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
-    alignment: Alignment = None,
+    alignment: o.AlignmentPath = None,
     top: Top = 5,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace")],
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the nearest wordpieces and domain words of each word, within and across both spaces, before and after."""
-    from greenadapt.cli.options.session import make_session
+    """Show the wordpieces and domain words nearest to each word in both spaces, before and after alignment."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.tables import print_neighbours
     from greenadapt.stages import neighbours as stage
 
-    rows = stage.neighbours(make_session(workspace, variant=variant), corpus, model, words, top, alignment)
+    rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
             near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]

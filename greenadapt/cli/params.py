@@ -33,7 +33,7 @@ def params(
 ) -> None:
     """Count the weights that each task adds to a shared encoder, before any training or download.
 
-    Without --adapter, of every method with the settings of the paper.
+    Without --adapter it covers every method at the paper's settings.
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.stages.params import METHODS, count_params

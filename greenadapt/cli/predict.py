@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import EnsembleRule, RunConfig, TrainConfig
+from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.outputs import check_file, open_output
 
@@ -57,7 +56,7 @@ Format = Annotated[
 Bio = Annotated[bool, typer.Option("--bio", help="NER: write one word and its tag per line instead of JSON.")]
 Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags next to the entities.")]
 Glue = Annotated[
-    bool, typer.Option("--glue", help="Read a test table as published by GLUE, and write what its leaderboard takes.")
+    bool, typer.Option("--glue", help="Read a test table of GLUE, and write a submission to its leaderboard.")
 ]
 OutFile = Annotated[
     Path | None,
@@ -67,7 +66,7 @@ OutFile = Annotated[
         help="Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is what it does anyway.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default.")]
 
 
 @app.command(
@@ -82,11 +81,7 @@ def predict(
     ensemble: Ensemble = None,
     source: Input = "-",
     format: Format = None,  # noqa: A002  (the option's name)
-    pool: o.PoolOrTrained = None,
-    seed: o.SeedOfFolder = None,
-    training: Annotated[TrainConfig, Pick("precision")],
-    run: Annotated[RunConfig, Pick("max_tokens")],
-    memory: o.MovedMemory = None,
+    reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
     bio: Bio = False,
     tags: Tags = False,
     glue: Glue = False,
@@ -108,10 +103,8 @@ def predict(
         check_file(out, [source])
     say_loading(model)
 
-    from greenadapt.inference.opened_models import ReadingOptions
     from greenadapt.inference.predictor import Predictor, PredictRequest
 
-    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, memory=memory)
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble, names, glue))
     style = _Style(bio, tags, glue, {name: each.name for name, each in predictor.tasks.items()})

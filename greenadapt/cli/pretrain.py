@@ -8,7 +8,16 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, Panel, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import (
+    GMAP_PRETRAINING,
+    MemoryConfig,
+    Panel,
+    PretrainConfig,
+    RunConfig,
+    SessionOptions,
+    TextOptions,
+    TrainConfig,
+)
 
 Text = Annotated[
     list[str],
@@ -23,18 +32,6 @@ GeneralText = Annotated[
     typer.Option(
         "--general-text",
         help="Text of no particular domain: the loss on it shows what the model forgets.",
-        rich_help_panel=Panel.TEXT,
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help="Format of --text, if its name does not say.", rich_help_panel=Panel.TEXT),
-]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        help="Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
         rich_help_panel=Panel.TEXT,
     ),
 ]
@@ -61,35 +58,33 @@ def pretrain(
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,
     general_text: GeneralText = None,
-    format: Format = None,  # noqa: A002  (the option's name)
-    field: Field = None,
+    read: Annotated[TextOptions, Pick("format", "fields")],
     config: PretrainConfig,
     training: Annotated[TrainConfig, Pick(without=("pool", "keep", "patience"), **GMAP_PRETRAINING)],
     run: Annotated[RunConfig, Pick(without=("cache_memory", "max_cache"))],
     memory: o.Memory = None,
     memory_config: MemoryConfig,
-    workspace: o.WorkspaceFolder = None,
+    options: Annotated[SessionOptions, Pick("workspace", "force")],
     out: OutFolder = None,
-    force: o.Force = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
-    from greenadapt.cli.options.session import make_session
-    from greenadapt.cli.output.console import print_json, print_table
+    from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.cli.output.tables import print_tables
     from greenadapt.report.tables import loss_tables
     from greenadapt.stages.pretrain import PretrainRequest, read_losses
     from greenadapt.stages.pretrain import pretrain as train
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
 
-    session = make_session(workspace, out=out, force=force)
+    session = o.make_session(options, out=out)
     request = PretrainRequest(
         model=adapted_model(session, corpus, model),
         texts=tuple(text),
         general_text=general_text,
-        format=format,
-        fields=tuple(field or ()),
+        format=read.format,
+        fields=read.fields,
         config=config,
         training=training,
         run=run,
@@ -103,6 +98,5 @@ def pretrain(
     if as_json:
         print_json({**describe(result), "scores": scores})
         return
-    for table in loss_tables(scores):
-        print_table(table.title, table.columns, table.rows)
+    print_tables(loss_tables(scores))
     print_results([result], as_json=False)

@@ -10,7 +10,7 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import Panel, QaConfig, RunConfig, TrainConfig
+from greenadapt.config import Panel, QaConfig, ReadingOptions, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_file, open_output
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenadapt.storage.results import Result
 
 
-QaModel = Annotated[
+Model = Annotated[
     str,
     typer.Option(
         "--model",
@@ -81,10 +81,6 @@ Field = Annotated[
         rich_help_panel=Panel.QUESTIONS,
     ),
 ]
-MaxLength = Annotated[
-    int | None,
-    typer.Option("--max-length", help="Length of a window in pieces [default: as trained, else the model's maximum]."),
-]
 Compare = Annotated[
     str | None,
     typer.Option(
@@ -130,7 +126,7 @@ NullOdds = Annotated[
 )
 def qa(
     *,
-    model: QaModel,
+    model: Model,
     data: Data = None,
     context: Context = None,
     documents: Documents = None,
@@ -139,18 +135,13 @@ def qa(
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
     config: QaConfig,
-    pool: o.PoolOrTrained = None,
-    seed: o.SeedOfFolder = None,
-    training: Annotated[TrainConfig, Pick("precision")],
-    run: Annotated[RunConfig, Pick("max_tokens")],
-    max_length: MaxLength = None,
-    memory: o.MovedMemory = None,
+    reading: ReadingOptions,
     task: TaskOption = None,
     compare: Compare = None,
     out: OutFolder = None,
     predictions: Predictions = None,
     null_odds: NullOdds = None,
-    force: o.Force = False,
+    options: Annotated[SessionOptions, Pick("force")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
@@ -162,17 +153,16 @@ def qa(
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if data is not None and (format or field):
         raise UsageError("--format and --field are for documents, not for --data", "leave them out")
-    if out is None and force:
+    if out is None and options.force:
         raise UsageError("--force replaces a result, but nothing is saved without --out", "leave it out")
 
     from greenadapt.cli.output.console import say_loading
 
     say_loading([model])
 
-    from greenadapt.inference.opened_models import ReadingOptions
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.stages.qa import answer, read_rows
+    from greenadapt.stages.qa import answer, read_answers
 
     sources = InquirySources(
         data=data,
@@ -183,32 +173,29 @@ def qa(
         fields=tuple(field or InquirySources.fields),
         single=context is not None,
     )
-    reading = ReadingOptions(pool, seed, training.precision, run.max_tokens, max_length, memory)
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
     if out is None:
-        _tell(request, scorer, is_read=sys.stdout.isatty() and not as_json)
+        _print_answers(request, scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
-    from greenadapt.cli.options.session import make_session
-
-    result = answer(make_session(None, out=out, force=force), request)
-    for row in read_rows(result):
+    result = answer(o.make_session(options, out=out), request)
+    for row in read_answers(result):
         scorer.add(row)
     scorer.write()
     _print_result(result, as_json=as_json)
 
 
-def _tell(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
+def _print_answers(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
-    from greenadapt.cli.output.answers import print_summary, print_view
+    from greenadapt.cli.output.answers import print_answers, print_summary
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.inference.qa.answering import Answering
 
     answering = Answering(request, make_progress(is_read=is_read))
     for row in answering.rows():
-        (print_view if is_read else print_json)(row)
+        (print_answers if is_read else print_json)(row)
         scorer.add(row)
     scorer.write()
     summary = answering.summary()

@@ -1,7 +1,7 @@
 """``greenadapt tasks``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,6 +22,8 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     from dataclasses import asdict
 
     from greenadapt.cli.output.console import print_json, print_lines
+    from greenadapt.cli.output.tables import print_tables
+    from greenadapt.report.tables import listed_table
     from greenadapt.stages.finetune.task_list import list_tasks, remove_task
 
     if remove is not None:
@@ -32,12 +34,4 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     if as_json:
         print_json({"folder": str(folder), "tasks": listed})
         return
-    _print_tasks(listed)
-
-
-def _print_tasks(listed: list[dict[str, Any]]) -> None:
-    from greenadapt.cli.output.console import print_table
-    from greenadapt.report.tables import listed_table
-
-    table = listed_table(listed)
-    print_table(table.title, table.columns, table.rows)
+    print_tables([listed_table(listed)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import examples
-from greenadapt.config import TextOptions, W2VConfig
+from greenadapt.config import SessionOptions, TextOptions, W2VConfig
 
 
 @app.command(epilog=examples("w2v -c pydocs -m minilm", "w2v -c abstracts.txt -m minilm --epochs 10 --min-count 3"))
@@ -15,21 +15,12 @@ def w2v(
     model: o.Model = None,
     config: W2VConfig,
     text: TextOptions,
-    workspace: o.WorkspaceFolder = None,
-    out: o.Out = None,
-    variant: o.Variant = None,
-    force: o.Force = False,
-    download: o.Download = False,
-    workers: o.Workers = None,
-    max_memory: o.MaxMemory = "4G",
+    options: SessionOptions,
     as_json: o.AsJson = False,
 ) -> None:
     """Train CBOW word vectors on a corpus, split into words by the model's tokenizer."""
-    from greenadapt.cli.options.session import make_session
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import w2v as stage
 
-    session = make_session(
-        workspace, out=out, variant=variant, force=force, download=download, workers=workers, max_memory=max_memory
-    )
+    session = o.make_session(options)
     print_results([stage.w2v(session, corpus, model, replace(config, workers=session.workers), text)], as_json)

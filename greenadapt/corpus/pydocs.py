@@ -21,7 +21,7 @@ from greenadapt.workers import worker_pool
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _OWN = "greenadapt"
 Code = TypeVar("Code")
-Found = TypeVar("Found")
+ReadFile = TypeVar("ReadFile")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_pydocs(
     yield from _collect(read_sources(_read_file, tasks, workers), counts)
 
 
-def read_sources(read: Callable[[Code], Found], sources: Iterable[Code], workers: int) -> Iterator[Found]:
+def read_sources(read: Callable[[Code], ReadFile], sources: Iterable[Code], workers: int) -> Iterator[ReadFile]:
     """The results of ``read`` for ``sources``, in order, computed by ``workers`` processes.
 
     Raises ``ResourceError`` if one of them was killed.

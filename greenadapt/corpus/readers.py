@@ -35,7 +35,7 @@ _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
 
-class Reading:
+class CorpusReader:
     """One pass over a corpus: iterate over ``documents()``, then look at ``counts``.
 
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
@@ -114,7 +114,7 @@ def open_corpus(
     lenient: bool = False,
     limits: TextLimits | None = None,
     workers: int = 1,
-) -> Reading:
+) -> CorpusReader:
     """A reading of a corpus whose remote sources are in ``download_folder``; ``limits`` default to the recipe's.
 
     Raises ``MissingError`` if one is not downloaded yet, or a local source or a package is missing.
@@ -126,7 +126,7 @@ def open_corpus(
         )
     require_local(recipe)
     paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
-    return Reading(recipe, paths, Decoder(strict, lenient, limits or recipe.limits), workers)
+    return CorpusReader(recipe, paths, Decoder(strict, lenient, limits or recipe.limits), workers)
 
 
 def require_local(recipe: Recipe) -> None:
@@ -194,8 +194,8 @@ def _is_hidden(name: str) -> bool:
 def _read_stream(
     name: str, opening: AbstractContextManager[IO[bytes]], manner: _Manner, decoder: Decoder
 ) -> Iterator[Document]:
-    told = format_of(name)
-    kind = {"auto": told, "pmc": _PMC_MEMBERS.get(told, "")}.get(manner.format, manner.format)
+    guessed = format_of(name)
+    kind = {"auto": guessed, "pmc": _PMC_MEMBERS.get(guessed, "")}.get(manner.format, manner.format)
     if kind not in manner.readers:
         decoder.counts["skipped_files"] += 1
         return

@@ -111,15 +111,15 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
             f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(known)}, or give a path",
         )
     url = name_or_path if is_url else str(path.resolve())
-    told = "auto" if path.is_dir() else format_of(url)
-    if not told and not overrides.get("format"):
+    guessed = "auto" if path.is_dir() else format_of(url)
+    if not guessed and not overrides.get("format"):
         raise InputError(
             f"{name_or_path}: the format cannot be inferred from the name",
             f"give --format, one of {', '.join(FORMATS)}",
         )
-    if told == "text" and not overrides.get("format") and path.is_file() and _begins_like_json(path):
+    if guessed == "text" and not overrides.get("format") and path.is_file() and _begins_like_json(path):
         raise InputError(f"{name_or_path} looks like JSON lines, not text", "give --format jsonl, or --format text")
-    return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", told, (Source(url),))
+    return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", guessed, (Source(url),))
 
 
 def _begins_like_json(path: Path) -> bool:

@@ -8,10 +8,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from greenadapt.corpus.opening import Document
 from greenadapt.errors import ResourceError
 from greenadapt.storage.arrays import Int32Array, Int64Array
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
@@ -19,14 +19,6 @@ from greenadapt.workers import worker_pool
 
 BATCH_BYTES = 1 << 20
 _MEMORY_OF_CHUNKS = 32 << 20  # bytes of chunks and their words that a process remembers, roughly
-
-
-class TextLines(Protocol):
-    """The part of a document that is used here: its paragraphs. A line break inside one counts as a space."""
-
-    @property
-    def lines(self) -> Iterable[str]:
-        """One text per paragraph."""
 
 
 @dataclass
@@ -61,7 +53,7 @@ class SplitBatch:
     n_bytes: int
 
 
-def make_batches(documents: Iterable[TextLines], log: DocumentLog, cut_lines: bool) -> Iterator[TextBatch]:
+def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: bool) -> Iterator[TextBatch]:
     """The lines of ``documents`` in batches of about ``BATCH_BYTES``; longer lines are cut if ``cut_lines``."""
     lines: list[bytes] = []
     size, continues = 0, False

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.config import CorpusConfig
+from greenadapt.corpus.opening import Document
 from greenadapt.corpus.shuffle import LineFile, Shuffle, write_array
-from greenadapt.corpus.stream import DocumentLog, Numbering, TextLines, make_batches, split_batches
+from greenadapt.corpus.stream import DocumentLog, Numbering, make_batches, split_batches
 from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
@@ -69,7 +70,7 @@ class PreparedCorpus:
 
 
 def prepare_corpus(  # noqa: PLR0913
-    documents: Iterable[TextLines],
+    documents: Iterable[Document],
     splitter_file: Path,
     folder: Path,
     config: CorpusConfig,
@@ -141,7 +142,7 @@ def _check_resources(folder: Path, max_memory: int, size_hint: int | None, progr
 
 
 def _write_text(
-    documents: Iterable[TextLines],
+    documents: Iterable[Document],
     splitter_file: Path,
     text: LineFile,
     workers: int,

@@ -6,16 +6,14 @@ takes two passes without it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
-from greenadapt.checkpoints.layout import LOGITS, SEEDS, read_seeds
-from greenadapt.config import EnsembleRule, TrainConfig
-from greenadapt.errors import InputError, MissingError
+from greenadapt.config import EnsembleRule
+from greenadapt.errors import InputError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
@@ -41,66 +39,6 @@ def _log_softmax(values: Array, axis: int) -> Array:
     """-inf where all along ``axis`` are -inf, for which scipy's has NaN: nothing is known there."""
     total = logsumexp(values, axis=axis, keepdims=True)
     return np.asarray(values - np.where(np.isneginf(total), 0, total))
-
-
-@dataclass(frozen=True)
-class KeptRun:
-    """What is kept of a fine-tuned model: what its task is, and for each seed the logits of the test set."""
-
-    model: TaskFolder
-    seeds: tuple[int, ...]
-
-    @classmethod
-    def open(cls, folder: Path) -> "KeptRun":
-        """Read ``task.json`` and ``scores.json``; raises ``MissingError`` or ``InputError`` if there are none."""
-        return cls(TaskFolder.without_model(folder), read_seeds(folder))
-
-    def logits(self, seed: int) -> list[Array]:
-        """(n_units, k) float32 of each example under ``seed``, of the view or the mean that the model is used with.
-
-        Raises ``MissingError`` if they were not kept.
-        """
-        from greenadapt.models.example_blocks import ViewOutputs
-        from greenadapt.models.forward import pooled
-
-        path = self.model.folder / SEEDS / str(seed) / LOGITS
-        if not path.is_file():
-            raise MissingError(f"{path} is not there", "fine-tune it with --test and --save-logits")
-        file = ArrayFile(path)
-        base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
-        values = pooled(ViewOutputs(base, expanded), self.model.settings.get("pool", TrainConfig.pool))
-        return np.split(values, file["offsets"][1:-1])
-
-
-@dataclass(frozen=True)
-class SeedScores:
-    """An ensemble on a test set: the ``seeds`` of its members, its predictions and their scores."""
-
-    seeds: tuple[int, ...]
-    predictions: list[Json]
-    scores: Json
-
-
-def score_ensemble(runs: Sequence[KeptRun], examples: Sequence[Any], rule: EnsembleRule) -> list[SeedScores]:
-    """Score the ensemble of the runs' first seeds on the labelled ``examples``, of their second ones, and so on.
-
-    Raises ``InputError`` if the runs differ in task, labels or number of seeds, or were tested on other examples.
-    """
-    check_alike([run.model for run in runs])
-    first, task = runs[0], runs[0].model.task
-    for other in runs[1:]:
-        if len(other.seeds) != len(first.seeds):
-            raise InputError(
-                f"{first.model.folder} has {len(first.seeds)} seeds, {other.model.folder} has {len(other.seeds)}",
-                "fine-tune both with as many --seeds",
-            )
-    scored = []
-    for seeds in zip(*(run.seeds for run in runs), strict=True):
-        logits = [_checked(run, seed, len(examples)) for run, seed in zip(runs, seeds, strict=True)]
-        together = [combined_units(each, rule, task.head) for each in zip(*logits, strict=True)]
-        predictions = [task.decode(*pair) for pair in zip(examples, together, strict=True)]
-        scored.append(SeedScores(seeds, predictions, task.score(examples, predictions)))
-    return scored
 
 
 def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
@@ -136,15 +74,6 @@ def check_alike(models: Sequence[TaskFolder]) -> None:
                 f"one of {first.folder} and {other.folder} was trained on questions without answer, the other not",
                 "give models that were trained alike",
             )
-
-
-def _checked(run: KeptRun, seed: int, n_examples: int) -> list[Array]:
-    logits = run.logits(seed)
-    if len(logits) != n_examples:
-        raise InputError(
-            f"{run.model.folder} was tested on {len(logits)} examples, here are {n_examples}", "test it on these"
-        )
-    return logits
 
 
 def _labels(model: TaskFolder) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import Pool, Precision, RunConfig, TrainConfig
+from greenadapt.config import Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import TaskFolder
@@ -23,37 +22,6 @@ if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
     from greenadapt.models.memory.input import MemoryReader
     from greenadapt.models.weights import TaskModel
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """How models read their input."""
-
-    pool: Pool | None = None
-    """``None``: as each model was trained."""
-    seed: int | None = None
-    """Which of a folder's seeds; ``None`` is the first."""
-    precision: Precision = TrainConfig.precision
-    max_tokens: int = RunConfig.max_tokens
-    """Pieces, padding included, that go through the model at once."""
-    max_length: int | None = None
-    """Pieces that a model reads at once; ``None``: as it was trained."""
-    memory: str | None = None
-    """Where the general model lies that a model needs as its memory; ``None``: where it was in training."""
-
-    def __post_init__(self) -> None:
-        RunConfig(max_tokens=self.max_tokens)
-        if self.max_length is not None and self.max_length < 16:
-            raise UsageError(f"--max-length is {self.max_length}, need at least 16")
-
-    def encoder_of(self, folder: TaskFolder, checkpoint: Checkpoint) -> Encoder:
-        """How the model of ``folder``, whose weights ``checkpoint`` has, reads."""
-        return Encoder.of(checkpoint, self.max_length or folder.settings.get("max_length"))
-
-    def pool_of(self, folder: TaskFolder) -> Pool:
-        """Whose logits decide for the model of ``folder``."""
-        pool: Pool = self.pool or folder.settings.get("pool", TrainConfig.pool)
-        return pool
 
 
 @dataclass(frozen=True)
@@ -90,9 +58,10 @@ class OpenedModel:
         machine = Machine.start(options.precision, ())
         opened = open_tasks(first.folder, names, first.seed) if names else _one_model(first)
         model: Any = opened.model
-        encoders = {folder.name: options.encoder_of(folder, opened.checkpoint) for folder in folders}
+        lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
+        encoders = {name: Encoder.of(opened.checkpoint, length) for name, length in lengths.items()}
         encoder = encoders[first.name]
-        pools = {folder.name: options.pool_of(folder) for folder in folders}
+        pools = {folder.name: pool_of(folder, options) for folder in folders}
         wanted = {*pools.values()}
         views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
         task = first.name if len(folders) == 1 else None
@@ -147,6 +116,12 @@ class OpenedModel:
         )
         for outputs in shared_outputs(model, self.opened.rows, entries, self.run):
             yield {name: (output.example, pooled(output, self.pools[name])) for name, output in outputs.items()}
+
+
+def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
+    """Whose logits decide for the model of ``folder``."""
+    pool: Pool = options.pool or folder.settings.get("pool", TrainConfig.pool)
+    return pool
 
 
 def _one_model(folder: TaskFolder) -> "TaskModel":

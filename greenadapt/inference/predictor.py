@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from typing import Any
 
-from greenadapt.config import EnsembleRule
+from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, require_source
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
+from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress

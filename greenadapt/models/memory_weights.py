@@ -9,12 +9,12 @@ import torch
 from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.tensors import as_array, read_tensors
+from greenadapt.models.tensors import as_array, read_tensors, shapes_of
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import write_json
 
 _GENERAL = "general."
-Weights = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 
 
 def write_memory(model: Any, folder: Path) -> None:
@@ -41,7 +41,7 @@ def read_memory(model: Any, folder: Path) -> None:
     if not file.is_file():
         raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
     weights = read_tensors(file)
-    found, expected = _shapes(weights), _shapes(_learnt(model))
+    found, expected = shapes_of(weights), shapes_of(_learnt(model))
     if found != expected:
         raise InputError(f"{file} holds {found}, need {expected}", "train the model again")
     model.memory.load_state_dict(weights, strict=False)
@@ -50,26 +50,22 @@ def read_memory(model: Any, folder: Path) -> None:
 def begin_memory(model: Any, folder: Path) -> bool:
     """Let the memory of ``model`` begin with what the model in ``folder`` has learnt about its own.
 
-    Returns whether it does: where there is no such memory, or one with other weights, ``model`` stays as it is.
+    Returns whether it does; without such a memory, or with one of other weights, ``model`` is unchanged.
     """
     file = folder / MEMORY_FILE
     weights = read_tensors(file) if file.is_file() else {}
-    fits = len(weights) > 0 and _shapes(weights) == _shapes(_learnt(model))
+    fits = len(weights) > 0 and shapes_of(weights) == shapes_of(_learnt(model))
     if fits:
         model.memory.load_state_dict(weights, strict=False)
     return fits
 
 
-def trained_weights(model: Any) -> Weights:
+def trained_weights(model: Any) -> Tensors:
     """All weights by name but those that stay as they were, such as a frozen general model's."""
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     return {name: weight for name, weight in model.state_dict().items() if name not in frozen}
 
 
-def _learnt(model: Any) -> Weights:
+def _learnt(model: Any) -> Tensors:
     """The memory's weights by name, without the general model's."""
     return {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith(_GENERAL)}
-
-
-def _shapes(weights: Weights) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -66,7 +66,7 @@ class Features:
 
     @cached_property
     def is_piece(self) -> BoolArray:
-        """(b, longest): where there is no padding, once the inputs lie below each other."""
+        """(b, longest): what is not padding in the inputs as a padded array."""
         is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
         return is_piece
 
@@ -96,3 +96,8 @@ class MemoryInput(Protocol):
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor by name."""
+    return {name: tuple(weight.shape) for name, weight in weights.items()}

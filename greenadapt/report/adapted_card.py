@@ -1,10 +1,10 @@
-"""The README of an adapted model's folder."""
+"""The READMEs of models that were not trained: with new rows, or interpolated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from greenadapt.report.card_text import Card, escaped
-from greenadapt.report.map_quality import sentences
+from greenadapt.report.map_quality import recipes, sentences
 from greenadapt.storage.files import Json
 
 _ABOUT = """
@@ -34,6 +34,7 @@ _ROWS = {
     "map": "the mapped vectors are the new rows",
     "norm": "the mapped vectors, rescaled to the mean length of the model's rows, are the new rows",
     "pieces": "the new rows are the mean of the rows of each word's own pieces",
+    "form": "the new rows are a ridge regression on each word's vector, count and pieces",
     "blend": "the new rows are a weighted mean of the mapped vector and the mean of the rows of the word's own pieces",
 }
 
@@ -49,6 +50,8 @@ class AdaptedCard(Card):
     """The configuration of the stage."""
     expand: Json
     counts: Json
+    rows: Json
+    """The recipe of the new rows, and figures of recipes on held-out words."""
     heldout: Json
     hidden_words: int
     changed_entries: int
@@ -70,7 +73,7 @@ class AdaptedCard(Card):
             words=self.counts["words"],
             method=self.align["method"],
             overlap=self.counts["overlap"],
-            recipe=_ROWS[self.expand["rows"]],
+            recipe=_ROWS[self.rows["recipe"]],
             old_rows="The rows of words that both know were replaced, too."
             if self.expand["replace_all"]
             else "The old rows and every other weight are unchanged.",
@@ -80,6 +83,8 @@ class AdaptedCard(Card):
     def notes(self) -> Sequence[str]:
         figures = self.heldout.get("figures")
         notes = [sentences(figures)] if figures else []
+        if self.rows["heldout"]:
+            notes.append(recipes(self.rows))
         if self.hidden_words:
             notes.append(
                 f"{self.hidden_words:,} of the words hold characters by which no added token of plain "
@@ -91,3 +96,25 @@ class AdaptedCard(Card):
                 "found\nwhere they are a whole word; DualTokenizer leaves them out."
             )
         return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpolationCard(Card):
+    """The card of an interpolated model; ``model`` is the domain model."""
+
+    general: str
+    weight: float
+    """The share of ``general``."""
+
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)} and {escaped(self.general)}, interpolated"
+
+    def parts(self) -> Sequence[str]:
+        model, general = escaped(self.model), escaped(self.general)
+        about = (
+            f"Every weight of the encoder is {self.weight:g} times that of {general} and {round(1 - self.weight, 6):g} "
+            f"times that of {model}; the rows of added\nwords, a head if there is one, and the tokenizers are those of "
+            f"{model}."
+        )
+        return about, self.sentences

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from greenadapt.report.tables import VIEWS, Table, figure, signed
+from greenadapt.report.tables import VIEW_NAMES, Table, figure, signed
 from greenadapt.storage.files import Json
 
-NAMES = {"base_model": "the base model", **VIEWS}
+SHOWN_NAMES = {"base_model": "the base model", **VIEW_NAMES}
 
 
-MEASURES = {"em": "EM", "f1": "F1", "substr": "substring"}
+MEASURE_NAMES = {"em": "EM", "f1": "F1", "substr": "substring"}
 
 
 PARTS = {"has_answer": "has answer", "no_answer": "no answer"}
@@ -43,7 +43,7 @@ class Marked:
 
 
 @dataclass(frozen=True)
-class View:
+class AnswerLines:
     """A question and the lines below it."""
 
     question: str
@@ -55,7 +55,7 @@ class Changes:
     """Questions to which two models have different answers."""
 
     title: str
-    views: tuple[View, ...]
+    questions: tuple[AnswerLines, ...]
 
 
 def printable(text: str) -> str:
@@ -65,17 +65,17 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", _WHITE_SPACE.sub(" ", text))
 
 
-def answer_view(row: Json) -> View:
+def answer_lines(row: Json) -> AnswerLines:
     """A question's line of output (with ``question``, the best answer and all of ``answers``): the best answer in its
     sentence, the others alone, those of the models that it is ``compared`` with, and the gold answers.
     """
     lines = [_in_sentence(row), *(_alone("", answer) for answer in row["answers"][1:])]
     compared = row.get("compared", {})
-    lines += [_alone(f"{NAMES[name]}: ", compared[name]) for name in NAMES if name in compared]
+    lines += [_alone(f"{SHOWN_NAMES[name]}: ", compared[name]) for name in SHOWN_NAMES if name in compared]
     if "gold" in row:
         gold = " | ".join(dict.fromkeys(_short(text) for text in row["gold"])) or "no answer"
         lines.append(Marked("", gold, note=_measured(row), label="gold: "))
-    return View(printable(row["question"]), tuple(lines))
+    return AnswerLines(printable(row["question"]), tuple(lines))
 
 
 def scores_table(scores: Json) -> Table:
@@ -83,7 +83,7 @@ def scores_table(scores: Json) -> Table:
     parts = {"": scores, **{name: scores[part] for part, name in PARTS.items() if part in scores}}
     rows = []
     for name, part in parts.items():
-        for key, measure in MEASURES.items():
+        for key, measure in MEASURE_NAMES.items():
             if key in part:
                 interval = _interval(part["intervals"][key], figure)
                 label = ", ".join(filter(None, (measure, name)))
@@ -93,14 +93,14 @@ def scores_table(scores: Json) -> Table:
 
 def comparison_tables(comparison: Json) -> list[Table]:
     """A table for each score: that of every model, its difference to the base model, and whether the interval of that
-    says which is better, or holds zero.
+    says which is better, or includes zero.
 
     None if there are no gold answers.
     """
     models = comparison["models"]
     names = _names(models)
     tables = []
-    for key, measure in MEASURES.items():
+    for key, measure in MEASURE_NAMES.items():
         rows = [
             [name, figure(model[key]), _interval(model["intervals"][key], figure), *_difference(model, key, comparison)]
             for name, model in zip(names, models, strict=True)
@@ -115,11 +115,11 @@ def comparison_tables(comparison: Json) -> list[Table]:
 def changed_words(comparison: Json) -> str:
     """How many answers differ from the base model's, in a sentence."""
     n_questions = comparison["questions"] + comparison["unlabelled"]
-    told = f"{comparison['changed']:,} of {n_questions:,} answers differ from the base model's"
+    words = f"{comparison['changed']:,} of {n_questions:,} answers differ from the base model's"
     if "better" not in comparison:
-        return told
+        return words
     better, worse, equal = (f"{comparison[name]:,}" for name in ("better", "worse", "equal"))
-    return f"{told}: {better} better, {worse} worse, {equal} equal in F1"
+    return f"{words}: {better} better, {worse} worse, {equal} equal in F1"
 
 
 def changes(comparison: Json) -> list[Changes]:
@@ -139,17 +139,17 @@ def _in_sentence(row: Json) -> Marked:
     start, end = (row[name] - row["sentence_start"] for name in ("start", "end"))
     sentence = row["sentence"]
     before, answer, after = map(printable, (sentence[:start], sentence[start:end], sentence[end:]))
-    return Marked(before, answer, after, _told(row))
+    return Marked(before, answer, after, _score_and_place(row))
 
 
 def _alone(label: str, answer: Json) -> Marked:
     """An answer without its sentence; with its scores if it has any."""
     text = "no answer" if answer["start"] is None else _short(answer["answer"])
-    note = ", ".join(filter(None, (_told(answer), _measured(answer) if label else "")))
+    note = ", ".join(filter(None, (_score_and_place(answer), _measured(answer) if label else "")))
     return Marked("", text, note=note, label=label)
 
 
-def _told(answer: Json) -> str:
+def _score_and_place(answer: Json) -> str:
     """How likely an answer is, and where it stands."""
     if answer["logit"] is None:
         return "there is nothing to choose from"
@@ -160,31 +160,33 @@ def _measured(answer: Json) -> str:
     return f"F1 {figure(answer['f1'])}" if "f1" in answer else ""
 
 
-def _changed(change: Json, name: str) -> View:
+def _changed(change: Json, name: str) -> AnswerLines:
     answers = {"gold: ": " | ".join(change["gold"])} if "gold" in change else {}
-    answers |= {f"{NAMES['base_model']}: ": change["base_model"], f"{name}: ": change["mean"]}
+    answers |= {f"{SHOWN_NAMES['base_model']}: ": change["base_model"], f"{name}: ": change["mean"]}
     lines = tuple(Marked("", _short(text) or "no answer", label=label) for label, text in answers.items())
     gain = [f"F1 {signed(change['gain'])}"] if "gain" in change else []
-    return View(f"{printable(change['question'])} ({', '.join([printable(change['id']), *gain])})", lines)
+    return AnswerLines(f"{printable(change['question'])} ({', '.join([printable(change['id']), *gain])})", lines)
 
 
 def _names(models: list[Json]) -> list[str]:
     """What each model's answers are called: by the model if there is one tokenization."""
     if any(model["name"] == "expanded" for model in models):
-        return [NAMES[model["name"]] for model in models]
-    return [NAMES["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models]
+        return [SHOWN_NAMES[model["name"]] for model in models]
+    return [
+        SHOWN_NAMES["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models
+    ]
 
 
 def _counted(scores: Json) -> str:
     """How many questions on how many contexts, and what the intervals are from."""
-    told = f"{_number(scores['questions'], 'question')} on {_number(scores['contexts'], 'context')}"
+    words = f"{_number(scores['questions'], 'question')} on {_number(scores['contexts'], 'context')}"
     if scores["unlabelled"]:
-        told += f", {scores['unlabelled']:,} more without gold answer"
+        words += f", {scores['unlabelled']:,} more without gold answer"
     if scores.get("resampled") == "contexts":
-        told += "; contexts resampled"
+        words += "; contexts resampled"
     elif "resampled" in scores:
-        told += "; questions resampled, too few contexts to tell how these differ"
-    return told
+        words += "; questions resampled, too few contexts to tell how these differ"
+    return words
 
 
 def _number(n: int, what: str) -> str:
@@ -199,7 +201,7 @@ def _difference(model: Json, key: str, comparison: Json) -> list[str]:
     if comparison["questions"] < _FEWEST:
         verdict = "too few questions"
     elif found["low"] <= 0 <= found["high"]:
-        verdict = "holds zero"
+        verdict = "includes zero"
     else:
         verdict = "better" if found["difference"] > 0 else "worse"
     return [signed(found["difference"]), _interval([found["low"], found["high"]], signed), verdict]

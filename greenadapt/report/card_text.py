@@ -8,7 +8,7 @@ from html import escape
 from typing import ClassVar
 
 from greenadapt import __version__
-from greenadapt.report.tables import VIEWS, Table
+from greenadapt.report.tables import VIEW_NAMES, Table
 from greenadapt.storage.files import Json
 
 _SENTENCES = """
@@ -145,7 +145,7 @@ def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
         return f"The model {escaped(model)} has no added words: it was trained with its own tokenizer.\n"
     return (
         f"It was trained on {_MIX[config['mix']]}, and its logits are those of "
-        f"{VIEWS[config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
+        f"{VIEW_NAMES[config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
         "Language Models* (arXiv 2004.03354).\n`base_tokenizer/` holds the model's own tokenizer, the folder "
         "itself the expanded one.\n"
     )
@@ -171,6 +171,6 @@ def memory_text(memory: Json | None) -> str:
     )
 
 
-def input_name(task: Json) -> str:
+def example_file(task: Json) -> str:
     """What a file that ``task`` (its ``settings()``) predicts on may be called."""
     return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]

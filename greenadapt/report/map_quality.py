@@ -38,3 +38,27 @@ def sentences(figures: Json) -> str:
     if explains_nothing(figures):
         text += f"\n\nR² under 0 means that the mean row would be closer than the mapped vectors are:\n{_TRY}."
     return text
+
+
+def recipes(rows: Json) -> str:
+    """The figures of recipes of rows as a table in Markdown; ``rows`` is as the manifest of an adapted model has it."""
+    lines = [
+        f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
+        "cut into without their rows:\n",
+        f"| recipe | mean cosine | own row first | among ten | the same by count: {_bands_header(rows)} |",
+        "|---|---|---|---|---|",
+    ]
+    for name, figures in rows["heldout"].items():
+        found = figures["base_rows"]["cosine"]
+        shares = [band["precision_at_10"] for band in figures["by_count"]]
+        bands = ", ".join("–" if share is None else f"{share:.0%}" for share in shares)
+        lines.append(
+            f"| {name} | {figures['cosine']:.3f} | {found['precision_at_1']:.1%} | {found['precision_at_10']:.1%} "
+            f"| {bands} |"
+        )
+    return "\n".join(lines)
+
+
+def _bands_header(rows: Json) -> str:
+    least = [band["min_count"] for band in next(iter(rows["heldout"].values()))["by_count"]]
+    return ", ".join(f"from {count}" for count in least)

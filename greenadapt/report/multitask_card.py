@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from greenadapt.report.card_text import Card, escaped, input_name, memory_text, reads_text, section
+from greenadapt.report.card_text import Card, escaped, example_file, memory_text, reads_text, section
 from greenadapt.report.tables import Table, score_tables, set_name
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
@@ -106,7 +106,7 @@ class MultitaskCard(Card):
 
     def _sections(self, use: str) -> list[str]:
         first = next(iter(self.tasks))
-        used = use.format(first=first, input=input_name(self.tasks[first]), tokenizer=self.tokenizer)
+        used = use.format(first=first, input=example_file(self.tasks[first]), tokenizer=self.tokenizer)
         return [self._tasks(), self._data(), *map(section, score_tables(self.scores)), used]
 
     def _adapter(self) -> str:

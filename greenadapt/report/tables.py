@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from greenadapt.storage.files import Json
 from greenadapt.wording import counted
 
-VIEWS = {"mean": "both tokenizers, averaged", "base": "the base tokenizer", "expanded": "the expanded tokenizer"}
+VIEW_NAMES = {"mean": "both tokenizers, averaged", "base": "the base tokenizer", "expanded": "the expanded tokenizer"}
 
 
 _PART_SHARES = ("precision", "recall", "f1", "em", "substr")
@@ -54,7 +54,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
         seeds = {_seed_name(seed["seed"]): seed[name] for seed in scores["seeds"]}
         title = f"{_NAMES.get(scores['task'], scores['task'])}, {called}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
-            title += f", by the logits of {VIEWS[scores['pool']]}"
+            title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
         tables.append(_by_seed(title, scores["main"], seeds))
         tables += [*_by_view(scores["main"], seeds), *_by_part(list(seeds.values()))]
     return tables
@@ -88,7 +88,7 @@ def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
     if len(views) < 2:
         return []
     of_view = {view: {seed: scores["views"][view] for seed, scores in seeds.items()} for view in views}
-    rows = [[VIEWS[view], *_over_seeds(main, each)] for view, each in of_view.items()]
+    rows = [[VIEW_NAMES[view], *_over_seeds(main, each)] for view, each in of_view.items()]
     return [Table(f"Scores by tokenization: {main}", ["logits of", *_columns(seeds)], rows)]
 
 
@@ -146,7 +146,7 @@ def listed_table(tasks: Sequence[Json]) -> Table:
             one["adapter"],
             f"{one['weights']:,}",
             one["metric"],
-            _told(one["scores"]),
+            _means(one["scores"]),
         ]
         for one in tasks
     ]
@@ -163,7 +163,7 @@ def _table(scores: Json, kind: str) -> Table:
     seeds = scores["seeds"]
     title = f"{counted(len(scores['tasks']), 'task')}, {_KINDS[kind]} sets, in percent"
     if _has_views(seeds[0], kind):
-        title += f", by the logits of {VIEWS[scores['pool']]}"
+        title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
     rows = [
         [f"{set_name(task, kind, name)}, {scores['metrics'][task]}", *_task_over_seeds(over, len(seeds))]
         for task, kinds in scores["tasks"].items()
@@ -175,7 +175,7 @@ def _table(scores: Json, kind: str) -> Table:
     return Table(title, ["set, score", *columns], rows)
 
 
-def _told(scores: Json) -> str:
+def _means(scores: Json) -> str:
     kind = next((kind for kind in _KINDS if kind in scores), None)
     if kind is None:
         return ""

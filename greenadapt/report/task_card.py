@@ -7,7 +7,7 @@ from greenadapt.report.card_text import (
     Card,
     code,
     escaped,
-    input_name,
+    example_file,
     memory_text,
     reads_text,
     section,
@@ -71,7 +71,7 @@ class TaskCard(Card):
         return f"; `seeds/` holds each seed's history{predictions}."
 
     def parts(self) -> Sequence[str]:
-        use = _USE.format(input=input_name(self.task), use=self._use(), head=self.head, tokenizer=self.tokenizer)
+        use = _USE.format(input=example_file(self.task), use=self._use(), head=self.head, tokenizer=self.tokenizer)
         reads = reads_text(self.model, self.config, is_expanded=self.is_expanded)
         scores = [section(table) for table in score_tables(self.scores)]
         return reads, memory_text(self.task.get("memory")), self._data(), self._labels(), *scores, use

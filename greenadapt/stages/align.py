@@ -21,7 +21,7 @@ from greenadapt.storage.results import Job, Outcome, Result, open_result, verifi
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.vectors.alignment import check_casing, check_finite, fit
-from greenadapt.vectors.diagnostics import diagnose
+from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.formats import read_vectors
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
 
@@ -97,7 +97,10 @@ def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSou
         words, rows, ids = overlap(vectors, vocabulary)
         pairs = np.asarray(vectors.matrix[rows], np.float32)
         alignment = fit(pairs, np.asarray(embedding[ids], np.float32), config, words)
-        diagnostics = diagnose(pairs, embedding[: vocabulary.size], ids, config, vocabulary.special_ids)
+        known = KnownWords(
+            pairs, vectors.counts[rows], ids, embedding[: vocabulary.size], special_ids=vocabulary.special_ids
+        )
+        diagnostics = diagnose(known, config)
         of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
         for warning in (*alignment.warnings, diagnostics.note, of_quality):
             if warning:

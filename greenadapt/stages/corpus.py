@@ -11,7 +11,7 @@ from greenadapt.corpus.download import fetch, is_fetched, local_path
 from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import Reading, open_corpus, require_local
+from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
 from greenadapt.corpus.standard_input import kept_input
 from greenadapt.corpus.words import prepare_corpus
@@ -148,7 +148,7 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
             progress=session.progress,
             size_hint=_size_hint(session, recipe),
         )
-        _tell(session, reading, counts)
+        _report_counts(session, reading, counts)
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
         facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
         if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
@@ -197,7 +197,7 @@ def _size_hint(session: Session, recipe: Recipe) -> int | None:
     return sum(sizes) if sizes else None
 
 
-def _tell(session: Session, reading: Reading, counts: Json) -> None:
+def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> None:
     if counts["duplicates"]:
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from greenadapt.checkpoints.source import model_name
-from greenadapt.cost import KG_PER_LB, paper_table
+from greenadapt.cost import KG_PER_LB, PAPER_ROWS
 from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -69,17 +69,17 @@ def paper_costs() -> list[Json]:
     """
     return [
         {
-            "paper": entry.row.model,
-            "size": entry.row.size,
-            "hardware": entry.row.hardware,
-            "watts": entry.row.watts,
-            "hours": entry.row.hours,
-            "co2_lbs": entry.co2_lbs,
-            "co2_kg": entry.co2_lbs * KG_PER_LB,
-            "usd_low": entry.usd_low,
-            "usd_high": entry.usd_high,
-            "published_co2_lbs": entry.row.published_co2_lbs,
-            "published_usd": list(entry.row.published_usd),
+            "paper": row.model,
+            "size": row.size,
+            "hardware": row.hardware,
+            "watts": row.watts,
+            "hours": row.hours,
+            "co2_lbs": row.co2_lbs,
+            "co2_kg": row.co2_lbs * KG_PER_LB,
+            "usd_low": row.usd[0],
+            "usd_high": row.usd[1],
+            "published_co2_lbs": row.published_co2_lbs,
+            "published_usd": list(row.published_usd),
         }
-        for entry in paper_table()
+        for row in PAPER_ROWS
     ]

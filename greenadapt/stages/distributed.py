@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Build = Callable[[Path], Outcome]
 
 
-class Run(Protocol):
+class DistributedStage(Protocol):
     """A stage that writes into ``place``."""
 
     @property
@@ -46,7 +46,7 @@ def start_machine(session: Session, training: TrainConfig, run: RunConfig, setti
     return Machine.start(training.precision, run.report_to, out.with_name(f"{out.name}-logs"), settings)
 
 
-def run_together(stage: Run) -> Result:
+def run_together(stage: DistributedStage) -> Result:
     """Run a stage: the first process manages the result, all build, the others silently.
 
     Raises ``InputError`` in the others if the first one failed.
@@ -69,18 +69,18 @@ def run_together(stage: Run) -> Result:
         if result is None:
             raise InputError("the first process failed", "see its error message")
         return result
-    told = False
+    is_shared = False
 
-    def tell(work: Path) -> Outcome:
-        nonlocal told
-        told = machine.shared(str(work)) is not None
+    def share(work: Path) -> Outcome:
+        nonlocal is_shared
+        is_shared = machine.shared(str(work)) is not None
         return stage.build(session, machine, work)
 
     try:
-        result = run(tell)
+        result = run(share)
     finally:
-        if not told:
+        if not is_shared:
             machine.shared(None)
-    if told:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
+    if is_shared:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
         machine.wait()
     return result

@@ -11,8 +11,9 @@ import numpy as np
 from greenadapt.checkpoints.layout import SCORES, TASK_FILE, TASKS, is_multitask, read_seeds
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
+from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
+from greenadapt.inference.opened_models import OpenedModel, one_process, pool_of
 from greenadapt.inference.qa.comparison import FEWEST
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -82,7 +83,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
         )
     sets = {source: _examples(first.task, source, progress) for source in request.test}
     by_seed = {seed: _evaluations(folder, sets, request, progress) for seed, folder in folders.items()}
-    pool = request.reading.pool_of(first)
+    pool = pool_of(first, request.reading)
     evaluated = []
     for source, examples in sets.items():
         evaluations = {seed: found[source] for seed, found in by_seed.items()}
@@ -141,7 +142,7 @@ def _evaluations(
     from greenadapt.training.evaluation import Evaluation
 
     opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views
-    pool = request.reading.pool_of(folder) if opened.encoder.has_words else None
+    pool = pool_of(folder, request.reading) if opened.encoder.has_words else None
     found = {}
     for source, examples in sets.items():
         counts = Counter[str]()

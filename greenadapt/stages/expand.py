@@ -1,8 +1,10 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE
@@ -16,11 +18,11 @@ from greenadapt.checkpoints.provenance import (
 )
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
-from greenadapt.config import ExpandConfig
+from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.occurring import words_in_files
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report.adapted_card import AdaptedCard
-from greenadapt.stages.align import VectorSource, fitted_vectors
+from greenadapt.stages.align import VectorSource, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
@@ -30,7 +32,10 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntri
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.expansion import NewRows, replacements, select
+from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, compare_recipes
+from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
+from greenadapt.vectors.form import fit_form
+from greenadapt.vectors.piece_rows import wordpiece_norm
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
 
 
@@ -80,7 +85,8 @@ def run_expand(
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
         note_code(model, session.progress)
-        expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config)
+        fitting = AlignConfig(**aligned.manifest.config)
+        expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config, fitting)
         report = expansion.write(work)
         counts = {
             "words": len(expansion.entries.words),
@@ -90,12 +96,19 @@ def run_expand(
             "hidden_words": report.hidden_words,
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
+        chosen = expansion.recipe.config.rows
+        figures = {name: asdict(each) for name, each in expansion.figures.items()}
+        facts["rows"] = {"recipe": chosen, "heldout": figures}
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
-        card = _card(session, aligned, work, config, counts, report)
+        card = _card(session, aligned, work, config, {"counts": counts, **facts}, report)
         (work / "README.md").write_text(card.text(), "utf-8")
         return Outcome(counts, facts)
 
     return session.run(session.place(corpus, model.name, EXPAND), Job(EXPAND, asdict(config), inputs, build))
+
+
+AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
+"""What ``--rows auto`` chooses from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +119,58 @@ class Expansion:
     vectors: WordVectors
     alignment: Alignment
     config: ExpandConfig
+    fitting: AlignConfig
+    """How the alignment was fitted and which words were held out."""
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What the new rows are; with ``--rows auto`` the recipe whose rows are nearest to those of held-out words."""
+        if self.config.rows != "auto":
+            name = self.config.rows
+        else:
+            name = max(self.figures, key=lambda name: self.figures[name].cosine)
+        recipe = replace(self._blank, config=replace(self.config, rows=name))
+        if name != "form":
+            return recipe
+        known = self._known
+        rows = known.base[known.rows]
+        return replace(recipe, form=fit_form(known.vectors, known.counts, known.pieces, known.base, rows, recipe.norm))
+
+    @cached_property
+    def figures(self) -> dict[RowRecipe, HeldOut]:
+        """Of the recipes to choose from, or of the one given, on held-out words; empty if ``align`` measured it.
+
+        Raises ``InputError`` if the words are too few to choose by.
+        """
+        if self.config.rows in ("map", "norm"):
+            return {}
+        names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
+        if self.config.rows != "auto" and len(self._known.rows) < MIN_OVERLAP:
+            return {}
+        return compare_recipes(self._known, self._blank, names, self.fitting)
+
+    @cached_property
+    def _blank(self) -> Recipe:
+        """A recipe without its name."""
+        embedding, vocabulary = self.base.checkpoint.embedding(), self.base.vocabulary
+        norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
+        return Recipe(self.config, self.alignment, embedding, norm)
+
+    @cached_property
+    def _known(self) -> KnownWords:
+        """The overlapping words that the model could spell without their rows."""
+        vocabulary = self.base.vocabulary
+        words, rows, ids = overlap(self.vectors, vocabulary)
+        pieces = vocabulary.pieces_without_row(words)
+        kept = np.array([i for i, own in enumerate(pieces) if own], np.int64)
+        return KnownWords(
+            np.asarray(self.vectors.matrix[rows[kept]], np.float32),
+            self.vectors.counts[rows[kept]],
+            ids[kept],
+            self.base.checkpoint.embedding()[: vocabulary.size],
+            [pieces[i] for i in kept.tolist()],
+            vocabulary.special_ids,
+        )
 
     @cached_property
     def _forms(self) -> Array:
@@ -141,10 +206,7 @@ class Expansion:
         replaced = None
         if self.config.replace_all:
             replaced = replacements(self.vectors, vocabulary.whole_words, self.alignment)
-        rows = NewRows(
-            self.entries.surfaces(), self.chosen[self.entries.word], self.vectors.matrix, self.alignment, vocabulary,
-            checkpoint.embedding(), self.config,
-        )  # fmt: skip
+        rows = NewRows(self.entries.surfaces(), self.chosen[self.entries.word], self.vectors, vocabulary, self.recipe)
         write_expanded(checkpoint, rows.streamed(), work, dtype=self.config.dtype, replaced=replaced)
         copy_side_files(folder, work)
         copy_task(folder, work)
@@ -157,10 +219,10 @@ def _card(
     aligned: Result,
     work: Path,
     config: ExpandConfig,
-    counts: Json,
+    facts: Json,
     report: ExportReport,
 ) -> AdaptedCard:
-    facts, imported = aligned.manifest.facts, (aligned.folder / VECTORS).is_file()
+    imported = (aligned.folder / VECTORS).is_file()
     model, made = short(facts["model"]["source"]), [aligned.manifest]
     if not imported:
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
@@ -173,8 +235,9 @@ def _card(
         licence=facts["licence"],
         align=aligned.manifest.config,
         expand=asdict(config),
-        counts=counts,
-        heldout=facts["heldout"],
+        counts=facts["counts"],
+        rows=facts["rows"],
+        heldout=aligned.manifest.facts["heldout"],
         hidden_words=report.hidden_words,
         changed_entries=len(report.changed_entries),
         imported=imported,

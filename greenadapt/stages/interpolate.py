@@ -1,7 +1,7 @@
 """The interpolate stage: a domain model and a general one in, the model between them out."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from greenadapt.checkpoints.interpolation import Interpolation, n_base_rows
@@ -19,8 +19,9 @@ from greenadapt.checkpoints.provenance import (
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import copy_side_files, write_weights
+from greenadapt.config import InterpolateConfig
 from greenadapt.errors import UsageError
-from greenadapt.report.interpolation_card import InterpolationCard
+from greenadapt.report.adapted_card import InterpolationCard
 from greenadapt.stages.session import INTERPOLATE, Session, commands_of
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.names import short
@@ -28,52 +29,39 @@ from greenadapt.storage.results import Job, Outcome, Result
 from greenadapt.tokenization.writer import copy_tokenizers
 
 
-@dataclass(frozen=True)
-class InterpolateRequest:
-    """The models to interpolate, and their weight."""
-
-    model: str
-    """The domain model, from which the added words, head and tokenizers are taken."""
-    general: str
-    weight: float
-    """The weight of ``general``."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight <= 1:
-            raise UsageError(f"--weight is {self.weight:g}, must be between 0 and 1")
-
-
-def interpolate(session: Session, request: InterpolateRequest) -> Result:
+def interpolate(session: Session, model: str, general: str, config: InterpolateConfig) -> Result:
     """Write the model between two others as a folder that transformers and ``finetune`` load.
+
+    The added words, head and tokenizers are those of the domain model, ``model``.
 
     Raises ``UsageError`` if ``session.out`` is not given, ``InputError`` if the models differ in more than
     their weights.
     """
     if session.out is None:
         raise UsageError("no output folder", "give one with --out")
-    domain, general = starting_model(request.model), find_model(request.general)
-    place, config = session.place("", domain.name, INTERPOLATE), {"weight": request.weight}
-    session.check(place, INTERPOLATE, config)
-    for each in (domain, general):
+    domain, other = starting_model(model), find_model(general)
+    place = session.place("", domain.name, INTERPOLATE)
+    session.check(place, INTERPOLATE, asdict(config))
+    for each in (domain, other):
         check_model(each, whole=True)
-    inputs = {"model": adapted_input(domain), "general": adapted_input(general)}
+    inputs = {"model": adapted_input(domain), "general": adapted_input(other)}
 
     def build(work: Path) -> Outcome:
         note_code(domain, session.progress)
-        mixed = Interpolation(Checkpoint.open(domain.folder), Checkpoint.open(general.folder), request.weight)
-        return _write(mixed, work, {"model": model_facts(domain), "general": model_facts(general)})
+        mixed = Interpolation(Checkpoint.open(domain.folder), Checkpoint.open(other.folder), config.weight)
+        return _write(mixed, work, {"model": model_facts(domain), "general": model_facts(other)})
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         return InterpolationCard(
-            model=short(request.model),
+            model=short(model),
             base=base_id(domain),
             commands=commands_of(session),
-            general=short(request.general),
-            weight=request.weight,
+            general=short(general),
+            weight=config.weight,
             reads_sentences=reads_sentences(work),
         ).text()
 
-    job = Job(INTERPOLATE, config, inputs, build, card=card)
+    job = Job(INTERPOLATE, asdict(config), inputs, build, card=card)
     with session.locked(None, domain.name):
         return session.run(place, job)
 

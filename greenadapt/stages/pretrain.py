@@ -22,7 +22,7 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TrainConfig
 from greenadapt.corpus.opening import STDIN, Document
-from greenadapt.corpus.readers import Reading, open_corpus
+from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
@@ -93,8 +93,8 @@ class _Start:
 
     model: PretrainedModel
     memory: MemoryChoice | None
-    texts: tuple[Reading, ...]
-    general_text: Reading | None
+    texts: tuple[CorpusReader, ...]
+    general_text: CorpusReader | None
 
     @classmethod
     def of(cls, session: Session, request: PretrainRequest) -> "_Start":
@@ -132,7 +132,7 @@ class _Start:
         return inputs
 
 
-def _lies_at(given: str, reading: Reading) -> Json:
+def _lies_at(given: str, reading: CorpusReader) -> Json:
     """A text's location in a manifest: a path, or a corpus by name or URL."""
     is_path = given != reading.recipe.name and "://" not in given
     return {"path": str(Path(given).absolute())} if is_path else {"source": given}
@@ -223,7 +223,7 @@ class _Pretraining:
             general=None if start.memory is None else start.memory.open(),
         )
         run = PretrainRun(setup, work)
-        _tell(run, start, request.config, progress)
+        _report_opened(run, start, request.config, progress)
         run.train()
         run.finish(work)
         if machine.is_first:
@@ -240,7 +240,7 @@ def _read_scores(folder: Path) -> Json:
     return read_object(folder / SCORES, "pre-trained model", "make it again with --force")
 
 
-def _tell(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
+def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
     opened = run.opened
     if opened.has_new_head:
         steps = f"it is trained alone for {config.head_steps:,} steps first" if config.head_steps else "it is untrained"
@@ -308,7 +308,7 @@ def _no_text(name: str, heldout: float) -> InputError:
     )
 
 
-def _documents(readings: Sequence[Reading], label: str, progress: Progress) -> Iterator[Document]:
+def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress) -> Iterator[Document]:
     with progress.bar(label, None, "documents") as bar:
         for reading in readings:
             for document in reading.documents():
@@ -318,7 +318,7 @@ def _documents(readings: Sequence[Reading], label: str, progress: Progress) -> I
                 progress.warn(f"{reading.recipe.given}: replaced {counted(replaced, 'broken UTF-8 sequence')}")
 
 
-def _open(session: Session, text: str, said: Json) -> Reading:
+def _open(session: Session, text: str, said: Json) -> CorpusReader:
     said = {name: value for name, value in said.items() if value}
     recipe = session.standard_input(said) if text == STDIN else find_recipe(text, said)
     return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)

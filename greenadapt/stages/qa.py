@@ -65,7 +65,7 @@ def _refuse_within(session: Session, sources: InquirySources) -> None:
             raise UsageError(f"--out {out} lies in the documents, {path}", "choose another folder")
 
 
-def read_rows(result: Result) -> Iterator[Json]:
+def read_answers(result: Result) -> Iterator[Json]:
     """The rows of a result."""
     with open(result.folder / ANSWERS, encoding="utf-8") as file:
         yield from map(json.loads, file)

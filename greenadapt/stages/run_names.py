@@ -17,11 +17,11 @@ _COMMON = re.compile(
 
 def data_name(sources: Iterable[str]) -> str:
     """The names of files or data sets: their own, or for ``NCBI-disease/train.tsv`` the folder's."""
-    return joined(map(_data_name, sources))
+    return join_names(map(_data_name, sources))
 
 
-def joined(names: Iterable[str]) -> str:
-    """The distinct names joined; of many only the first are written out."""
+def join_names(names: Iterable[str]) -> str:
+    """The distinct names, joined; of many only the first are written out."""
     each = list(dict.fromkeys(names))
     if len(each) > _NAMED:
         each = [*each[: _NAMED - 1], f"and-{len(each) - _NAMED + 1}-more"]

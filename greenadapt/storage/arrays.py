@@ -43,7 +43,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+CODES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 _AGAIN = "fetch or make it again"
@@ -117,7 +117,11 @@ def write_arrays(
     for name, array in arrays.items():
         dtype = np.dtype(array.dtype)
         size = int(np.prod(array.shape, dtype=np.int64)) * dtype.itemsize
-        header[name] = {"dtype": NAMES[dtype], "shape": list(array.shape), "data_offsets": [offset, offset + size]}
+        header[name] = {
+            "dtype": CODES[dtype],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + size],
+        }
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # arrays start at a multiple of eight, so that they can be mapped
@@ -150,6 +154,13 @@ def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
     step = max(1, block_bytes // row)
     for begin in range(0, len(array), step):
         yield array[begin : begin + step]
+
+
+def same_arrays(a: Array, b: Array) -> bool:
+    """Whether two arrays have the same type, shape and values, compared in blocks of rows."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return all(np.array_equal(x, y) for x, y in zip(row_blocks(a), row_blocks(b), strict=True))
 
 
 def offsets_of(lengths: IntArray) -> IntArray:

@@ -77,7 +77,7 @@ def paired(
     ``ours`` and ``theirs`` (n_seeds, n_examples, m) are additive statistics, of which ``main_score`` makes (…, m) sums
     → (…) scores. Each sample draws examples with replacement, the same ones for both models and all seeds (Efron &
     Tibshirani 1993; Berg-Kirkpatrick, Burkett & Klein 2012), and seeds with replacement, the same ones for both models:
-    a difference is no surer than the seeds it was measured with. With one seed, only the examples vary.
+    an interval also covers the variation between seeds. With one seed, only the examples vary.
 
     Raises ``ValueError`` if the shapes differ or there is nothing to draw from.
     """

@@ -1,5 +1,6 @@
 """The vocabulary of a model's own tokenizer, seen word by word."""
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -7,6 +8,8 @@ from tokenizers import Tokenizer
 
 from greenadapt.tokenization.bytelevel import SPACE_MARK, from_byte_characters, to_byte_characters
 from greenadapt.tokenization.splitter import WordSplitter
+
+_CONTINUES = "##"  # WordPiece's mark of pieces that do not begin a word
 
 
 class BaseVocabulary:
@@ -39,6 +42,28 @@ class BaseVocabulary:
         encodings = self._model.encode_batch_fast(list(self.entries(words, marked=marked)), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def pieces_without_row(self, words: Iterable[str]) -> list[list[int]]:
+        """The base ids of the pieces of each of the ``whole_words`` if it had no row; empty if nothing else spells it.
+
+        WordPiece begins with the longest other entry; byte-level BPE leaves out the merge that makes the whole word.
+        """
+        if self.kind == "wordpiece":
+            return [self._next_best(word) for word in words]
+        model = json.loads(self.tokenizer.to_str())["model"]
+        pairs = (merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"])
+        halves: dict[str, list[str]] = {}
+        for pair in pairs:
+            halves.setdefault("".join(pair), pair)
+        return [[self._entries[half] for half in halves.get(entry, [])] for entry in self.entries(words)]
+
+    def _next_best(self, word: str) -> list[int]:
+        for end in range(len(word) - 1, 0, -1):
+            if word[:end] in self._entries:
+                rest = self._model.encode(_CONTINUES + word[end:], add_special_tokens=False)
+                is_spelled = rest.tokens[0].startswith(_CONTINUES) and self.unk_id not in rest.ids
+                return [self._entries[word[:end]], *rest.ids] if is_spelled else []
+        return []
+
     def entries(self, words: Iterable[str], *, marked: bool = True) -> Iterable[str]:
         """The vocabulary string of each word: itself, or with byte-level BPE its bytes (``Ġ`` first if ``marked``)."""
         if self.kind == "wordpiece":
@@ -49,7 +74,7 @@ class BaseVocabulary:
     def _word(self, entry: str) -> str | None:
         """The word of ``entry``, ``None`` if it is only a part of words."""
         if self.kind == "wordpiece":
-            return None if entry.startswith("##") else entry
+            return None if entry.startswith(_CONTINUES) else entry
         if not entry.startswith(SPACE_MARK):
             return None
         try:

@@ -19,7 +19,7 @@ from greenadapt.tokenization.special_tokens import read_settings, special_ids
 from greenadapt.tokenization.splitter import load_tokenizer
 
 BASE_FOLDER = "base_tokenizer"
-Text = str | Sequence[str]
+TextOrWords = str | Sequence[str]
 
 # Characters per call of a tokenizer: its result takes 150 times their memory.
 _AT_ONCE = 1 << 17
@@ -111,11 +111,11 @@ class DualTokenizer:
             )
         return tokenizer
 
-    def encode(self, text: Text) -> DualEncoding:
+    def encode(self, text: TextOrWords) -> DualEncoding:
         """Encode one text, or one list of words that are already split; see ``encode_batch``."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[Text]) -> list[DualEncoding]:
+    def encode_batch(self, texts: Sequence[TextOrWords]) -> list[DualEncoding]:
         """Encode texts, each a string or a list of given words.
 
         Given words are joined by spaces, and spans are those in the joined text; a given word that yields no piece (a
@@ -228,7 +228,7 @@ def _flatten(encodings: list[Encoding]) -> _Flat:
 class _Batch:
     """The texts of one call, and where the given words of each begin."""
 
-    def __init__(self, texts: list[str], given: Sequence[Text]) -> None:
+    def __init__(self, texts: list[str], given: Sequence[TextOrWords]) -> None:
         self.texts = texts
         self._is_split = np.array([not isinstance(text, str) for text in given], bool)
         counts = np.array([0 if isinstance(words, str) else len(words) for words in given], np.int64)

@@ -72,7 +72,7 @@ def stoppable() -> Iterator[Stop]:
 
 
 @dataclass
-class Record:
+class RunRecord:
     """What a run knows beyond its model; kept beside the training state."""
 
     epochs: list[Json] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Stepping:
         self,
         training: Training,
         state: Path,
-        record: Record,
+        record: RunRecord,
         label: str,
         after: Callable[[Step, bool], None] | None = None,
     ) -> None:

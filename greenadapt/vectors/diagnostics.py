@@ -1,18 +1,23 @@
-"""Quality of the map on held-out overlapping words."""
+"""Quality of the map, and of the recipes of rows, on held-out overlapping words."""
 
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from greenadapt.config import AlignConfig
+from greenadapt.config import AlignConfig, RowRecipe
+from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array
-from greenadapt.vectors.alignment import Alignment, fit
+from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.expansion import Recipe
+from greenadapt.vectors.form import fit_form
 from greenadapt.vectors.neighbours import unit_rows
+from greenadapt.vectors.piece_rows import PieceIds
 
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
+COUNT_BANDS = (1, 20, 100, 500)  # the least count of each band of words
 _QUERIES = 256  # queries compared with all candidates at a time
 _CANDIDATES = 2048  # candidates compared with all queries at a time
 
@@ -32,8 +37,18 @@ class Retrieval:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Held-out words that occur at least ``min_count`` times, but less often than those of the next band."""
+
+    min_count: int
+    n_words: int
+    precision_at_10: float | None
+    """Among all non-special base rows, by cosine; ``None`` without words."""
+
+
+@dataclass(frozen=True)
 class HeldOut:
-    """Figures of a map fitted on ``n_fitted`` overlapping words and evaluated on ``n_heldout`` others.
+    """Figures of rows predicted by a fit on ``n_fitted`` overlapping words and evaluated on ``n_heldout`` others.
 
     - ``r2``: 1 − Σ‖y − ŷ‖² / Σ‖y − ȳ‖², where ȳ is the mean of the held-out rows.
     - ``cosine``: mean cosine of ŷ and y.
@@ -41,6 +56,7 @@ class HeldOut:
     - ``base_rows``, ``overlap_rows``: retrieval of the own row among all non-special base rows, or among the rows of
       overlapping words only; under ``"cosine"``, and under ``"csls"`` (Conneau et al., arXiv 1710.04087, equation 3,
       10 neighbours; the source side of the neighbourhoods are the held-out words).
+    - ``by_count``: the precision of rare and of frequent words.
     """
 
     n_fitted: int
@@ -53,6 +69,7 @@ class HeldOut:
     base_norm: float
     base_rows: dict[str, Retrieval]
     overlap_rows: dict[str, Retrieval]
+    by_count: list[Band]
 
 
 @dataclass(frozen=True)
@@ -68,51 +85,112 @@ class Diagnostics:
         return asdict(self)
 
 
-def diagnose(
-    source: Array, base: Array, rows: Int64Array, config: AlignConfig, special_ids: Collection[int] = ()
-) -> Diagnostics:
+@dataclass(frozen=True, eq=False)
+class KnownWords:
+    """The overlapping words and what is known of each: n words of a model with the rows ``base`` (n_base, dim)."""
+
+    vectors: Array
+    """(n, source_dim)"""
+    counts: Int64Array
+    """(n,)"""
+    rows: Int64Array
+    """Their rows of ``base``, (n,)."""
+    base: Array
+    pieces: PieceIds = ()
+    """What each word would be cut into without its row, for recipes that read pieces."""
+    special_ids: Collection[int] = ()
+    """Rows that nothing is compared with."""
+
+    def targets(self, among: Int64Array) -> FloatArray:
+        """The model's rows of some of the words, float32 (n_some, dim)."""
+        return np.asarray(self.base[self.rows[among]], np.float32)
+
+
+def diagnose(known: KnownWords, config: AlignConfig) -> Diagnostics:
     """Fit on all but a seeded share ``config.heldout`` of the overlap and measure on that share.
 
-    ``source`` ``(n, d_source)``: the vectors of the overlapping words; ``base`` ``(n_base, d_target)``: all rows of the
-    model; ``rows`` ``(n,)``: the base row of each overlapping word; ``special_ids``: base rows that are not candidates.
     Raises what ``fit`` raises.
     """
-    n = len(rows)
+    n = len(known.rows)
     if n < MIN_OVERLAP:
-        words_are = "1 word is" if n == 1 else f"{n} words are"
-        note = f"{words_are} in both vocabularies, held-out figures need {MIN_OVERLAP}"
-        return Diagnostics(n, None, f"{note}: skipped")
-    candidates = np.setdiff1d(np.arange(len(base)), np.fromiter(special_ids, np.int64, len(special_ids)))
-    own = np.searchsorted(candidates, rows)
-    if not np.isin(rows, candidates).all():
-        raise ValueError("an overlapping word has the row of a special token, or none of the model's rows")
-    table = np.asarray(base[candidates], np.float32)
+        return Diagnostics(n, None, f"{_too_few(n)}: skipped")
+    held, fitted = _split(n, config)
+    alignment = fit(known.vectors[fitted], known.targets(fitted), config)
+    figures = _measure(alignment.apply(known.vectors[held]), known, held, alignment.rank)
+    return Diagnostics(n, figures)
+
+
+def compare_recipes(
+    known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig
+) -> dict[RowRecipe, HeldOut]:
+    """Figures of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
+
+    Raises ``InputError`` for fewer than 50 words.
+    """
+    n = len(known.rows)
+    if n < MIN_OVERLAP:
+        raise InputError(_too_few(n), "use a larger corpus")
+    held, fitted = _split(n, config)
+    targets = known.targets(fitted)
+    alignment = fit(known.vectors[fitted], targets, config)
+    form = None
+    if "form" in names:
+        pieces = [known.pieces[i] for i in fitted.tolist()]
+        form = fit_form(known.vectors[fitted], known.counts[fitted], pieces, known.base, targets, recipe.norm)
+    vectors, counts, pieces = known.vectors[held], known.counts[held], [known.pieces[i] for i in held.tolist()]
+    figures = {}
+    for name in names:
+        one = replace(recipe, config=replace(recipe.config, rows=name), alignment=alignment, form=form)
+        figures[name] = _measure(one.rows(vectors, counts, pieces), known, held)
+    return figures
+
+
+def _too_few(n: int) -> str:
+    words_are = "1 word is" if n == 1 else f"{n} words are"
+    return f"{words_are} in both vocabularies, held-out figures need {MIN_OVERLAP}"
+
+
+def _split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:
+    """Which of n words are held out, and which are not."""
     order = np.random.default_rng(config.seed).permutation(n)
     n_heldout = min(max(1, round(n * config.heldout)), n - 2)
-    held, fitted = np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
-    alignment = fit(source[fitted], table[own[fitted]], config)
-    return Diagnostics(n, _measure(alignment, source[held], table, own, held))
+    return np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
 
 
-def _measure(alignment: Alignment, source: Array, table: FloatArray, own: Int64Array, held: Int64Array) -> HeldOut:
-    """Map ``source`` ``(n_heldout, d_source)`` and look for ``own[held]`` among the rows of ``table``."""
-    mapped, target = alignment.apply(source), table[own[held]]
-    errors = np.square(mapped - target, dtype=np.float64).sum()
+def _measure(made: FloatArray, known: KnownWords, held: Int64Array, rank: int | None = None) -> HeldOut:
+    """Compare the rows ``made`` (n_heldout, dim) of the words ``held`` with the model's rows."""
+    specials = np.fromiter(known.special_ids, np.int64, len(known.special_ids))
+    candidates = np.setdiff1d(np.arange(len(known.base)), specials)
+    if not np.isin(known.rows, candidates).all():
+        raise ValueError("an overlapping word has the row of a special token, or none of the model's rows")
+    own, table = np.searchsorted(candidates, known.rows), np.asarray(known.base[candidates], np.float32)
+    target = table[own[held]]
+    errors = np.square(made - target, dtype=np.float64).sum()
     spread = np.square(target - target.mean(axis=0, dtype=np.float64)).sum()
-    queries, unit = unit_rows(mapped), unit_rows(table)
+    queries, unit = unit_rows(made), unit_rows(table)
     among_all, among_own = _ranks(queries, unit, own, held)
     return HeldOut(
-        n_fitted=alignment.n_overlap,
+        n_fitted=len(own) - len(held),
         n_heldout=len(held),
-        rank=alignment.rank,
+        rank=rank,
         r2=float(1 - errors / spread) if spread else float("nan"),
         cosine=float((queries * unit[own[held]]).sum(axis=1).mean()),
-        mapped_norm=_mean_norm(mapped),
+        mapped_norm=_mean_norm(made),
         target_norm=_mean_norm(target),
         base_norm=_mean_norm(table),
         base_rows={name: _retrieval(ranks, len(table)) for name, ranks in among_all.items()},
         overlap_rows={name: _retrieval(ranks, len(own)) for name, ranks in among_own.items()},
+        by_count=_bands(known.counts[held], among_all["cosine"]),
     )
+
+
+def _bands(counts: Int64Array, ranks: Int64Array) -> list[Band]:
+    bands = []
+    for i, least in enumerate(COUNT_BANDS):
+        most = COUNT_BANDS[i + 1] if i + 1 < len(COUNT_BANDS) else np.inf
+        own = ranks[(counts >= least) & (counts < most)]
+        bands.append(Band(least, len(own), float((own <= 10).mean()) if len(own) else None))
+    return bands
 
 
 def _hubness(queries: FloatArray, unit: FloatArray) -> FloatArray:

@@ -1,18 +1,18 @@
 """Choose the words that get an embedding row, and compute the rows."""
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from greenadapt.config import ExpandConfig
-from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed, row_blocks
+from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.form import FormMap
+from greenadapt.vectors.piece_rows import PieceIds, mean_of_pieces, rescaled
 from greenadapt.vectors.word_vectors import WordVectors
 
-PieceIds = Sequence[Sequence[int]]
 _BLOCK = 4096  # new rows made at a time
 
 
@@ -42,74 +42,69 @@ def select(
 
 
 @dataclass(frozen=True, eq=False)
+class Recipe:
+    """What a new row is, by ``config.rows``.
+
+    - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
+    - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
+    - ``pieces``: the mean of the rows of ``embedding`` (n_rows, dim) of the word's own pieces;
+    - ``blend``: ``config.blend`` · mapped + (1 − ``config.blend``) · mean of pieces;
+    - ``form``: vector, count and pieces together, by ``form``.
+    """
+
+    config: ExpandConfig
+    alignment: Alignment
+    embedding: Array
+    norm: float
+    """The ``wordpiece_norm`` of the model."""
+    form: FormMap | None = None
+
+    @property
+    def needs_pieces(self) -> bool:
+        """Whether ``rows`` reads the words' pieces."""
+        return self.config.rows not in ("map", "norm")
+
+    def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
+        """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
+        if self.config.rows == "form":
+            assert self.form is not None
+            return self.form.rows(vectors, counts, pieces, self.embedding)
+        if self.config.rows == "pieces":
+            return mean_of_pieces(pieces, self.embedding)
+        mapped = self.alignment.apply(vectors)
+        if self.config.rows == "map":
+            return mapped
+        if self.config.rows == "norm":
+            return rescaled(mapped, self.norm)
+        share = np.float32(self.config.blend)
+        blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
+        return blend
+
+
+@dataclass(frozen=True, eq=False)
 class NewRows:
     """The embedding rows of ``words`` in blocks, computed in each iteration, so that they are never all in memory.
 
-    ``config.rows`` says what a row is:
-
-    - ``map``: the word's vector, row ``rows[i]`` of ``matrix``, mapped by ``alignment`` (Poerner et al. 2020,
-      equation 3);
-    - ``norm``: the same rescaled to the ``wordpiece_norm``, since least squares shrinks rows;
-    - ``pieces``: the mean of the rows of ``embedding`` (n_rows, dim) of the word's own pieces;
-    - ``blend``: ``config.blend`` · mapped + (1 − ``config.blend``) · mean of pieces.
+    Word i has row ``rows[i]`` of ``vectors``.
     """
 
     words: Sequence[str]
     rows: Int64Array
-    matrix: Array
-    alignment: Alignment
+    vectors: WordVectors
     vocabulary: BaseVocabulary
-    embedding: Array
-    config: ExpandConfig
+    recipe: Recipe
 
     def __iter__(self) -> Iterator[FloatArray]:
         for begin in range(0, len(self.words), _BLOCK):
-            yield self._block(slice(begin, begin + _BLOCK))
+            block = slice(begin, begin + _BLOCK)
+            own = self.rows[block]
+            pieces = self.vocabulary.pieces(self.words[block]) if self.recipe.needs_pieces else ()
+            yield self.recipe.rows(self.vectors.matrix[own], self.vectors.counts[own], pieces)
 
     def streamed(self) -> Streamed:
         """The rows as one array (n, dim), float32, that a checkpoint can be written with."""
-        return Streamed((len(self.words), self.embedding.shape[1]), np.dtype(np.float32), self)
-
-    def _block(self, block: slice) -> FloatArray:
-        if self.config.rows == "pieces":
-            return self._means(block)
-        mapped = self.alignment.apply(self.matrix[self.rows[block]])
-        if self.config.rows == "map":
-            return mapped
-        if self.config.rows == "norm":
-            return rescaled(mapped, self._norm)
-        share = np.float32(self.config.blend)
-        blend: FloatArray = share * mapped + (1 - share) * self._means(block)
-        return blend
-
-    def _means(self, block: slice) -> FloatArray:
-        return mean_of_pieces(self.vocabulary.pieces(self.words[block]), self.embedding)
-
-    @cached_property
-    def _norm(self) -> float:
-        return wordpiece_norm(self.embedding, self.vocabulary.size, self.vocabulary.special_ids)
-
-
-def rescaled(rows: FloatArray, norm: float) -> FloatArray:
-    """``rows`` (n, dim), each with the Euclidean length ``norm``; a zero row stays zero."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    factors: FloatArray = np.divide(np.float32(norm), lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    return rows * factors
-
-
-def mean_of_pieces(pieces: PieceIds, embedding: Array) -> FloatArray:
-    """Mean of the rows of ``embedding`` (n_rows, dim) for each list of ids in ``pieces``, float32 (n, dim).
-
-    So a word that is ``[UNK]`` to the base model has the row of ``[UNK]``. Raises ``ValueError`` for an empty list.
-    """
-    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    if not lengths.all():
-        raise ValueError(f"word {int(np.argmin(lengths))} has no pieces")
-    flat = np.fromiter((i for word in pieces for i in word), np.int64, int(lengths.sum()))
-    begins = np.cumsum(lengths) - lengths
-    means: FloatArray = np.add.reduceat(embedding[flat].astype(np.float32), begins, axis=0)
-    means /= lengths[:, None]
-    return means
+        shape = (len(self.words), self.recipe.embedding.shape[1])
+        return Streamed(shape, np.dtype(np.float32), self)
 
 
 def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Alignment) -> dict[int, FloatArray]:
@@ -121,14 +116,3 @@ def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Align
     shared = np.array([i for i, word in enumerate(vectors.words) if word in base], np.int64)
     rows = alignment.apply(vectors.matrix[shared])
     return {base[vectors.words[i]]: row for i, row in zip(shared.tolist(), rows, strict=True)}
-
-
-def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]) -> float:
-    """Mean Euclidean length of the rows of ``embedding`` that are wordpieces, whole words and parts of words alike.
-
-    Excludes special tokens, and rows from ``n_tokens`` on, which only pad the table.
-    """
-    blocks = row_blocks(embedding[:n_tokens])
-    lengths = np.concatenate([np.linalg.norm(block.astype(np.float32), axis=1) for block in blocks])
-    kept = np.delete(lengths, [i for i in special_ids if i < n_tokens])
-    return float(kept.mean(dtype=np.float64))

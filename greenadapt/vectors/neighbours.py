@@ -84,8 +84,8 @@ def neighbour_table(
 
     ``align`` maps rows of ``domain`` into the space of ``base``. A word with a word vector gets the views that start at
     it, a word with a base row those that start at that row, a word with neither gets none. Word vectors are compared
-    with wordpieces before alignment only where both have the same width. A word is no neighbour of itself within a
-    space; across spaces it may be, which shows that the map finds it.
+    with wordpieces before alignment only where both have the same width. Within a space a word is not its own
+    neighbour; across spaces it may be, which shows that the map finds it.
     """
 
     def plain(vectors: Array) -> Array:

@@ -14,7 +14,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from greenadapt.errors import InputError
-from greenadapt.inference.ensemble import KeptRun, combined
+from greenadapt.inference.ensemble import combined
 from tests.conftest import load_benchmark
 from tests.support.small_tasks import TinyModel, expand, lines, texts_file
 
@@ -31,6 +31,7 @@ def tables() -> ModuleType:
 @pytest.fixture(scope="module")
 def bench(tables: ModuleType) -> ModuleType:
     load_benchmark("records")
+    load_benchmark("ensembles")
     return load_benchmark("gmap")
 
 
@@ -153,9 +154,9 @@ def test_an_interrupted_run_goes_on(
     assert numbers[7:] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_ensemble_is_that_of_the_kept_probabilities(start: Start, tmp_path: Path) -> None:
+def test_the_ensemble_is_that_of_the_kept_probabilities(bench: ModuleType, start: Start, tmp_path: Path) -> None:
     start("--seeds", 1, methods=("ensemble",))
-    kept = [KeptRun.open(path) for path in sorted((tmp_path / "work" / "kept").iterdir())]
+    kept = [bench.KeptRun.open(path) for path in sorted((tmp_path / "work" / "kept").iterdir())]
     pairs = zip(*(run.logits(0) for run in kept), strict=True)
     task = kept[0].model.task
     labels = [task.labels[combined(pair, "probabilities", task.head).argmax()] for pair in pairs]

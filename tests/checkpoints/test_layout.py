@@ -1,55 +1,59 @@
-"""Tables and text on terminals of any width: nothing is cut, and nothing is wider."""
+"""What a fine-tuned model's folder says of its seeds, where their weights are, and what tasks may be called."""
 
-from collections import Counter
+import json
+from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.cells import cell_len
+from safetensors.numpy import save_file
 
-from greenadapt.cli.output.layout import table, wrapped
-
-COLUMNS = ["stage", "time", "memory"]
-ROWS = [["corpus", "1.5 s", "8 MB"], ["w2v", "100.0 s", "1,200 MB"]]
+from greenadapt.checkpoints.layout import TASK_NAME, n_weights, read_seeds, set_label, weights_of_seed
+from greenadapt.errors import InputError, MissingError
 
 
-@pytest.mark.parametrize("width", [None, 26, 200])
-def test_a_table_that_fits_has_a_line_a_row(width: int | None) -> None:
-    assert table(COLUMNS, ROWS, width, numbers=True) == [
-        " stage      time    memory",
-        " ─────────────────────────",
-        " corpus    1.5 s      8 MB",
-        " w2v     100.0 s  1,200 MB",
-    ]
-    assert table(COLUMNS, ROWS, None, numbers=False)[2] == " corpus  1.5 s    8 MB"
+def scored(folder: Path, *seeds: int) -> Path:
+    (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": seed} for seed in seeds]}), "utf-8")
+    return folder
 
 
-def test_a_table_that_does_not_fit_has_a_block_a_row() -> None:
-    assert table(COLUMNS, [*ROWS, ["", "", "3 MB"]], 25, numbers=True) == [
-        " corpus",
-        "   time    1.5 s",
-        "   memory  8 MB",
-        " w2v",
-        "   time    100.0 s",
-        "   memory  1,200 MB",
-        " -",
-        "   memory  3 MB",
-    ]
+def test_the_first_seed_is_in_the_folder_itself(tmp_path: Path) -> None:
+    folder = scored(tmp_path, 7, 3)
+    assert read_seeds(folder) == (7, 3)
+    assert weights_of_seed(folder, None) == weights_of_seed(folder, 7) == folder
+    assert weights_of_seed(folder, 3) == folder / "seeds" / "3"
+    with pytest.raises(MissingError, match="has no seed 4: it has 7, 3"):
+        weights_of_seed(folder, 4)
 
 
-@given(
-    rows=st.lists(st.lists(st.lists(st.text("aü漢", min_size=1, max_size=9)), min_size=3, max_size=3), max_size=4),
-    width=st.sampled_from([45, 80]),
-)
-def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[list[list[str]]], width: int) -> None:
-    cells = [[" ".join(words) for words in row] for row in rows]
-    lines = table(COLUMNS, cells, width, numbers=False)
-    assert all(cell_len(line) <= width for line in lines)
-    shown = Counter(word for line in lines for word in line.split())
-    assert not Counter(word for row in rows for words in row for word in words) - shown
+def test_a_model_without_scores_has_no_seeds(tmp_path: Path) -> None:
+    assert weights_of_seed(tmp_path, None) == tmp_path
+    with pytest.raises(MissingError, match="has one model and no seed 0: leave out --seed"):
+        weights_of_seed(tmp_path, 0)
 
 
-def test_text_is_broken_at_spaces_and_paths_are_not_broken() -> None:
-    assert wrapped("  one two /a/very-long/path", 9) == ["  one two", "  /a/very-long/path"]
-    assert wrapped("one two", 9) == ["one two"]
-    assert wrapped("one two three", None) == ["one two three"]
+@pytest.mark.parametrize("content", ["{}", '{"seeds": 3}', '{"seeds": [{}]}', '{"seeds": [{"seed": "x"}]}'])
+def test_broken_scores_are_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "scores.json").write_text(content, "utf-8")
+    with pytest.raises(InputError, match=r"scores\.json is broken"):
+        read_seeds(tmp_path)
+
+
+def test_weights_are_counted(tmp_path: Path) -> None:
+    save_file({"a": np.zeros((3, 5)), "b": np.zeros(4), "c": np.zeros(())}, tmp_path / "weights.safetensors")
+    assert n_weights(tmp_path) == 3 * 5 + 4 + 1
+    with pytest.raises(MissingError, match=r"has no weights\.safetensors"):
+        n_weights(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("name", ["a", "ill.1", "_x", "7-b_c", "x" * 100])
+def test_names(name: str) -> None:
+    assert TASK_NAME.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["", "-a", ".a", "..", "a/b", "a b", "\u00e9", "a\n", "x" * 101])
+def test_what_is_no_name(name: str) -> None:
+    assert not TASK_NAME.fullmatch(name)
+
+
+def test_labels_of_sets() -> None:
+    assert (set_label("dev", "dev"), set_label("dev", "mm")) == ("dev", "dev mm")

@@ -43,6 +43,18 @@ def test_every_option_has_help(command: Any) -> None:
     assert [param.name for param in command.params if not getattr(param, "help", None)] == []
 
 
+@pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
+def test_no_option_is_cut_at_80_columns(
+    command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command.get_help(typer.Context(command))
+    words = capsys.readouterr().out.replace(",", " ").split()
+    options = [name for param in command.params for name in param.opts if name.startswith("-")]
+    assert options
+    assert [name for name in options if name not in words] == []
+
+
 def test_a_default_without_options_is_the_configurations() -> None:
     def command(
         *, w2v: W2VConfig, expand: Annotated[ExpandConfig, Pick(without=("min_count",))], memory: MemoryConfig

@@ -119,7 +119,8 @@ def test_what_is_refused(run_alone: Run, folders: tuple[Path, Path], tiny_model:
     command = ("interpolate", "--model", domain, "--out", tmp_path / "out", "--with")
     for weight in (-0.1, 1.5, "nan"):
         error = last_line(run_alone(*command, general, "--weight", weight, code=2))
-        assert error == f"greenadapt: --weight is {weight}, must be between 0 and 1"
+        assert error.startswith(f"greenadapt: --weight is {weight}, must be ")
+    assert "--weight" in last_line(run_alone(*command, general, code=2))
     other = last_line(run_alone(*command, tiny_model("RobertaModel"), "--weight", 0.5, code=1))
     assert "is of type bert" in other
     assert "of type roberta: give models of one architecture" in other

@@ -329,7 +329,7 @@ ASK = ("-q", "what")
         (("--data", "dup.json", "--format", "text"), 2, "--format and --field are for documents"),
         ((*DOCUMENT, *ASK, "--format", "pdf"), 2, "'pdf' is not a format of a document: the formats are text, "),
         ((*DOCUMENT, *ASK, "--top", 0), 2, "--top is 0, must be from 1 to --n-best, 20"),
-        ((*DOCUMENT, *ASK, "--max-length", 5), 2, "--max-length is 5, need at least 16"),
+        ((*DOCUMENT, *ASK, "--max-length", 5), 2, "--max-length is 5"),
         ((*DOCUMENT, *ASK, "--max-length", 500), 2, "--max-length is 500, but "),
         ((*DOCUMENT, *ASK, "--max-tokens", 0), 2, "--max-tokens is 0, must be at least 1"),
         ((*DOCUMENT, *ASK, "--seed", 1), 2, "--seed 1, but finetune did not write"),

@@ -21,12 +21,12 @@ from backports import zstd
 
 from greenadapt.config import TextLimits
 from greenadapt.corpus.opening import Decoder, Document
-from greenadapt.corpus.readers import Reading, open_corpus, read_whole
+from greenadapt.corpus.readers import CorpusReader, open_corpus, read_whole
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 
 
-def reading(path: Path, *, strict: bool = False, **overrides: object) -> Reading:
+def reading(path: Path, *, strict: bool = False, **overrides: object) -> CorpusReader:
     return open_corpus(find_recipe(str(path), overrides), path.parent / "downloads", strict=strict)
 
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus import stream, words
+from greenadapt.corpus.opening import Document
 from greenadapt.corpus.shuffle import line_keys, write_array
 from greenadapt.corpus.words import MIN_MEMORY, PreparedCorpus, prepare_corpus
 from greenadapt.errors import InputError, MissingError, ResourceError
@@ -28,11 +28,6 @@ from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from tests.conftest import WORDS, bytelevel_tokenizer, wordpiece_tokenizer
-
-
-@dataclass(frozen=True)
-class Text:
-    lines: tuple[str, ...]
 
 
 class Notes(Silent):
@@ -58,7 +53,7 @@ def bert_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def random_documents(n: int, seed: int = 0) -> list[Text]:
+def random_documents(n: int, seed: int = 0) -> list[Document]:
     """Documents of one to four lines of words, names, numbers and marks; line ends and empty lines occur."""
     source = random.Random(seed)
     names = [f"Gène{i}" for i in range(300)] + ["don't", "'s", "β-blocker", "汉字", "(EGFR)", "\t", "3.14", ""]
@@ -66,7 +61,7 @@ def random_documents(n: int, seed: int = 0) -> list[Text]:
     def line() -> str:
         return " ".join(source.choices(WORDS + names, k=source.randrange(0, 40)))
 
-    return [Text(tuple(line() for _ in range(source.randrange(1, 5)))) for _ in range(n)]
+    return [Document(tuple(line() for _ in range(source.randrange(1, 5)))) for _ in range(n)]
 
 
 def prepare(documents: object, tokenizer: Path, folder: Path, **options: object) -> dict[str, int]:
@@ -79,7 +74,7 @@ def lines_of(corpus: PreparedCorpus) -> list[tuple[str, ...]]:
     return [tuple(corpus.words[i] for i in corpus.ids[begin:end]) for begin, end in spans]
 
 
-def plain_lines(documents: list[Text], tokenizer: Path) -> list[tuple[str, ...]]:
+def plain_lines(documents: list[Document], tokenizer: Path) -> list[tuple[str, ...]]:
     splitter = WordSplitter(load_tokenizer(tokenizer))
     split = [tuple(splitter.split(line)) for document in documents for line in document.lines]
     return [line for line in split if line]
@@ -112,7 +107,7 @@ LINES = st.text("ab'é,\u0301\t\n\x1c \u3000汉", max_size=30)
 def test_cutting_and_batching_change_nothing(
     tokenizer_file: Path, tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], batch_bytes: int
 ) -> None:
-    documents = [Text((f"line {i}", *lines)) for i, lines in enumerate(texts)] or [Text(("a",))]
+    documents = [Document((f"line {i}", *lines)) for i, lines in enumerate(texts)] or [Document(("a",))]
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "BATCH_BYTES", batch_bytes)
@@ -139,14 +134,19 @@ def test_bytes_do_not_depend_on_processes_or_memory(
 
 
 def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: Path) -> None:
-    documents = [Text(("heart rate", "virus")), Text(("heart rate virus",)), Text(("patient",)), Text(("heart rate",))]
+    documents = [
+        Document(("heart rate", "virus")),
+        Document(("heart rate virus",)),
+        Document(("patient",)),
+        Document(("heart rate",)),
+    ]
     repeated = [
         *documents,
-        Text(("patient",)),
+        Document(("patient",)),
         documents[0],
-        Text(("heart rate", "", " ", "virus")),
-        Text(("",)),
-        Text(()),
+        Document(("heart rate", "", " ", "virus")),
+        Document(("",)),
+        Document(()),
     ]
     once = prepare(documents, bert_file, tmp_path / "once")
     twice = prepare(repeated, bert_file, tmp_path / "twice")
@@ -160,13 +160,13 @@ def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: P
 def test_a_line_longer_than_a_batch_stays_one_line(tokenizer_file: Path, tmp_path: Path) -> None:
     line = " ".join(word for document in random_documents(6_000) for word in document.lines)
     assert len(line) > 2 * stream.BATCH_BYTES
-    documents = [Text(("before", line)), Text(("after",))]
+    documents = [Document(("before", line)), Document(("after",))]
     prepare(documents, tokenizer_file, tmp_path, workers=2)
     assert Counter(lines_of(PreparedCorpus.open(tmp_path))) == Counter(plain_lines(documents, tokenizer_file))
 
 
 def test_lines_are_shuffled_by_seed(bert_file: Path, tmp_path: Path) -> None:
-    documents = [Text((f"line {i}",)) for i in range(2000)]
+    documents = [Document((f"line {i}",)) for i in range(2000)]
     orders = []
     for seed in (1, 2):
         prepare(documents, bert_file, tmp_path / f"{seed}", config=CorpusConfig(seed=seed))
@@ -186,19 +186,19 @@ def test_line_keys_are_splitmix64_of_the_index() -> None:
 
 
 def test_half_a_surrogate_pair_is_replaced(bert_file: Path, tmp_path: Path) -> None:
-    prepare([Text(("heart \ud800 rate",))], bert_file, tmp_path)
+    prepare([Document(("heart \ud800 rate",))], bert_file, tmp_path)
     assert lines_of(PreparedCorpus.open(tmp_path)) == [("heart", "?", "rate")]
 
 
-@pytest.mark.parametrize("documents", [[], [Text(())], [Text(("", " \t")), Text(("\x00\u200b",))]])
-def test_a_corpus_without_words_is_refused(bert_file: Path, tmp_path: Path, documents: list[Text]) -> None:
+@pytest.mark.parametrize("documents", [[], [Document(())], [Document(("", " \t")), Document(("\x00\u200b",))]])
+def test_a_corpus_without_words_is_refused(bert_file: Path, tmp_path: Path, documents: list[Document]) -> None:
     with pytest.raises(InputError, match="holds no words"):
         prepare(documents, bert_file, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_errors_of_the_reader_pass_and_leave_nothing(bert_file: Path, tmp_path: Path) -> None:
-    def documents() -> Iterator[Text]:
+    def documents() -> Iterator[Document]:
         yield from random_documents(50)
         raise InputError("a truncated file")
 
@@ -234,7 +234,7 @@ def test_too_little_memory_is_refused(bert_file: Path, tmp_path: Path) -> None:
 def test_a_killed_process_is_one_clear_error(bert_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BATCH_BYTES", 1_000)
 
-    def documents() -> Iterator[Text]:
+    def documents() -> Iterator[Document]:
         for i, document in enumerate(random_documents(3000)):
             if i == 500:
                 child = active_children()[0].pid
@@ -251,17 +251,15 @@ import sys
 from multiprocessing import active_children
 from pathlib import Path
 from greenadapt.config import CorpusConfig
+from greenadapt.corpus.opening import Document
 from greenadapt.corpus.words import prepare_corpus
 from greenadapt.progress import Silent
-
-class Text:
-    lines = ("heart rate " * 1000,)
 
 def documents():
     for i in range(10**9):
         if i == 1000:
             print(*(child.pid for child in active_children()), flush=True)
-        yield Text()
+        yield Document(("heart rate " * 1000,))
 
 if __name__ == "__main__":
     prepare_corpus(documents(), Path(sys.argv[1]), Path(sys.argv[2]), CorpusConfig(), workers=2, max_memory=10**9,

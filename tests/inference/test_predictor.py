@@ -16,9 +16,8 @@ from typer.testing import CliRunner, Result
 from greenadapt.checkpoints.layout import MULTITASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.cli import app
-from greenadapt.config import AdapterConfig
+from greenadapt.config import AdapterConfig, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
 from greenadapt.models.embedding_rows import Rows

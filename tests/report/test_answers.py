@@ -12,7 +12,7 @@ from greenadapt.inference.qa.comparison import compare_rows, score_rows
 from greenadapt.inference.qa.excerpt import sentence_around
 from greenadapt.report.answers import (
     Marked,
-    answer_view,
+    answer_lines,
     changed_words,
     changes,
     comparison_tables,
@@ -51,11 +51,11 @@ def row(*answers: Json, gold: list[str] | None = None, **compared: Json) -> Json
 
 
 def lines(of: Json) -> list[str]:
-    return [plain(line) for line in answer_view(of).lines]
+    return [plain(line) for line in answer_lines(of).lines]
 
 
 def test_the_answer_is_marked_in_its_sentence() -> None:
-    view = answer_view(row(told("2012", 0.934), told("in camels", 0.004), told("", 0.05)))
+    view = answer_lines(row(told("2012", 0.934), told("in camels", 0.004), told("", 0.05)))
     assert view.question == "When was it isolated?"
     assert view.lines == (
         Marked("MERS-CoV was first isolated in sputum from Jeddah in ", "2012", ".", "93 %, paper.txt"),
@@ -65,7 +65,7 @@ def test_the_answer_is_marked_in_its_sentence() -> None:
 
 
 def test_an_answer_over_a_line_break_is_one_line() -> None:
-    line = answer_view(row(told("isolated in\nsputum", 0.5))).lines[0]
+    line = answer_lines(row(told("isolated in\nsputum", 0.5))).lines[0]
     assert (line.before, line.answer, line.after) == (
         "MERS-CoV was first ",
         "isolated in sputum",
@@ -97,7 +97,7 @@ def test_the_other_models_answers_have_a_line_each() -> None:
 
 
 def test_whose_answer_it_is_is_no_part_of_its_sentence() -> None:
-    view = answer_view(row(told("2012", 0.9), gold=["2012"], base_model=told("in camels", 0.25)))
+    view = answer_lines(row(told("2012", 0.9), gold=["2012"], base_model=told("in camels", 0.25)))
     assert [(line.label, line.before, line.answer, line.after) for line in view.lines[1:]] == [
         ("the base model: ", "", "in camels", ""),
         ("gold: ", "", "2012", ""),
@@ -135,14 +135,14 @@ def test_control_characters_of_any_field_are_replaced() -> None:
     context = f"Before {HOSTILE} it was answer{HOSTILE}here and after {HOSTILE}."
     answer = told(f"answer{HOSTILE}here", 0.5, context, f"folder/{HOSTILE}.txt")
     hostile = row(answer, answer, gold=[HOSTILE], base_model=answer) | {"question": HOSTILE, "id": HOSTILE}
-    view = answer_view(hostile)
+    view = answer_lines(hostile)
     comparison = compare_rows(
         [hostile | {"answer": f"another {HOSTILE}", "f1": 1.0}], ["one"], {"base_model": HOSTILE, "mean": HOSTILE}
     )
     shown = [view.question, *map(str, view.lines)]
     shown += [cell for table in comparison_tables(comparison) for row in table.rows for cell in row]
     shown += [
-        text for part in changes(comparison) for one in part.views for text in (one.question, *map(str, one.lines))
+        text for part in changes(comparison) for one in part.questions for text in (one.question, *map(str, one.lines))
     ]
     assert len(shown) > 15
     assert [text for text in shown if text != printable(text)] == []
@@ -206,7 +206,7 @@ def test_the_tables_of_a_comparison() -> None:
     assert table.rows[3][3:] == [
         "+25.00",
         f"{100 * found['low']:+.2f} to {100 * found['high']:+.2f}",
-        "holds zero" if found["low"] <= 0 else "better",
+        "includes zero" if found["low"] <= 0 else "better",
     ]
 
 
@@ -218,8 +218,8 @@ def test_which_is_better_is_said_only_where_the_interval_shows_it() -> None:
         return table.rows[1][-1]
 
     assert verdict(["sputum"]) == "better"
-    assert verdict(["2012"]) == "holds zero"
-    assert verdict(["2012"] * 39 + ["sputum"]) == "holds zero"
+    assert verdict(["2012"]) == "includes zero"
+    assert verdict(["2012"] * 39 + ["sputum"]) == "includes zero"
     assert verdict(["sputum"], n=9) == "too few questions"
     rows = [row(told("sputum", 0.5), gold=["2012"], base_model=told("2012", 0.5)) for _ in range(40)]
     assert comparison_tables(compare_rows(rows, [str(i) for i in range(40)], NAMES))[2].rows[1][-1] == "worse"
@@ -232,13 +232,13 @@ def test_what_changed_is_said_and_listed() -> None:
     )
     best, worst = changes(comparison)
     assert (best.title, worst.title) == ("Largest gains in F1", "Largest losses in F1")
-    assert best.views[0].question == "When was it isolated? (q1, F1 +100.00)"
-    assert [plain(line) for line in best.views[0].lines] == [
+    assert best.questions[0].question == "When was it isolated? (q1, F1 +100.00)"
+    assert [plain(line) for line in best.questions[0].lines] == [
         "gold: 2012",
         "the base model: in camels",
         "both tokenizers, averaged: 2012",
     ]
-    assert [view.question for view in worst.views] == [
+    assert [one.question for one in worst.questions] == [
         f"When was it isolated? (q{i}, F1 -100.00)" for i in (0, 4, 8, 12, 16)
     ]
 
@@ -249,8 +249,8 @@ def test_without_gold_answers_the_first_that_changed_are_listed() -> None:
     assert changed_words(comparison) == "30 of 40 answers differ from the base model's"
     (first,) = changes(comparison)
     assert first.title == "The first that changed"
-    assert [view.question for view in first.views] == [f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)]
-    assert [plain(line) for line in first.views[0].lines] == [
+    assert [one.question for one in first.questions] == [f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)]
+    assert [plain(line) for line in first.questions[0].lines] == [
         "the base model: 2012",
         "both tokenizers, averaged: sputum",
     ]

@@ -3,13 +3,13 @@
 from dataclasses import asdict
 
 from greenadapt.config import MemoryConfig
-from greenadapt.report.card_text import input_name, memory_text, reads_text
+from greenadapt.report.card_text import example_file, memory_text, reads_text
 
 
 def test_what_is_read() -> None:
-    assert input_name({"task": "classification", "text_fields": ["a", "b"]}) == "pairs.jsonl"
-    assert input_name({"task": "classification", "text_fields": ["a"]}) == "texts.txt"
-    assert input_name({"task": "qa"}) == "questions.jsonl"
+    assert example_file({"task": "classification", "text_fields": ["a", "b"]}) == "pairs.jsonl"
+    assert example_file({"task": "classification", "text_fields": ["a"]}) == "texts.txt"
+    assert example_file({"task": "qa"}) == "questions.jsonl"
     assert "no added words" in reads_text("tiny", {}, is_expanded=False)
     assert "the base tokenization alone" in reads_text("tiny", {"mix": "base", "pool": "mean"}, is_expanded=True)
 

@@ -12,8 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig
-from greenadapt.report.adapted_card import AdaptedCard
-from greenadapt.report.interpolation_card import InterpolationCard
+from greenadapt.report.adapted_card import AdaptedCard, InterpolationCard
 from greenadapt.tasks.ner.task import NerTask
 from tests.report import test_multitask_card, test_pretrain_card, test_task_card
 
@@ -32,6 +31,7 @@ def expanded(**changes: Any) -> str:
         "align": asdict(AlignConfig()),
         "expand": asdict(ExpandConfig()),
         "counts": {"rows": 2, "words": 2, "overlap": 3},
+        "rows": {"recipe": "map", "heldout": {}},
         "heldout": {},
         "hidden_words": 1,
         "changed_entries": 0,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.stages.run_names import data_name, joined
+from greenadapt.stages.run_names import data_name, join_names
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_a_relative_path_is_called_after_the_folder_it_is_in(tmp_path: Path, mon
 
 
 def test_three_names_are_written_out() -> None:
-    assert joined(["cola", "mrpc", "rte"]) == "cola-mrpc-rte"
-    assert joined(["cola", "mrpc", "rte", "sst"]) == "cola-mrpc-and-2-more"
+    assert join_names(["cola", "mrpc", "rte"]) == "cola-mrpc-rte"
+    assert join_names(["cola", "mrpc", "rte", "sst"]) == "cola-mrpc-and-2-more"

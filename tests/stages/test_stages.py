@@ -21,7 +21,9 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.splitter import load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 
@@ -211,7 +213,7 @@ def test_a_changed_model_is_noticed(session: Session, corpus: Path, tiny_model: 
         neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
 
 
-@pytest.mark.parametrize("rows", ["norm", "pieces", "blend"])
+@pytest.mark.parametrize("rows", ["norm", "pieces", "blend", "form"])
 def test_rows_can_be_made_otherwise_without_refitting(
     session: Session, corpus: Path, tiny_model: Callable[..., Path], rows: str
 ) -> None:
@@ -224,6 +226,38 @@ def test_rows_can_be_made_otherwise_without_refitting(
     new, mapped = (ArrayFile(r.folder / "model.safetensors")[name][-len(NEW) :] for r in (other, plain))
     assert new.shape == mapped.shape
     assert not np.allclose(new, mapped)
+
+
+def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_path: Path) -> None:
+    """Vectors of noise say nothing, so that the pieces alone, or a fit that reads them, must win."""
+    vocabulary = BaseVocabulary(load_tokenizer(minilm))
+    words = [*sorted(word for word in vocabulary.whole_words if word.isalpha() and len(word) > 6)[:300], *NEW[:2]]
+    matrix = np.random.default_rng(1).normal(size=(len(words), 8)).astype(np.float32)
+    word2vec = tmp_path / "noise.vec"
+    lines = (f"{word} {' '.join(map(str, row))}" for word, row in zip(words, matrix.tolist(), strict=True))
+    word2vec.write_text("\n".join([f"{len(words)} 8", *lines]) + "\n")
+    aligned = align_stage.align(session, None, str(minilm), AlignConfig(), word2vec)
+    made = expand.expand(session, None, None, ExpandConfig(rows="auto"), aligned.path)
+    rows = made.manifest.facts["rows"]
+    cosines = {name: figures["cosine"] for name, figures in rows["heldout"].items()}
+    assert cosines.keys() == {"norm", "pieces", "form"}
+    assert rows["recipe"] == max(cosines, key=lambda name: cosines[name]) != "norm"
+    named = expand.expand(
+        replace(session, variant="named"), None, None, ExpandConfig(rows=rows["recipe"]), aligned.path
+    )
+    weights = [
+        ArrayFile(each.folder / "model.safetensors")["embeddings.word_embeddings.weight"] for each in (made, named)
+    ]
+    assert weights[0].tobytes() == weights[1].tobytes()
+    card = (made.folder / "README.md").read_text()
+    assert f"`--rows {rows['recipe']}`" in card
+    assert f"| norm | {cosines['norm']:.3f} |" in card
+
+
+def test_too_few_words_to_choose_rows_by(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
+    adapt(session, corpus, tiny_model())
+    with pytest.raises(InputError, match="held-out figures need 50"):
+        expand.expand(replace(session, variant="auto"), str(corpus), None, ExpandConfig(rows="auto"))
 
 
 def test_restricting_gives_the_same_logits_on_those_files(

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import QaConfig, TaskConfig
+from greenadapt.config import QaConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources

@@ -6,8 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import AlignConfig
-from greenadapt.vectors.diagnostics import diagnose
+from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.errors import InputError
+from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.diagnostics import Diagnostics, KnownWords, compare_recipes, diagnose
+from greenadapt.vectors.expansion import Recipe
+from greenadapt.vectors.form import fit_form
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 
@@ -19,6 +23,10 @@ def _case(noise: float = 0.9) -> tuple[Any, Any, Any]:
     rows = rng.permutation(np.setdiff1d(np.arange(N_BASE), SPECIAL))[:N_OVERLAP]
     source = base[rows] @ rng.standard_normal((12, 9)) + noise * rng.standard_normal((N_OVERLAP, 9))
     return source.astype(np.float32), base, rows
+
+
+def _diagnose(source: Any, base: Any, rows: Any, config: AlignConfig, special: Any = ()) -> Diagnostics:
+    return diagnose(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)
 
 
 def _cosine(a: Any, b: Any) -> float:
@@ -65,7 +73,7 @@ def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CANDIDATES", 64)
     source, base, rows = _case()
     config = AlignConfig(seed=11)
-    figures = diagnose(source, base, rows, config, SPECIAL).figures
+    figures = _diagnose(source, base, rows, config, SPECIAL).figures
     expected = _by_hand(source, base, rows, config)
     assert figures is not None
     assert (figures.n_heldout, figures.n_fitted, figures.rank) == (33, 297, 9)
@@ -89,7 +97,7 @@ def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exact_map_finds_every_word() -> None:
     base = np.random.default_rng(0).standard_normal((200, 6)).astype(np.float32)
     rows = np.arange(10, 160)
-    figures = diagnose(base[rows] @ np.diag([1.0, 2, 3, 4, 5, 6]), base, rows, AlignConfig()).figures
+    figures = _diagnose(base[rows] @ np.diag([1.0, 2, 3, 4, 5, 6]), base, rows, AlignConfig()).figures
     assert figures is not None
     assert figures.r2 == pytest.approx(1, abs=1e-6)
     assert figures.cosine == pytest.approx(1, abs=1e-6)
@@ -100,9 +108,9 @@ def test_the_held_out_words_do_not_shape_the_map() -> None:
     source, base, rows = _case()
     config = AlignConfig(seed=2)
     held = np.random.default_rng(config.seed).permutation(N_OVERLAP)[:33]
-    honest, spoiled = diagnose(source, base, rows, config, SPECIAL), base.copy()
+    honest, spoiled = _diagnose(source, base, rows, config, SPECIAL), base.copy()
     spoiled[rows[held]] = -base[rows[held]]
-    figures, negated = honest.figures, diagnose(source, spoiled, rows, config, SPECIAL).figures
+    figures, negated = honest.figures, _diagnose(source, spoiled, rows, config, SPECIAL).figures
     assert figures is not None
     assert negated is not None
     assert negated.mapped_norm == figures.mapped_norm  # the same map of the same words
@@ -111,24 +119,24 @@ def test_the_held_out_words_do_not_shape_the_map() -> None:
 
 def test_few_overlapping_words_are_skipped_with_a_note() -> None:
     source, base, rows = _case()
-    result = diagnose(source[:49], base, rows[:49], AlignConfig())
+    result = _diagnose(source[:49], base, rows[:49], AlignConfig())
     assert result.figures is None
     assert result.note == "49 words are in both vocabularies, held-out figures need 50: skipped"
-    assert diagnose(source[:50], base, rows[:50], AlignConfig()).figures is not None
+    assert _diagnose(source[:50], base, rows[:50], AlignConfig()).figures is not None
 
 
 def test_the_result_is_plain_json_and_repeats() -> None:
     source, base, rows = _case()
-    result = diagnose(source, base, rows, AlignConfig(), SPECIAL)
+    result = _diagnose(source, base, rows, AlignConfig(), SPECIAL)
     assert json.loads(json.dumps(result.as_dict())) == result.as_dict()
-    assert result == diagnose(source, base, rows, AlignConfig(), SPECIAL)
+    assert result == _diagnose(source, base, rows, AlignConfig(), SPECIAL)
     assert result.as_dict()["figures"]["base_rows"]["csls"]["n_candidates"] == N_BASE - len(SPECIAL)
-    assert result != diagnose(source, base, rows, AlignConfig(seed=2), SPECIAL)
+    assert result != _diagnose(source, base, rows, AlignConfig(seed=2), SPECIAL)
 
 
 def test_other_methods_are_measured_too() -> None:
     source, base, rows = _case()
-    lstsq, noise = (diagnose(source, base, rows, AlignConfig(method=m)).figures for m in ("lstsq", "random"))
+    lstsq, noise = (_diagnose(source, base, rows, AlignConfig(method=m)).figures for m in ("lstsq", "random"))
     assert lstsq is not None
     assert noise is not None
     assert noise.base_rows["cosine"].mrr < 0.5 * lstsq.base_rows["cosine"].mrr
@@ -137,4 +145,46 @@ def test_other_methods_are_measured_too() -> None:
 def test_a_special_row_in_the_overlap_is_a_mistake() -> None:
     source, base, rows = _case()
     with pytest.raises(ValueError, match="the row of a special token"):
-        diagnose(source, base, rows, AlignConfig(), [int(rows[3])])
+        _diagnose(source, base, rows, AlignConfig(), [int(rows[3])])
+
+
+def test_precision_by_count() -> None:
+    source, base, rows = _case()
+    config = AlignConfig(seed=11)
+    figures = _diagnose(source, base, rows, config, SPECIAL).figures
+    assert figures is not None
+    ranks = _by_hand(source, base, rows, config)["base"]["cosine"]
+    held = np.sort(np.random.default_rng(config.seed).permutation(len(rows))[:33])  # a word's count is its number here
+    for band, (low, high) in zip(figures.by_count, [(1, 20), (20, 100), (100, 500), (500, 1000)], strict=True):
+        own = ranks[(held >= low) & (held < high)]
+        assert (band.min_count, band.n_words) == (low, len(own))
+        assert band.precision_at_10 == (pytest.approx(np.mean(own <= 10)) if len(own) else None)
+
+
+def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
+    source, base, rows = _case()
+    counts = np.arange(1, len(rows) + 1)
+    pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
+    config, norm = AlignConfig(), 3.0
+    known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
+    recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
+    figures = compare_recipes(known, recipe, ("map", "norm", "pieces", "form"), config)
+    diagnosed = diagnose(known, config).figures
+    assert diagnosed is not None
+    assert figures["map"].r2 == diagnosed.r2
+    assert figures["norm"].mapped_norm == pytest.approx(norm, rel=1e-5)
+    order = np.random.default_rng(config.seed).permutation(len(rows))
+    held, fitted = np.sort(order[:33]), np.sort(order[33:])
+    means = np.stack([base[pieces[i]].mean(0) for i in held])
+    assert figures["pieces"].cosine == pytest.approx(
+        np.mean([_cosine(row, base[rows[i]]) for row, i in zip(means, held, strict=True)]), abs=1e-6
+    )
+    form = fit_form(
+        source[fitted], counts[fitted], [pieces[i] for i in fitted], base, base[rows[fitted]], norm
+    ).rows(source[held], counts[held], [pieces[i] for i in held], base)  # fmt: skip
+    assert figures["form"].cosine == pytest.approx(
+        np.mean([_cosine(row, base[rows[i]]) for row, i in zip(form, held, strict=True)]), abs=1e-6
+    )
+    few = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
+    with pytest.raises(InputError, match="49 words are in both vocabularies"):
+        compare_recipes(few, recipe, ("norm",), config)

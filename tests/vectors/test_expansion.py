@@ -14,7 +14,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.vectors.alignment import Alignment, fit
-from greenadapt.vectors.expansion import NewRows, mean_of_pieces, replacements, rescaled, select, wordpiece_norm
+from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
+from greenadapt.vectors.piece_rows import mean_of_pieces, rescaled, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, wordpiece_vocabulary
 
@@ -85,7 +86,9 @@ def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], recipe: RowRecipe,
     options = ExpandConfig(rows=recipe, **config)
     # The matrix has the rows in another order: last first.
     rows = np.arange(len(words))[::-1]
-    return NewRows(words, rows, mapped[::-1], identity(mapped.shape[1]), vocabulary, EMBEDDING, options)
+    vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
+    recipe_ = Recipe(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
+    return NewRows(words, rows, vectors, vocabulary, recipe_)
 
 
 def rows(recipe: RowRecipe, **config: object) -> np.ndarray:
@@ -159,7 +162,8 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), Vocabulary({}))  # type: ignore[arg-type]
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
-        blocks = NewRows(names, new, vectors, alignment, Vocabulary({}), target, ExpandConfig())  # type: ignore[arg-type]
+        known = WordVectors(words, counts, vectors)
+        blocks = NewRows(names, new, known, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
         write_expanded(checkpoint, blocks.streamed(), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()

@@ -1,6 +1,7 @@
-"""Options that are generated from configuration classes."""
+"""Options that are generated: from configuration classes, and ``--quiet``, which every command has."""
 
 from collections.abc import Callable
+from dataclasses import MISSING
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
+
+_QUIET = "Print only results, warnings and errors."
 
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
@@ -62,6 +65,25 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the option ``--quiet``, and its short form unless that means something else there."""
+    own = signature(command)
+    taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
+    option = Annotated[bool, typer.Option("--quiet", *{"-q"} - taken, help=_QUIET)]
+
+    @wraps(command)
+    def run(*, quiet: bool, **options: Any) -> None:
+        from greenadapt.cli.output.console import be_quiet
+
+        be_quiet(quiet)
+        command(**options)
+
+    quiet = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=option)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), quiet])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "quiet": option}
+    return run
+
+
 def names_of(*configs: type) -> dict[str, str]:
     """Parameters of all options of the configurations → the options."""
     return {field.parameter: field.option_name for config in configs for field in option_fields(config).values()}
@@ -100,12 +122,14 @@ def _parameter(field: Field, default: Any) -> Parameter:
         kind, default = list[Path] if option.is_path else list[str], None
     if default is None:
         kind = kind | None
+    elif default is MISSING:
+        default = Parameter.empty
     details = [("paper", option.paper), ("default", unset)]
     text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
     shown = typer.Option(
         *field.names,
         help=text,
-        show_default=default is not None,
+        show_default=default not in (None, Parameter.empty),
         rich_help_panel=option.panel,
     )
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
@@ -124,3 +148,8 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
             value = tuple(map(str, value or field.default))
         chosen[field.name] = value
     return chosen
+
+
+def _names(parameter: Parameter) -> list[str]:
+    """The options that a parameter is given by."""
+    return [name for info in get_args(parameter.annotation)[1:] for name in getattr(info, "param_decls", None) or ()]

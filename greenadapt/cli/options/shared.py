@@ -1,13 +1,18 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the session that they make."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.config import Panel, Pool
+from greenadapt.cli.options.command_line import GIVEN
+from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenadapt.stages.session import Session
 
 Corpus = Annotated[
     str | None,
@@ -46,57 +51,14 @@ Trained = Annotated[
         "adapted model [default: the only one].",
     ),
 ]
-WorkspaceFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--workspace",
-        help="Folder of all results [default: $GREENADAPT_HOME, else the user's data folder].",
-        rich_help_panel=Panel.RESULTS,
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", help="Write the result to this folder instead of the workspace.", rich_help_panel=Panel.RESULTS
-    ),
-]
-Variant = Annotated[
-    str | None,
-    typer.Option(
-        "--variant", help="Keep the result under this name next to the plain one.", rich_help_panel=Panel.RESULTS
-    ),
-]
 VariantOfResults = Annotated[
     str | None,
-    typer.Option(
-        "--variant", help="Use the results kept under this name, if there are any.", rich_help_panel=Panel.RESULTS
-    ),
+    typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
 ]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force", help="Redo it, replacing a result of other settings or input.", rich_help_panel=Panel.RESULTS
-    ),
+AlignmentPath = Annotated[
+    Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Download = Annotated[
-    bool,
-    typer.Option("--download", help="Download the corpus from its publisher if needed.", rich_help_panel=Panel.TEXT),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        help="Processes or threads [default: one per core]. With 1, runs are bit-for-bit reproducible.",
-        rich_help_panel=Panel.MACHINE,
-    ),
-]
-MaxMemory = Annotated[
-    str,
-    typer.Option(
-        "--max-memory", help="Refuse to use more memory than this, such as 500M or 8G.", rich_help_panel=Panel.MACHINE
-    ),
-]
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -105,22 +67,6 @@ Memory = Annotated[
         "--model was adapted from.",
         rich_help_panel=Panel.MEMORY,
     ),
-]
-MovedMemory = Annotated[
-    str | None,
-    typer.Option(
-        "--memory", help="Where the general model is that the model uses as memory [default: as in training]."
-    ),
-]
-PoolOrTrained = Annotated[
-    Pool | None,
-    typer.Option(
-        "--pool",
-        help="Which logits to predict with: the mean over both tokenizations, or those of one [default: as trained].",
-    ),
-]
-SeedOfFolder = Annotated[
-    int | None, typer.Option("--seed", help="Which of the folder's seeds predicts [default: the first].")
 ]
 
 
@@ -135,3 +81,24 @@ def refuse(given: set[str], options: Mapping[str, str], why: str) -> None:
     for name, option in options.items():
         if name in given:
             raise UsageError(f"{option} {why}")
+
+
+def make_session(options: SessionOptions, **own: Any) -> "Session":
+    """What the stages of one command share; ``own`` are fields that this command has as options of its own."""
+    from greenadapt.cli.output.console import make_progress
+    from greenadapt.stages.session import Session
+    from greenadapt.storage.workspace import Workspace
+    from greenadapt.workers import usable_cores
+
+    options = replace(options, **own)
+    return Session(
+        Workspace.find(options.workspace),
+        make_progress(),
+        out=options.out,
+        variant=options.variant,
+        force=options.force,
+        download=options.download,
+        workers=options.workers or usable_cores(),
+        max_memory=options.max_memory,
+        command=GIVEN.get(),
+    )

@@ -2,34 +2,33 @@
 
 import sys
 
-from greenadapt.cli.output.console import print_lines, print_table
-from greenadapt.report.answers import View, answer_view, changed_words, changes, comparison_tables, scores_table
+from greenadapt.cli.output.console import print_lines
+from greenadapt.cli.output.tables import print_tables
+from greenadapt.report.answers import AnswerLines, answer_lines, changed_words, changes, comparison_tables, scores_table
 from greenadapt.storage.files import Json
 
 
-def print_view(row: Json) -> None:
+def print_answers(row: Json) -> None:
     """A question, the best answer marked in its sentence, and the further ones."""
-    _print_marked(answer_view(row))
+    _print_marked(answer_lines(row))
 
 
 def print_summary(summary: Json) -> None:
     """The scores, and how the model compares with its base model, as far as ``summary`` has them."""
     if "scores" in summary:
-        table = scores_table(summary["scores"])
-        print_table(table.title, table.columns, table.rows)
+        print_tables([scores_table(summary["scores"])])
     if "comparison" not in summary:
         return
     comparison = summary["comparison"]
-    for table in comparison_tables(comparison):
-        print_table(table.title, table.columns, table.rows)
+    print_tables(comparison_tables(comparison))
     print_lines([changed_words(comparison), ""])
     for group in changes(comparison):
         print_lines([group.title, ""])
-        for view in group.views:
-            _print_marked(view)
+        for question in group.questions:
+            _print_marked(question)
 
 
-def _print_marked(view: View) -> None:
+def _print_marked(question: AnswerLines) -> None:
     """A question and its lines, which on a terminal go on further right in the next one.
 
     An answer within its sentence stands between ``[[`` and ``]]`` where there are no styles.
@@ -40,8 +39,8 @@ def _print_marked(view: View) -> None:
     is_terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     begin, end = ("", "") if console.color_system else ("[[", "]]")
-    paragraphs = [("", Text(view.question, style="bold"))]
-    for line in view.lines:
+    paragraphs = [("", Text(question.question, style="bold"))]
+    for line in question.lines:
         is_within = bool(line.before or line.after)
         answer = f"{begin}{line.answer}{end}" if is_within else line.answer
         text = Text(line.label + line.before).append(answer, style="bold green").append(line.after)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 
-from greenadapt.cli.output.console import short
+from greenadapt.cli.output.console import compact
 from greenadapt.progress import Bar
 
 _MOST, _LEAST = 40, 8  # columns of the bar itself
@@ -42,10 +42,10 @@ class _Line(ProgressColumn):
     def render(self, task: Task) -> Text:
         width = self._console.width
         start = " ".join(task.description.split())
-        share = f"{task.percentage:3.0f}%" if task.total else f"{short(task.completed)} {self._unit}"
+        share = f"{task.percentage:3.0f}%" if task.total else f"{compact(task.completed)} {self._unit}"
         time = _time(task)
         elapsed = task.finished_time if task.finished else task.elapsed
-        rate = f"{short(task.completed / max(elapsed or 0, 1e-9))} {self._unit}/s"
+        rate = f"{compact(task.completed / max(elapsed or 0, 1e-9))} {self._unit}/s"
         facts: Sequence[str] = [rate, *task.fields["facts"]] if task.total else [rate]
         while facts and len("  ".join([start, share, *facts, time])) > width:
             facts = facts[:-1]

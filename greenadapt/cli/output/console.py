@@ -101,14 +101,18 @@ def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]
     print_lines([*table(columns, cells, terminal_width(), numbers=numbers), ""])
 
 
-class _Log:
+class _Quiet(Silent):
+    """Warnings and nothing else."""
+
+    def warn(self, message: str) -> None:
+        write_warning(message)
+
+
+class _Log(_Quiet):
     """Progress for logs and pipes."""
 
     def note(self, message: str) -> None:
         sys.stderr.write(harmless(message) + "\n")
-
-    def warn(self, message: str) -> None:
-        write_warning(message)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
@@ -133,23 +137,16 @@ class _LogBar:
     def line(self, ended: bool = False) -> None:
         self.reported = time.monotonic()
         seconds = max(self.reported - self.start, 1e-9)
-        share = f" of {short(self.total)}" if self.total else ""
+        share = f" of {compact(self.total)}" if self.total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        rate = f"{short(self.done / seconds)} {self.unit}/s"
+        rate = f"{compact(self.done / seconds)} {self.unit}/s"
         # The total may be an estimate, so a finished bar has no time left.
         left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
         facts += f", about {left:.0f} s left" if left >= 1 else ""
-        sys.stderr.write(f"{self.label}: {short(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
+        sys.stderr.write(f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
 
 
-class _Quiet(Silent):
-    """Warnings and nothing else."""
-
-    def warn(self, message: str) -> None:
-        write_warning(message)
-
-
-class _Terminal:
+class _Terminal(_Quiet):
     """Progress on a terminal."""
 
     def __init__(self) -> None:
@@ -160,9 +157,6 @@ class _Terminal:
     def note(self, message: str) -> None:
         self.console.print(harmless(message))
 
-    def warn(self, message: str) -> None:
-        write_warning(message)
-
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
         from greenadapt.cli.output.bar import drawn_bar
@@ -171,7 +165,7 @@ class _Terminal:
             yield bar
 
 
-def short(number: float | None) -> str:
+def compact(number: float | None) -> str:
     """``number`` in at most four digits and a letter: 12345678 → 12.3M."""
     value = float(number or 0)
     for letter in ("", "k", "M", "G"):

@@ -45,6 +45,8 @@ def _lines(result: Result) -> list[str]:
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
     quality = [_quality(heldout)] if heldout else []
+    rows = manifest.facts.get("rows")
+    quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] else []
     return [f"{manifest.stage}: {status}; {counts}", *quality, f"  {result.path}"]
 
 
@@ -55,6 +57,12 @@ def _quality(figures: dict[str, Any]) -> str:
         f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
         f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}"
     )
+
+
+def _recipes(rows: dict[str, Any]) -> str:
+    """Which recipe the new rows are, and the figures that it was chosen by, in one line."""
+    figures = ", ".join(f"{name} {each['cosine']:.3f}" for name, each in rows["heldout"].items())
+    return f"  rows {rows['recipe']}; mean cosine with the rows of held-out words: {figures}"
 
 
 def _number(value: object) -> str:

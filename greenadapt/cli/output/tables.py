@@ -1,6 +1,6 @@
 """Tables of costs, neighbours and scores, printed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
@@ -107,12 +107,15 @@ def _range(numbers: Sequence[int]) -> str:
 def print_scores(scores: Json) -> None:
     """The scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
     advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
-    _print_tables(score_tables(scores), if_none=advice)
+    tables = score_tables(scores)
+    if not tables:
+        print_text([f"nothing was scored: {advice}", ""])
+    print_tables(tables)
 
 
 def print_evaluated(scores: Json) -> None:
     """The same for one labelled file (see ``Evaluated``), and the interval of the main score."""
-    _print_tables(score_tables(scores, scores["file"]), if_none="")
+    print_tables(score_tables(scores, scores["file"]))
     intervals, n_seeds = scores["intervals"], len(scores["seeds"])
     # A model without added words has one view, whatever the pool.
     ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
@@ -141,9 +144,8 @@ def print_comparison(rows: Sequence[Json]) -> None:
     print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
 
 
-def _print_tables(tables: Sequence[Table], if_none: str) -> None:
-    if not tables:
-        print_text([f"nothing was scored: {if_none}", ""])
+def print_tables(tables: Iterable[Table]) -> None:
+    """Tables of a report, as they are."""
     for table in tables:
         print_table(table.title, table.columns, table.rows)
 

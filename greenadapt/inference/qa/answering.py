@@ -8,10 +8,10 @@ from typing import Any
 
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import PretrainedModel, find_model
-from greenadapt.config import Pool, QaConfig
+from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError, require_torch
-from greenadapt.inference.opened_models import OpenedModel, ReadingOptions, one_process
+from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal

@@ -14,7 +14,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
 from greenadapt.models.task_folder import read_task, weight_folders
-from greenadapt.models.tensors import as_array, read_tensors
+from greenadapt.models.tensors import as_array, read_tensors, shapes_of
 from greenadapt.models.weights import (
     ENCODER,
     load_model,
@@ -96,7 +96,7 @@ def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
     if not file.is_file():
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")
     weights = read_tensors(file)
-    found, needed = _shapes(weights), _shapes(part.state_dict())
+    found, needed = shapes_of(weights), shapes_of(part.state_dict())
     differ = [key for key in {**needed, **found} if found.get(key) != needed.get(key)]
     if differ:
         key = differ[0]
@@ -106,7 +106,3 @@ def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
             "train the task again",
         )
     part.load_state_dict(weights)
-
-
-def _shapes(weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -135,7 +135,7 @@ class CachedMemory:
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """``memory_states`` (n_states, b, m, dim) bfloat16, with zeros behind the shorter ones, and ``memory_mask``
-        (b, m) int64 where there is padding.
+        (b, m) int64 if there is padding.
 
         Raises ``ValueError`` for texts that are not in the cache.
         """

@@ -28,7 +28,7 @@ from greenadapt.stages.finetune.request import FinetuneRequest, Start
 from greenadapt.stages.finetune.seeds import plain_summary, summary
 from greenadapt.stages.finetune.task_data import described, read_task_data
 from greenadapt.stages.finetune.task_list import end_removals
-from greenadapt.stages.run_names import data_name, joined
+from greenadapt.stages.run_names import data_name, join_names
 from greenadapt.stages.session import FINETUNE, Session, commands_of
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.results import Job, Manifest, Outcome, Place, Result
@@ -76,7 +76,7 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     first = request.tasks[0]
     if request.is_plain:
         return Path("runs") / f"{first.config.task}-{chosen.name}-{data_name(first.train)}{strategy}"
-    return Path("runs") / f"tasks-{chosen.name}-{joined(entry.name for entry in request.tasks)}{strategy}"
+    return Path("runs") / f"tasks-{chosen.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
 
 
 def read_scores(result: Result) -> Json:

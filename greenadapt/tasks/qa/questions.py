@@ -55,9 +55,9 @@ def read_questions(source: str, progress: Progress, *, labelled: bool | None = T
     """The questions of a file or data set, with their gold answers; with a note how many of these were elsewhere.
 
     ``source`` is a file of SQuAD's JSON, or what ``records`` reads, with the fields ``question``, ``context``,
-    ``answers`` and, where there is one, ``id``. Answers are left alone where they are not wanted, ``labelled=False``,
-    and need not be there with ``labelled=None``; then an empty list of them says that there is no answer where other
-    questions of the same source have one, and nothing where none has.
+    ``answers`` and optionally ``id``. Answers are ignored with ``labelled=False`` and may be missing with
+    ``labelled=None``; an empty list of them then means "no answer" if other questions of the same source have answers,
+    and nothing if none has.
 
     A context is called by the ``document_id`` of its paragraph, else by the ``title`` of its article, which all of the
     article's paragraphs share, else by its place, such as ``data[3].paragraphs[0]``; that of a row by the row's own

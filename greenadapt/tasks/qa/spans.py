@@ -44,8 +44,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Found:
-    """What a model says about a question: the best candidates, best first, and the logit that there is no answer,
-    ``None`` if that is not possible.
+    """What a model predicts for a question: the best candidates, best first, and the logit of "no answer", ``None`` if
+    that is not possible.
     """
 
     candidates: tuple[Candidate, ...]
@@ -61,8 +61,8 @@ class Ranked:
 
 
 def together(found: Iterable[Found], n_best: int) -> Found:
-    """What a model says about a question on several contexts, as if they were one: raw logits are compared, as the
-    windows of one context are, and that there is no answer has the lowest logit of all.
+    """What a model predicts for a question on several contexts, as if they were one: raw logits are compared, as those
+    of the windows of one context are, and the logit of "no answer" is the lowest of all.
     """
     each = list(found)
     candidates = sorted((one for part in each for one in part.candidates), key=lambda one: -one.logit)
@@ -71,10 +71,10 @@ def together(found: Iterable[Found], n_best: int) -> Found:
 
 
 def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
-    """The candidates in order, each with the softmax of the logits over all of them, that there is no answer included.
+    """The candidates in order, each with the softmax of the logits over all of them, "no answer" included.
 
-    There is none where its logit is higher than the best candidate's by more than ``null_threshold``, as in the usual
-    code for SQuAD 2. Where nothing is possible it is the one answer, with a score of 0.
+    "No answer" comes first if its logit exceeds the best candidate's by more than ``null_threshold``, as in the usual
+    code for SQuAD 2. If nothing is possible it is the only one, with a score of 0.
     """
     if not found.candidates and found.null is None:
         return [Ranked(Candidate("", None, None, -np.inf), 0.0)]

@@ -150,8 +150,8 @@ class QuestionTask:
     def answers(self, example: Question, logits: Array, n_best: int = N_BEST) -> list[Json]:
         """The ``n_best`` answers of different text, best first, each as ``decode`` has it without ``id``.
 
-        ``score`` is the softmax over them; with ``has_null`` that there is no answer is one more. A context without any
-        possible answer has the empty one, with ``score`` 0.
+        ``score`` is the softmax over them; with ``has_null`` "no answer" is one of them. A context without any possible
+        answer has the empty one, with ``score`` 0.
         """
         found = ranked(self.found(example, logits, n_best), self.null_threshold)
         return [one.candidate.as_dict(one.score) for one in found]
@@ -192,7 +192,7 @@ class QuestionTask:
 
     def _both(
         self, questions: Iterable[Question], encoder: Encoder, cut: Callable[[str], None]
-    ) -> Iterator[tuple[Question, "list[_Reading]"]]:
+    ) -> Iterator[tuple[Question, "list[_View]"]]:
         """Each question in both tokenizations, or in the one there is; ``cut`` gets the id of each that was cut."""
         room = longest_question(encoder.max_length, encoder.n_special_pair)
         for text, group in groupby(questions, key=lambda question: question.context):
@@ -205,7 +205,7 @@ class QuestionTask:
                 ids = [asked.base.ids, asked.expanded.ids][: len(parts)]
                 if max(map(len, ids)) > room:
                     cut(question.id)
-                both = [_Reading.of(part, one[:room], len(units)) for part, one in zip(parts, ids, strict=True)]
+                both = [_View.of(part, one[:room], len(units)) for part, one in zip(parts, ids, strict=True)]
                 n_null = min(len(one.windows) for one in both) if self.has_null else 0
                 yield replace(question, words=units), [replace(one, n_null=n_null) for one in both]
 
@@ -220,7 +220,7 @@ class _Context:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
+class _View:
     """A question, its context, and the windows of it, in one tokenization."""
 
     context: _Context
@@ -228,10 +228,10 @@ class _Reading:
     windows: list[Window]
     n_words: int
     n_null: int = 0
-    """Units after the words, for the logits that there is no answer."""
+    """Units after the words, for the logits of "no answer"."""
 
     @classmethod
-    def of(cls, context: _Context, question: IntArray, n_words: int) -> "_Reading":
+    def of(cls, context: _Context, question: IntArray, n_words: int) -> "_View":
         encoder, m = context.encoder, len(context.units)
         found = merged(windows(m, len(question), encoder.max_length, encoder.n_special_pair))
         return cls(context, question, found or [Window(0, 0, 0, 0)], n_words)

@@ -37,7 +37,7 @@ from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
-from greenadapt.training.stepping import Record, Stepping
+from greenadapt.training.stepping import RunRecord, Stepping
 
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
@@ -121,7 +121,7 @@ Memories = dict[str, MemoryInput | None]
 
 
 @dataclass
-class _Record(Record):
+class _Record(RunRecord):
     best: float | None = None
     best_epoch: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict)
@@ -404,7 +404,7 @@ class FinetuneRun:
         with safe_open(self.best, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
             if weights.keys() != trained_weights(self.model).keys():
-                raise InputError(f"{self.best} has other weights than the model", f"remove {self.folder} to begin anew")
+                raise InputError(f"{self.best} has other weights than the model", f"remove {self.folder} and retry")
             self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
 

@@ -26,7 +26,7 @@ from greenadapt.training.loop import Step, Training
 from greenadapt.training.pretrain.masked_dataset import MaskedDataset, MaskedSample
 from greenadapt.training.pretrain.masking import Masking
 from greenadapt.training.pretrain.packed_text import PackedText
-from greenadapt.training.stepping import Record, Stepping
+from greenadapt.training.stepping import RunRecord, Stepping
 
 HELDOUT, GENERAL = "heldout", "general"
 
@@ -65,7 +65,7 @@ class Pretraining:
 
 
 @dataclass
-class _Record(Record):
+class _Record(RunRecord):
     before: Json = field(default_factory=dict)
     """The losses before training, by set and view."""
 

@@ -40,7 +40,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream, Weights, learning_rate
 from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 from greenadapt.vectors.engines.divergence import require_finite, require_learning
-from greenadapt.vectors.engines.parts import Span, keep_thresholds, noise_weights, padded, spans
+from greenadapt.vectors.engines.parts import StreamPart, keep_thresholds, noise_weights, padded, stream_parts
 
 
 class FastEngine:
@@ -52,7 +52,7 @@ class FastEngine:
         self._stream, self._config = stream, config
         self._ids = np.asarray(stream.ids).view()
         self._ids.flags.writeable = False  # like a memory-mapped file, so that only one version is compiled
-        self._spans = list(spans(stream))
+        self._spans = list(stream_parts(stream))
         self._noise = Noise(
             keep_thresholds(stream.counts, config.sample).astype(np.uint64),
             *alias_table(noise_weights(stream.counts, config.ns_exponent)),
@@ -79,7 +79,7 @@ class FastEngine:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
 
-    def _train_span(self, span: Span, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
+    def _train_span(self, span: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
         """Train on one part; returns its number of words and the learning rate at its end."""
         total = self._stream.total
         rates = [learning_rate(self._config, epoch, words / total) for words in (span.before, span.before + span.words)]

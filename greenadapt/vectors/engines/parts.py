@@ -16,7 +16,7 @@ _MAX_PARTS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class StreamPart:
     """A part of a stream: its lines' ``borders`` in the ids, (n_lines + 1,) int64, and its trained words."""
 
     number: int
@@ -26,7 +26,7 @@ class Span:
     words: int
 
 
-def spans(stream: Stream) -> Iterator[Span]:
+def stream_parts(stream: Stream) -> Iterator[StreamPart]:
     """All parts with trained words, in order; each id is in one of them."""
     before = 0
     for number, (begin, end) in enumerate(cuts(stream)):
@@ -34,7 +34,7 @@ def spans(stream: Stream) -> Iterator[Span]:
         borders = np.unique(np.concatenate([[begin], stream.lines[first:last], [end]]))
         words = int(np.count_nonzero(np.asarray(stream.ids[begin:end]) < stream.n_words))
         if words:
-            yield Span(number, borders, before, words)
+            yield StreamPart(number, borders, before, words)
         before += words
 
 

@@ -105,4 +105,4 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     ("number", "shown"), [(0, "0"), (5, "5"), (999.94, "1k"), (1234, "1.23k"), (12_345_678, "12.3M"), (7e12, "7T")]
 )
 def test_short_numbers(number: float, shown: str) -> None:
-    assert console.short(number) == shown
+    assert console.compact(number) == shown

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from greenadapt.config import QaConfig
+from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Bar, Silent
-from greenadapt.stages.qa import answer, read_rows, read_summary
+from greenadapt.stages.qa import answer, read_answers, read_summary
 from greenadapt.tasks.qa.scores import score_answer
 from tests.conftest import Notes
 from tests.support.small_tasks import Json, adapted, expand, lines, qa_file, read_json, sentences, session
@@ -225,9 +224,9 @@ def test_a_killed_run_goes_on_from_the_last_question(kind: str, model: Path, doc
     result = answer(replace(killed, progress=again), asked)
     assert again.total == 2
     assert "4 of 6" in " ".join(again.notes)
-    assert_alike([*read_rows(result)], [*read_rows(whole)])
+    assert_alike([*read_answers(result)], [*read_answers(whole)])
     assert_alike(read_summary(result), read_summary(whole))
-    assert [*read_rows(result)] == lines(result.folder / "answers.jsonl")
+    assert [*read_answers(result)] == lines(result.folder / "answers.jsonl")
     assert sorted(path.name for path in result.folder.iterdir()) == ["answers.jsonl", "manifest.json", "scores.json"]
 
 
@@ -350,7 +349,7 @@ def test_a_damaged_journal_is_cut_off_there(model: Path, tmp_path: Path) -> None
     again = Interrupted(0)
     result = answer(replace(session(tmp_path, "killed"), progress=again), asked)
     assert again.total == 4
-    assert [row["id"] for row in read_rows(result)] == [str(i) for i in range(6)]
+    assert [row["id"] for row in read_answers(result)] == [str(i) for i in range(6)]
 
 
 def test_other_spellings_of_a_path_are_other_names(
@@ -363,7 +362,7 @@ def test_other_spellings_of_a_path_are_other_names(
             request(model, sources=of_documents(Path("documents"))),
         )
     result = answer(session(tmp_path, "run"), request(model, sources=of_documents(documents)))
-    assert {row["document"].startswith(str(documents)) for row in read_rows(result)} == {True}
+    assert {row["document"].startswith(str(documents)) for row in read_answers(result)} == {True}
 
 
 def test_answers_are_not_written_among_the_documents(model: Path, documents: Path) -> None:

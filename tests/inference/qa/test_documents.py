@@ -235,7 +235,7 @@ def test_standard_input(piped: Any) -> None:
     piped("")
     with pytest.raises(InputError, match="standard input is empty"):
         texts("-")
-    with pytest.raises(UsageError, match="'auto' is not a format for standard input"):
+    with pytest.raises(UsageError, match="'auto' is not a format of standard input"):
         texts("-", format="auto")
 
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import QaConfig, WordUnit
-from greenadapt.inference.opened_models import ReadingOptions
+from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.embedding_rows import Rows

@@ -233,13 +233,13 @@ def test_logits_are_exact_under_autocast(adapter: AdapterName) -> None:
         ("DistilBert", {}, "a model of type distilbert cannot be shared by tasks"),
         ("Albert", {}, "a model of type albert cannot be shared by tasks: its layers are unknown"),
         ("Bert", {"is_decoder": True}, "a model of type bert cannot be shared by tasks: it is a decoder"),
-        ("Bert", {"chunk_size_feed_forward": 4}, "a model of type bert cannot be .*: it uses chunked feed-forward"),
+        ("Bert", {"chunk_size_feed_forward": 4}, "it uses chunked feed-forward"),
     ],
 )
 def test_other_encoders_are_refused(architecture: str, config: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         multitask({"t": NONE}, encoder=encoder(architecture, **config))
-    assert str(caught.value).startswith(message)
+    assert message in str(caught.value)
 
 
 def test_a_task_that_is_not_there_is_named() -> None:

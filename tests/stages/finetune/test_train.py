@@ -16,9 +16,8 @@ import pytest
 import torch
 import transformers
 
-from greenadapt.config import RunConfig, TaskConfig
+from greenadapt.config import ReadingOptions, RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.inference.opened_models import ReadingOptions
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent

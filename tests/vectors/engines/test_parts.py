@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from greenadapt.vectors.cbow import memory_needed
 from greenadapt.vectors.engines import Stream, parts
 from greenadapt.vectors.engines import gensim as engine
-from greenadapt.vectors.engines.parts import PIECE, cuts, keep_thresholds, noise_weights, padded, padded_width, spans
+from greenadapt.vectors.engines.parts import (
+    PIECE,
+    cuts,
+    keep_thresholds,
+    noise_weights,
+    padded,
+    padded_width,
+    stream_parts,
+)
 
 COUNTS = np.array([90_000, 20_000, 20_000, 700, 31, 5, 5, 1])
 
@@ -39,7 +47,7 @@ LINES = st.lists(st.lists(st.integers(0, 12), max_size=30), max_size=40)
 def test_each_id_is_in_one_span(lines: list[list[int]], n_words: int, part: int, most: int) -> None:
     stream = make_stream(lines, n_words)
     with sizes(part, most=most):
-        found = list(spans(stream))
+        found = list(stream_parts(stream))
     met = 0
     place = 0
     for span in found:
@@ -61,7 +69,7 @@ def test_a_span_has_the_borders_of_its_lines(lines: list[list[int]], part: int) 
     stream = make_stream(lines, 13)
     ends = set(stream.lines.tolist())
     with sizes(part):
-        found = list(spans(stream))
+        found = list(stream_parts(stream))
     for span in found:
         borders = span.borders.tolist()
         assert borders == sorted(set(borders))
@@ -83,14 +91,14 @@ def test_cuts_follow_each_other_and_are_about_as_long_as_wanted(lines: list[list
 
 
 def test_an_empty_stream_has_no_spans() -> None:
-    assert list(spans(make_stream([], 1))) == []
-    assert list(spans(make_stream([[], []], 1))) == []
-    assert list(spans(make_stream([[5, 6], [7]], 5))) == []
+    assert list(stream_parts(make_stream([], 1))) == []
+    assert list(stream_parts(make_stream([[], []], 1))) == []
+    assert list(stream_parts(make_stream([[5, 6], [7]], 5))) == []
 
 
 def test_a_text_of_many_parts() -> None:
     stream = make_stream([list(range(20))] * 10_000, 16)
-    found = list(spans(stream))
+    found = list(stream_parts(stream))
     assert [span.number for span in found] == [0, 1, 2, 3]
     assert [span.borders[0] for span in found] == [0, 50_000, 100_000, 150_000]
     assert sum(span.words for span in found) == stream.total == 160_000

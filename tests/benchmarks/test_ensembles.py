@@ -1,4 +1,4 @@
-"""What two fine-tuned models say together: kept logits, against what prediction with both gives."""
+"""``benchmarks/ensembles.py``: ensembles of kept logits, against prediction with both models."""
 
 import json
 import shutil
@@ -15,14 +15,15 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.ensemble import KeptRun, score_ensemble
 from greenadapt.inference.predictor import PredictRequest
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.train import finetune
-from tests.conftest import last_line
+from tests.conftest import last_line, load_benchmark
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_request, qa_file, session, texts_file
 
 SEEDS = (3, 4)
+BENCH = load_benchmark("ensembles")
+KeptRun, score_ensemble = BENCH.KeptRun, BENCH.score_ensemble
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def runs(folder: Path, tiny_model: TinyModel) -> dict[str, Path]:
     return {name: folder / name for name in ("expanded", "plain")}
 
 
-def opened(runs: dict[str, Path]) -> list[KeptRun]:
+def opened(runs: dict[str, Path]) -> list[Any]:
     return [KeptRun.open(path) for path in runs.values()]
 
 
@@ -69,7 +70,7 @@ def by_hand(runs: dict[str, Path], number: int) -> np.ndarray:
 def test_each_seed_goes_with_the_other_models(runs: dict[str, Path]) -> None:
     kept = opened(runs)
     examples = kept[0].model.task.read(str(runs["plain"].parent / "test.jsonl"), Silent())
-    scored = {rule: score_ensemble(kept, examples, rule) for rule in ("logits", "probabilities")}  # type: ignore[arg-type]
+    scored = {rule: score_ensemble(kept, examples, rule) for rule in ("logits", "probabilities")}
     assert [one.seeds for one in scored["logits"]] == [(3, 0), (4, 1)]
     for number in (0, 1):
         each = torch.from_numpy(by_hand(runs, number)).double()
@@ -88,7 +89,7 @@ def test_each_seed_goes_with_the_other_models(runs: dict[str, Path]) -> None:
 def test_the_command_predicts_the_same(runs: dict[str, Path], rule: str) -> None:
     kept, source = opened(runs), runs["plain"].parent / "test.jsonl"
     examples = kept[0].model.task.read(str(source), Silent())
-    (expected, _) = score_ensemble(kept, examples, rule)  # type: ignore[arg-type]
+    (expected, _) = score_ensemble(kept, examples, rule)
     models = [argument for path in runs.values() for argument in ("-m", str(path))]
     told = CliRunner().invoke(app, ["predict", *models, "-i", str(source), "--ensemble", rule])
     assert told.exit_code == 0, told.stderr
