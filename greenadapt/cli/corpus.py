@@ -23,7 +23,7 @@ Splitter = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="The model whose tokenizer splits the text: a folder, a hub id, or minilm [default: only download].",
+        help="The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
     ),
 ]
 

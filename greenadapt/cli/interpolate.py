@@ -14,7 +14,7 @@ Domain = Annotated[
     str,
     typer.Option("--model", "-m", help="The domain model: a folder, such as one written by pretrain or expand."),
 ]
-General = Annotated[str, typer.Option("--with", help="The general model: a folder, a hub id, or minilm.")]
+General = Annotated[str, typer.Option("--with", help="The general model: a folder, a hub id, minilm or mpnet.")]
 OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the new model.")]
 
 

@@ -15,7 +15,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A model folder, a hub id, or minilm; only its configuration is read [default: BERT-base].",
+        help="A model folder, a hub id, minilm or mpnet; only its configuration is read [default: BERT-base].",
     ),
 ]
 Tasks = Annotated[int, typer.Option("--tasks", help="Number of tasks that share the encoder.")]

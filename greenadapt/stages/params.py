@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenadapt.checkpoints.source import OFFLINE_MODEL, find_model
+from greenadapt.checkpoints.packaged import PACKAGED
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import MissingError, UsageError, require_torch
 from greenadapt.storage.files import Json, read_object
@@ -43,13 +44,16 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
 
 
 def config_file(model: str) -> Path:
-    """The ``config.json`` of a folder, of ``minilm`` or of a hub id; raises ``MissingError`` if there is none."""
+    """The ``config.json`` of a folder, of ``minilm`` or ``mpnet``, or of a hub id.
+
+    Raises ``MissingError`` if there is none.
+    """
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise MissingError(f"{folder} has no config.json", "give a folder that save_pretrained wrote")
         return folder / "config.json"
-    if model == OFFLINE_MODEL:
+    if model in PACKAGED:
         return find_model(model).folder / "config.json"
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -81,6 +81,18 @@ def paired(
 
     Raises ``ValueError`` if the shapes differ or there is nothing to draw from.
     """
+    differences = paired_samples(ours, theirs, main_score, samples, seed)
+    both = np.stack([ours, theirs]).astype(np.float64, copy=False)
+    mean_ours, mean_theirs = main_score(both.sum(axis=2)).mean(axis=1).tolist()
+    low, high = _ends(differences)
+    share = float(np.mean(differences > 0))
+    return Difference(mean_ours, mean_theirs, mean_ours - mean_theirs, low, high, share)
+
+
+def paired_samples(
+    ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
+) -> Array:
+    """(samples,) the difference in each sample of ``paired``."""
     if ours.shape != theirs.shape or ours.ndim != 3 or 0 in ours.shape:
         raise ValueError(f"statistics of shapes {ours.shape} and {theirs.shape}, need the same (seeds, examples, m)")
     n_seeds, n_examples, _ = ours.shape
@@ -92,10 +104,7 @@ def paired(
         of_model = main_score((counts @ by_example).reshape(len(counts), *both.shape[:2], -1))
         weights = _counts(random, len(counts), n_seeds) / n_seeds
         differences[block] = (weights * (of_model[:, 0] - of_model[:, 1])).sum(axis=1)
-    mean_ours, mean_theirs = main_score(both.sum(axis=2)).mean(axis=1).tolist()
-    low, high = _ends(differences)
-    share = float(np.mean(differences > 0))
-    return Difference(mean_ours, mean_theirs, mean_ours - mean_theirs, low, high, share)
+    return differences
 
 
 def gap_covered(base: float, ours: float, reference: float) -> float | None:

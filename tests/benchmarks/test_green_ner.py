@@ -15,7 +15,7 @@ from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.ner.conll import read_conll
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 
 LABELS = ("O", "B-X", "I-X")
 TASK = NerTask(LABELS)
@@ -23,8 +23,7 @@ TASK = NerTask(LABELS)
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("records")
-    return load_benchmark("green_ner")
+    return benchmark_module("green_ner")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A model folder, a hub id, or minilm [default: the only one used so far].",
+        help="A model folder, a hub id, minilm or mpnet [default: the only one used so far].",
     ),
 ]
 CorpusOfResults = Annotated[
@@ -47,7 +47,7 @@ Trained = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="The model to train: a folder, adapted or not, a hub id, or minilm; with --corpus, the base of the "
+        help="The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
         "adapted model [default: the only one].",
     ),
 ]

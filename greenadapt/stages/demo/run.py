@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from greenadapt.checkpoints.source import OFFLINE_MODEL
+from greenadapt.checkpoints.packaged import MINILM
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.heldout import HELDOUT
 from greenadapt.errors import MissingError, require_torch
@@ -93,11 +93,11 @@ def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -
     text = TextOptions(heldout=HELDOUT_SHARE)
     packages = choose_corpus(session, corpus, text).packages
     plan = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
-    stages = adapt(replace(session, out=None), corpus, OFFLINE_MODEL, plan)
+    stages = adapt(replace(session, out=None), corpus, MINILM, plan)
     prepared, adapted = stages[0].folder, stages[-1].folder
     with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
         counted = fertility(DualTokenizer.load(adapted), file)
-    near = neighbours(session, corpus, OFFLINE_MODEL, _probes(adapted), 4)
+    near = neighbours(session, corpus, MINILM, _probes(adapted), 4)
     try:
         require_torch("the task at the demo's end")
     except MissingError as error:

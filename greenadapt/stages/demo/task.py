@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.source import OFFLINE_MODEL
+from greenadapt.checkpoints.packaged import MINILM
 from greenadapt.config import TrainConfig
 from greenadapt.corpus.pydocs import fingerprint_pydocs
 from greenadapt.inference.ensemble import averaged_over_seeds
@@ -71,8 +71,8 @@ def demo_task(session: Session, adapted: Result, packages: Sequence[str], plan: 
         seeds=plan.seeds,
         save_logits=True,
     )
-    out = session.workspace.place(corpus, OFFLINE_MODEL, FINETUNE).path
-    compared = compare(replace(session, out=out, updates=True), request, [OFFLINE_MODEL])
+    out = session.workspace.place(corpus, MINILM, FINETUNE).path
+    compared = compare(replace(session, out=out, updates=True), request, [MINILM])
     rows = [*compared.rows, _control(request, *compared.results)]
     named = [{**row, "model": name} for row, name in zip(rows, MODELS, strict=True)]
     return DemoTask([sentences, *compared.results], named)
@@ -87,8 +87,8 @@ def _sentences(session: Session, corpus: str, packages: Sequence[str], plan: Tas
 
     config = {"train": plan.train, "test": plan.test, "packages": list(packages)}
     inputs = {"docstrings": {"sha256": hash_json(fingerprint_pydocs(packages))}}
-    with session.locked(corpus, OFFLINE_MODEL):
-        place = session.workspace.place(corpus, OFFLINE_MODEL, IDENTIFIERS)
+    with session.locked(corpus, MINILM):
+        place = session.workspace.place(corpus, MINILM, IDENTIFIERS)
         return session.run(place, Job(IDENTIFIERS, config, inputs, build))
 
 

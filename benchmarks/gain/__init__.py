@@ -1,0 +1,1 @@
+"""A laboratory that measures whether adapted models are better."""

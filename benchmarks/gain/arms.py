@@ -1,0 +1,106 @@
+"""What is compared, and the models it is made with."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gain.peers import Adapted, missing, with_rows_of
+from greenadapt.checkpoints.provenance import model_input
+from greenadapt.checkpoints.source import find_model
+from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
+from greenadapt.progress import Progress
+from greenadapt.stages.align import align
+from greenadapt.stages.expand import expand
+from greenadapt.stages.session import Session
+from greenadapt.stages.w2v import w2v
+from greenadapt.storage.files import Json, hash_file, hash_json, plain
+
+BASE, CONTROL = "base", "control"
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """How a model is adapted and fine-tuned; each field has the options of one stage that differ from the defaults."""
+
+    rows: Options | None = None
+    """Of ``ExpandConfig``; ``None`` leaves the model as it is."""
+    map: Options = field(default_factory=dict)
+    """Of ``AlignConfig``."""
+    vectors: Options = field(default_factory=dict)
+    """Of ``W2VConfig``."""
+    training: Options = field(default_factory=dict)
+    """Of ``TrainConfig``."""
+    peer: str = ""
+    """Whose program makes the rows instead, of ``PEERS``."""
+
+
+ARMS: dict[str, Arm] = {
+    BASE: Arm(),
+    CONTROL: Arm(),  # two base models that differ in their random seed, averaged
+    "map": Arm({"rows": "map"}),
+    "norm": Arm({"rows": "norm"}),
+    "pieces": Arm({"rows": "pieces"}),
+    "blend": Arm({"rows": "blend"}),
+    "form": Arm({"rows": "form"}),
+    "identity": Arm({"rows": "map"}, map={"method": "identity"}),
+    "random": Arm({"rows": "map"}, map={"method": "random"}),
+    "omp": Arm({"rows": "map"}, peer="omp"),
+    "focus": Arm({"rows": "map"}, peer="focus"),
+}
+"""Name → arm."""
+
+
+def with_base(arms: Iterable[str]) -> list[str]:
+    """The arms in order of work: the base model, which all others are compared with, comes first."""
+    return list(dict.fromkeys([BASE, *arms]))
+
+
+def runnable(arms: Iterable[str], progress: Progress) -> list[str]:
+    """Those arms whose packages are installed, others with a warning."""
+    lacks = {arm: missing(ARMS[arm].peer) if ARMS[arm].peer else "" for arm in arms}
+    for arm, package in lacks.items():
+        if package:
+            progress.warn(f"left out {arm}: {package} is not installed")
+    return [arm for arm, package in lacks.items() if not package]
+
+
+def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: Path) -> str:
+    """The model of an arm, made from ``corpus`` in ``folder``; arms share equal stages, and what is there is left as it
+    is, so that a new version of the program goes on with the same models.
+    """
+    if arm.rows is None:
+        return model
+    vectors = W2VConfig(**{"workers": min(2, session.workers), **arm.vectors})  # several give one kind of result
+    fitted, rows = AlignConfig(**arm.map), ExpandConfig(**arm.rows)
+    place = folder / f"{corpus.name.split('.')[0]}-{hash_file(corpus)[:8]}"
+    place /= f"{find_model(model).name}-{identity(model)[:8]}"
+    trained, aligned, expanded = (
+        place / f"{stage}-{hash_json([given(config) for config in configs])[:8]}"
+        for stage, *configs in (("w2v", vectors), ("align", vectors, fitted), ("expand", vectors, fitted, rows))
+    )
+    if not trained.is_dir():
+        w2v(replace(session, out=trained), str(corpus), model, vectors, TextOptions())
+    if not aligned.is_dir():
+        align(replace(session, out=aligned), None, model, fitted, trained)
+    if not expanded.is_dir():
+        expand(replace(session, out=expanded), None, None, rows, aligned)
+    if arm.peer:
+        expanded = with_rows_of(
+            arm.peer, Adapted(model, corpus, trained, aligned, fitted, rows, expanded, session.workers)
+        )
+    return str(expanded)
+
+
+@cache
+def identity(model: str) -> str:
+    """A hash of what a model consists of."""
+    return str(model_input(find_model(model))["sha256"])
+
+
+def given(config: Any) -> Json:
+    """The options of a configuration that are not the defaults: they stay the same when it gets further ones."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return dict(plain({one.name: values[one.name] for one in fields(config) if values[one.name] != one.default}))

@@ -1,0 +1,74 @@
+"""What is kept of a run's predictions, and what they say of differences between arms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.tasks.bootstrap import paired_samples
+from greenadapt.tasks.ner.entities import Entity, entities
+from greenadapt.tasks.ner.sentences import Sentence
+
+SAMPLES = 2000
+_LEVEL = 0.95
+
+
+def unseen_counts(sentences: Sequence[Sentence], predictions: Sequence[Json], known: frozenset[str]) -> Array:
+    """``entity_counts`` (n, 3) of those entities, true or predicted, with a word that is not in ``known``."""
+
+    def unseen(words: Sequence[str], tags: Sequence[str]) -> set[Entity]:
+        new = [word.lower() not in known for word in words]
+        return {one for one in entities(tags) if any(new[one.first : one.last + 1])}
+
+    counts = np.zeros((len(sentences), 3))
+    for row, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True)):
+        wanted, found = unseen(sentence.words, sentence.tags or ()), unseen(sentence.words, prediction["tags"])
+        counts[row] = len(wanted & found), len(found), len(wanted)
+    return counts
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The difference between two arms on one set, or its mean over sets."""
+
+    ours: float
+    theirs: float
+    samples: Array
+    """(SAMPLES,) differences of the bootstrap."""
+
+    @property
+    def difference(self) -> float:
+        """``ours - theirs``."""
+        return self.ours - self.theirs
+
+    def as_dict(self) -> Json:
+        """With the ends of the 95 % percentile interval."""
+        low, high = np.quantile(self.samples, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
+        return {"ours": self.ours, "theirs": self.theirs, "difference": self.difference, "low": low, "high": high}
+
+
+def compare(ours: Array, theirs: Array, main_score: Any, samples: int = SAMPLES) -> Compared:
+    """The difference on one set from statistics (n_seeds, n_examples, m); seeds and examples are drawn, see
+    ``paired``.
+    """
+    each = [float(main_score(one.sum(axis=1)).mean()) for one in (ours, theirs)]
+    return Compared(*each, paired_samples(ours, theirs, main_score, samples))
+
+
+def over_sets(each: Sequence[Compared], seed: int = 0) -> Compared:
+    """The mean over sets. A hierarchical bootstrap: sets are drawn with replacement, then seeds and examples in each.
+
+    A set that is drawn twice in a sample has different seeds and examples each time.
+    """
+    samples = np.stack([one.samples for one in each])
+    n_sets, n_samples = samples.shape
+    random = np.random.default_rng(seed)
+    sets, inner = (
+        random.integers(n_sets, size=(n_samples, n_sets)),
+        random.integers(n_samples, size=(n_samples, n_sets)),
+    )
+    means = [float(np.mean([getattr(one, name) for one in each])) for name in ("ours", "theirs")]
+    return Compared(*means, samples[sets, inner].mean(axis=1))

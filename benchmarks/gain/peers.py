@@ -1,0 +1,106 @@
+"""New rows by other people's programs: the same words, another vector for each."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
+from greenadapt.checkpoints.writer import write_expanded
+from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.corpus.opening import open_binary
+from greenadapt.stages.align import overlap
+from greenadapt.stages.expand import Expansion
+from greenadapt.stages.session import OpenedBase
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.results import MANIFEST
+from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.word_vectors import WordVectors
+
+_OMP_K, _OMP_BATCH = 64, 512  # tokensurgeon's defaults
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A model with rows for new words, and what they were made from."""
+
+    base: str
+    corpus: Path
+    vectors: Path
+    aligned: Path
+    fitting: AlignConfig
+    config: ExpandConfig
+    expanded: Path
+    workers: int = 1
+
+
+def omp(made: Adapted) -> Array:
+    """Orthogonal matching pursuit (mergekit's tokensurgeon) with the word vectors as the donor model: (n_new, dim)."""
+    import torch
+    from mergekit.tokensurgeon.omp import batch_omp
+
+    base, vectors = OpenedBase(find_model(made.base)), WordVectors.load(made.vectors)
+    expansion = Expansion(base, vectors, Alignment.load(made.aligned), made.config, made.fitting)
+    _, known, ids = overlap(vectors, base.vocabulary)
+    donor, rows = (
+        torch.from_numpy(np.array(each, np.float32))
+        for each in (vectors.matrix[known], base.checkpoint.embedding()[ids])
+    )
+    wanted = np.array(vectors.matrix[expansion.chosen[expansion.entries.word]], np.float32)
+    found = []
+    for targets in torch.from_numpy(wanted).split(_OMP_BATCH):
+        chosen, weights = batch_omp(targets, donor, min(_OMP_K, *donor.shape))
+        found.append(torch.bmm(weights.unsqueeze(1), rows[chosen]).squeeze(1))
+    return np.asarray(torch.cat(found).numpy(), np.float32)
+
+
+def focus(made: Adapted) -> Array:
+    """FOCUS (arXiv 2305.14481), the released code with its own fastText vectors and defaults: (n_new, dim)."""
+    import torch
+    from deepfocus import FOCUS
+    from transformers import AutoTokenizer
+
+    base = Checkpoint.open(find_model(made.base).folder)
+    text = made.expanded.with_name("text.txt")
+    if not text.is_file():
+        with open_binary(str(made.corpus)) as source, open(text, "wb") as target:
+            shutil.copyfileobj(source, target)
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (made.expanded, base.folder)]
+    rows = FOCUS(
+        *tokenizers,
+        torch.from_numpy(np.array(base.embedding(), np.float32)),
+        target_training_data_path=str(text),
+        processes=made.workers,
+    )
+    n_new = Checkpoint.open(made.expanded).n_rows - base.n_rows
+    return np.asarray(rows[-n_new:].numpy(), np.float32)
+
+
+PEERS: dict[str, tuple[str, Callable[[Adapted], Array]]] = {
+    "omp": ("mergekit", omp),
+    "focus": ("deepfocus", focus),
+}
+"""Name → the package it needs, and what makes the rows."""
+
+
+def missing(peer: str) -> str:
+    """The package that ``peer`` needs, if it is not installed."""
+    package, _ = PEERS[peer]
+    return "" if find_spec(package) else package
+
+
+def with_rows_of(peer: str, made: Adapted) -> Path:
+    """The folder of ``made.expanded`` with the rows of ``peer``; it is made unless it is there."""
+    folder = made.expanded.with_name(f"{made.expanded.name}-{peer}")
+    if not folder.is_dir():
+        _, rows_of = PEERS[peer]
+        work = folder.with_name(f".{folder.name}")
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(made.expanded, work, ignore=lambda *_: [MANIFEST, "model.safetensors"])
+        write_expanded(Checkpoint.open(find_model(made.base).folder), rows_of(made), work)
+        work.rename(folder)
+    return folder

@@ -1,0 +1,144 @@
+"""The table: means over sets and each set, with intervals."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gain.arms import BASE, CONTROL
+from gain.differences import Compared, compare, over_sets
+from gain.runs import VIEWS, Lab
+from greenadapt.config import TaskConfig
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json, write_json
+from greenadapt.tasks.base import make_task
+
+NOTE = """
+Scores (F1 of entities, macro F1 of classes) and differences in points, with the 95 % interval of a bootstrap: over
+seeds and examples in a set, and over sets, too, for a mean. Pooled is the mean of both tokenizations; base view and
+expanded view are single passes. The control is the mean of two base models that differ in their random seed only: the
+cost of two passes. Unseen: entities with a word that the training examples lack, pooled. Seconds are those of a run,
+test included.
+"""
+COMPARISONS: dict[str, tuple[str, str]] = {
+    "pooled to base": ("mean", BASE),
+    "pooled to control": ("mean", CONTROL),
+    "base view to base": ("base", BASE),
+    "expanded view to base": ("expanded", BASE),
+    "unseen to base": ("mean unseen", BASE),
+    "unseen to control": ("mean unseen", CONTROL),
+}
+"""Title of a column → a view of the arm, and with what it is compared."""
+Runs = dict[int, dict[str, Array]]
+"""Seed → view → statistics."""
+
+
+def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
+    """Write the table of these runs to ``file``, and beside it as JSON; returns the text."""
+    cells: dict[tuple[str, Any], dict[str, dict[str, list[Json]]]] = {}
+    for one in records:
+        cell = cells.setdefault((one["model"], one["budget"]), {})
+        cell.setdefault(one["set"], {}).setdefault(one["arm"], []).append(one)
+    parts, found = [], []
+    for (model, budget), sets in cells.items():
+        rows = {name: _set_rows(lab, arms) for name, arms in sets.items()}
+        titled = {f"{name}, {_settings(sets[name])}": each for name, each in rows.items()}
+        if len(rows) > 1:
+            titled = {f"Mean of {len(rows)} sets": _mean_rows(rows), **titled}
+        title = f"{model}, {budget or 'all'} labelled examples"
+        parts += [f"## {title}\n", *(_table(name, each) for name, each in titled.items())]
+        found += [
+            {"model": model, "budget": budget, "of": name, "arms": [_plain(row) for row in each.values()]}
+            for name, each in titled.items()
+        ]
+    text = "\n".join(parts) + NOTE
+    file.write_text(text, "utf-8")
+    write_json(file.with_suffix(".json"), found)
+    return text
+
+
+def _settings(arms: Mapping[str, Sequence[Json]]) -> str:
+    training = next(iter(arms.values()))[0]["settings"]["training"]
+    return f"{training['epochs']} epochs at {training['learning_rate']:g}"
+
+
+def _set_rows(lab: Lab, arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
+    """Arm → its row on one set."""
+    kind = next(iter(arms.values()))[0]["kind"]
+    main_score = make_task(TaskConfig(kind)).main_score
+    runs = {arm: {one["seed"]: lab.statistics(one) for one in each} for arm, each in arms.items()}
+    rows = {}
+    for arm, each in arms.items():
+        row: Json = {"arm": arm, "sets": 1, "seeds": len(each)}
+        row |= {view: _mean([one["scores"].get(view) for one in each]) for view in VIEWS}
+        row["unseen"] = _mean([one["unseen"].get("mean") for one in each])
+        row |= {name: _mean([one["cost"][name] for one in each]) for name in ("seconds", "energy_kwh")}
+        row["compared"] = {
+            title: compared
+            for title, (view, other) in COMPARISONS.items()
+            if arm != BASE and other != arm and (compared := _compared(runs, arm, view, other, main_score)) is not None
+        }
+        rows[arm] = row
+    return rows
+
+
+def _compared(runs: Mapping[str, Runs], arm: str, view: str, other: str, main_score: Any) -> Compared | None:
+    """Under the seeds that both have; ``None`` if there are none, or the arm has no such view."""
+    theirs = runs.get(other, {})
+    theirs_view = "mean unseen" if view.endswith("unseen") else "mean"
+    seeds = [seed for seed, each in runs[arm].items() if view in each and seed in theirs]
+    if not seeds:
+        return None
+    ours = np.stack([runs[arm][seed][view] for seed in seeds])
+    return compare(ours, np.stack([theirs[seed][theirs_view] for seed in seeds]), main_score)
+
+
+def _mean_rows(by_set: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
+    """Arm → its mean over the sets that have it."""
+    rows = {}
+    for arm in dict.fromkeys(arm for each in by_set.values() for arm in each):
+        each = [found[arm] for found in by_set.values() if arm in found]
+        row: Json = {"arm": arm, "sets": len(each), "seeds": min(one["seeds"] for one in each)}
+        row |= {name: _mean([one[name] for one in each]) for name in (*VIEWS, "unseen", "seconds", "energy_kwh")}
+        compared = {
+            title: [one["compared"][title] for one in each if title in one["compared"]] for title in COMPARISONS
+        }
+        row["compared"] = {title: over_sets(of_sets) for title, of_sets in compared.items() if of_sets}
+        rows[arm] = row
+    return rows
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that are there."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _table(title: str, rows: Mapping[str, Json]) -> str:
+    head = ["arm", "sets", "seeds", "pooled", "base view", "expanded view", "unseen", *COMPARISONS, "seconds"]
+    shown = [title for title in COMPARISONS if any(title in row["compared"] for row in rows.values())]
+    head = [name for name in head if name not in COMPARISONS or name in shown]
+    lines = [f"### {title}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows.values():
+        cells = [row["arm"], str(row["sets"]), str(row["seeds"])]
+        cells += [_points(row[name]) for name in (*VIEWS, "unseen")]
+        cells += [_difference(row["compared"].get(name)) for name in shown]
+        cells.append(f"{row['seconds']:.0f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _points(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f}"
+
+
+def _difference(found: Compared | None) -> str:
+    if found is None:
+        return ""
+    one = found.as_dict()
+    return f"{100 * one['difference']:+.2f} ({100 * one['low']:+.2f} to {100 * one['high']:+.2f})"
+
+
+def _plain(row: Json) -> Json:
+    return {**row, "compared": {title: one.as_dict() for title, one in row["compared"].items()}}

@@ -1,0 +1,148 @@
+"""Labelled sets, and the part of them that a run sees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from covid_qa import N_FOLDS, drawn, papers, split, write_squad
+
+from greenadapt.config import TaskConfig
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.progress import Silent
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.tasks.base import load_task, make_task
+from greenadapt.tasks.bootstrap import summed
+from greenadapt.tasks.ner.sentences import Sentence
+
+_FILES = {
+    "ner": {"train": "train.tsv", "dev": "devel.tsv", "test": "test.tsv"},
+    "classification": {"train": "train.txt", "dev": "dev.txt", "test": "test.txt"},
+}
+_FIXED_SEED = 0
+"""Of the examples that are measured on, which are the same for all runs."""
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """A folder with training, development and test files."""
+
+    name: str
+    folder: Path
+    kind: str
+    """``ner``, sentences in CoNLL columns, or ``classification``, JSON lines with ``text`` and ``label``."""
+
+    def config(self) -> TaskConfig:
+        """The task."""
+        return TaskConfig("ner") if self.kind == "ner" else TaskConfig("classification")
+
+    def file(self, part: str) -> Path:
+        """The whole file of ``part``: ``train``, ``dev`` or ``test``."""
+        return self.folder / _FILES[self.kind][part]
+
+    def drawn(self, part: str, n: int | None, folder: Path, seed: int = _FIXED_SEED) -> Path:
+        """Write ``n`` examples drawn from ``part`` to a file in ``folder``; ``None`` is all of them."""
+        file = folder / self.name / f"{part}-{'all' if n is None else f'{n}-{seed}'}{self.file(part).suffix}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(draw(self._examples(part), n, seed)), "utf-8")
+        return file
+
+    def read(self, file: Path) -> list[Any]:
+        """The labelled examples of a file."""
+        return make_task(self.config()).read(str(file), Silent())
+
+    def independent(self, statistics: Array, examples: Sequence[Any]) -> Array:
+        """(n_examples, m) → (n, m): summed over examples that are no independent draws; here all are."""
+        return statistics
+
+    def task(self, settings: Json) -> Any:
+        """A trained model's task, with the classes of the whole set, so that statistics of all runs have one form."""
+        return load_task(settings if self.kind == "ner" else {**settings, "labels": [*self._labels]})
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        parts = ("train", "dev", "test")
+        return sorted({str(text.label) for part in parts for text in self.read(self.file(part))})
+
+    def _examples(self, part: str) -> list[str]:
+        """The text of each example as it stands in the file."""
+        lines = self.file(part).read_text("utf-8").split("\n")
+        if self.kind == "classification":
+            return [f"{line}\n" for line in lines if line.strip()]
+        groups = (list(group) for has_word, group in groupby(lines, key=lambda line: bool(line.strip())) if has_word)
+        return ["\n".join(group) + "\n\n" for group in groups]
+
+
+@dataclass(frozen=True)
+class QuestionFold:
+    """The questions on a fifth of the papers in a SQuAD file; those on the other four fifths are for training.
+
+    No paper is in two folds, and the folds are the same for all seeds. There is no development set.
+    """
+
+    name: str
+    data: Path
+    fold: int
+    kind: ClassVar[str] = "qa"
+
+    def config(self) -> TaskConfig:
+        """The task."""
+        return TaskConfig("qa", negatives=1)
+
+    def drawn(self, part: str, n: int | None, folder: Path, seed: int = _FIXED_SEED) -> Path:
+        """Write ``n`` questions drawn from ``part`` to a file in ``folder``; ``None`` is all of them."""
+        if part == "dev":
+            raise UsageError(f"{self.name} has no development set", "give --learning-rate and --epochs")
+        found = papers(self.data)
+        folds = split([len(paper["qas"]) for paper in found], N_FOLDS, _FIXED_SEED)
+        members = {i for fold, each in enumerate(folds) if (fold == self.fold) == (part == "test") for i in each}
+        file = folder / self.name / f"{part}-{'all' if n is None else f'{n}-{seed}'}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_squad(file, drawn([paper for i, paper in enumerate(found) if i in members], n, seed))
+        return file
+
+    def read(self, file: Path) -> list[Any]:
+        """The labelled questions of a file."""
+        return make_task(self.config()).read(str(file), Silent())
+
+    def task(self, settings: Json) -> Any:
+        """A trained model's task."""
+        return load_task(settings)
+
+    def independent(self, statistics: Array, examples: Sequence[Any]) -> Array:
+        """(n_questions, m) → (n_papers, m): questions on one paper are no independent draws."""
+        return summed(statistics, [question.context for question in examples])
+
+
+def find_set(data: Path, name: str) -> LabelledSet | QuestionFold:
+    """The set ``name`` in ``data`` or in a folder below it, named after the task; raises ``MissingError``.
+
+    ``NAME:2`` is fold 2, of 0 to 4, of the questions in ``NAME.json``.
+    """
+    for kind, files in _FILES.items():
+        for folder in (data / name, data / kind / name):
+            if all((folder / file).is_file() for file in files.values()):
+                return LabelledSet(name, folder, kind)
+    stem, _, fold = name.rpartition(":")
+    for file in (data / f"{stem}.json", data / "qa" / f"{stem}.json"):
+        if file.is_file() and fold in map(str, range(N_FOLDS)):
+            return QuestionFold(name, file, int(fold))
+    kinds = " or ".join(", ".join(files.values()) for files in _FILES.values())
+    raise MissingError(f"{data} has no set {name}", f"give a folder with {kinds}, or FILE:FOLD for questions")
+
+
+def draw(examples: Sequence[str], n: int | None, seed: int) -> list[str]:
+    """``n`` of the examples in their order, without replacement; fewer are a part of more under the same seed."""
+    if n is None or n >= len(examples):
+        return list(examples)
+    chosen = np.random.default_rng(seed).permutation(len(examples))[:n]
+    return [examples[i] for i in sorted(chosen.tolist())]
+
+
+def words_of(examples: Sequence[Sentence]) -> frozenset[str]:
+    """The words of sentences, in lower case."""
+    return frozenset(word.lower() for sentence in examples for word in sentence.words)
