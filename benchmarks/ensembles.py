@@ -13,7 +13,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import pooled
-from greenadapt.models.task_folder import TaskFolder
+from greenadapt.models.task_folder import TaskFolder, pool_of_seed
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
 
@@ -40,7 +40,8 @@ class KeptRun:
             raise MissingError(f"{path} is not there", "fine-tune it with --test and --save-logits")
         file = ArrayFile(path)
         base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
-        values = pooled(ViewOutputs(base, expanded), self.model.settings.get("pool", TrainConfig.pool))
+        pool = pool_of_seed(self.model.settings, seed).get("pool", TrainConfig.pool)
+        values = pooled(ViewOutputs(base, expanded), pool)
         return np.split(values, file["offsets"][1:-1])
 
 

@@ -11,7 +11,7 @@ from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import load_tokenizer
-from greenadapt.vectors.diagnostics import diagnose
+from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.neighbours import nearest, unit_rows
 from greenadapt.vectors.word_vectors import WordVectors
 
@@ -31,9 +31,11 @@ def alignment(vectors: WordVectors, model: str) -> dict[str, float]:
     folder = find_model(model).folder
     vocabulary, base = BaseVocabulary(load_tokenizer(folder)), Checkpoint.open(folder).embedding()
     _, rows, ids = overlap(vectors, vocabulary)
-    pairs, figures = np.asarray(vectors.matrix[rows], np.float32), []
+    pairs = np.asarray(vectors.matrix[rows], np.float32)
+    known = KnownWords(pairs, vectors.counts[rows], ids, base[: vocabulary.size], special_ids=vocabulary.special_ids)
+    figures = []
     for seed in _TENTHS:
-        found = diagnose(pairs, base[: vocabulary.size], ids, AlignConfig(seed=seed), vocabulary.special_ids).figures
+        found = diagnose(known, AlignConfig(seed=seed)).figures
         assert found is not None
         figures.append([getattr(found.base_rows["cosine"], name) for name in _FIGURES.values()])
     return dict(zip(_FIGURES, np.mean(figures, axis=0).tolist(), strict=True))

@@ -20,6 +20,7 @@ DType = Literal["float32", "float16", "bfloat16"]
 TaskName = Literal["ner", "classification", "qa"]
 Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
 Pool = Literal["mean", "base", "expanded"]
+PoolChoice = Literal[Pool, "best"]
 EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -476,10 +477,20 @@ class TrainConfig(Checked):
             paper="sample",
         ),
     ] = "sample"
-    pool: Annotated[
-        Pool,
+    agreement: Annotated[
+        NotNegative,
         Option(
-            "Which logits to predict with: the mean over both tokenizations, or those of one.",
+            "With --mix both, read both tokenizations of an example in the same step, and add this times the symmetric "
+            "KL divergence between their predictions to the loss.",
+            panel=Panel.TRAINING,
+        ),
+    ] = 0.0
+    """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448); 0 is ``mix="both"`` alone."""
+    pool: Annotated[
+        PoolChoice,
+        Option(
+            "Which logits to predict with: the mean over both tokenizations, those of one, or, for each seed, the best "
+            "of these on --dev.",
             panel=Panel.TRAINING,
             paper="mean",
         ),
@@ -506,6 +517,19 @@ class TrainConfig(Checked):
     patience: Annotated[
         Count | None, Option("Stop after this many epochs without a better score on --dev.", panel=Panel.TRAINING)
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.agreement:
+            check(self.mix == "both", f"--agreement {self.agreement:g} is between both tokenizations: add --mix both")
+            check(
+                self.batch_size % 2 == 0,
+                f"--agreement reads each example twice in a step: --batch-size {self.batch_size} must be even",
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """All fields but an agreement of 0: results and training states of versions without it stay valid."""
+        return {name: value for name, value in asdict(self).items() if name != "agreement" or value}
 
 
 PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}

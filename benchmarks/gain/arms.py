@@ -45,6 +45,8 @@ ARMS: dict[str, Arm] = {
     "pieces": Arm({"rows": "pieces"}),
     "blend": Arm({"rows": "blend"}),
     "form": Arm({"rows": "form"}),
+    "both": Arm({"rows": "form"}, training={"mix": "both"}),
+    "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
     "omp": Arm({"rows": "map"}, peer="omp"),

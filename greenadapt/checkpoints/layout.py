@@ -117,7 +117,9 @@ def is_multitask(folder: Path) -> bool:
 
 
 def require_multitask(folder: Path) -> None:
-    """Raise ``UsageError`` if a folder has no tasks on one encoder."""
+    """Raise ``MissingError`` if a folder does not exist, ``UsageError`` if it has no tasks on one encoder."""
+    if not folder.exists():
+        raise MissingError(f"{folder} does not exist", "check the path")
     if not is_multitask(folder):
         raise UsageError(f"{folder} has no tasks that share an encoder", "give the folder that finetune --tasks wrote")
 

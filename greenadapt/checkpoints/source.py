@@ -90,10 +90,9 @@ def _from_hub(repo: str) -> Path:
         raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
         raise MissingError(
-            f"no model {repo} here (looked in the current folder and in {constants.HF_HUB_CACHE}), "
-            f"and the model hub could not be reached ({reason})",
-            _near(repo),
+            f"no model {repo} here, and the model hub could not be reached ({reason})", _near(repo)
         ) from None
     _require_files(folder)
     require_whole(folder)
@@ -144,8 +143,9 @@ def _described(folder: Path) -> dict[str, str]:
 
 def _near(model: str) -> str:
     near = difflib.get_close_matches(model, [*PACKAGED, *_cached_models()], n=3, cutoff=0.5)
-    known = ", ".join(near or PACKAGED)
-    return f"{'did you mean' if near else 'available offline:'} {known}{'?' if near else ''}"
+    if near:
+        return f"did you mean {', '.join(near)}?"
+    return f"check the path, or use {' or '.join(PACKAGED)}, which can be installed as packages"
 
 
 def _cached_models() -> list[str]:

@@ -15,6 +15,7 @@ from greenadapt.cli.options.command_line import remember
 from greenadapt.cli.options.generated import FIELDS, with_options, with_quiet
 from greenadapt.errors import UsageError
 from greenadapt.fields import allowed
+from greenadapt.storage.publish import STDOUT, naming
 
 _ORDER = [
     "adapt",
@@ -50,7 +51,7 @@ class _Group(TyperGroup):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line, which may print help."""
-        with in_words():
+        with in_words(), naming(STDOUT):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
@@ -76,7 +77,8 @@ class _Command(TyperCommand):
                 raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
         remember(ctx, given, order)
         try:
-            return super().parse_args(ctx, args)
+            with naming(STDOUT):  # which --help prints to
+                return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             raise UsageError(self._in_one_line(error, given)) from None
 

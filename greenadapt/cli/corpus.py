@@ -83,14 +83,13 @@ def prepare(
     """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.results import print_results
-    from greenadapt.corpus.opening import input_name
     from greenadapt.stages import corpus as stage
 
     session = o.make_session(options)
     result = stage.prepare(session, name, model, text)
-    if result is not None:
+    if not isinstance(result, str):
         print_results([result], as_json)
     elif as_json:
-        print_json({"stage": "corpus", "status": "fetched", "corpus": name})
+        print_json({"stage": "corpus", "status": "fetched", "corpus": result})
     else:
-        print_text([f"{input_name(name)} is here; to split it into words, give a model with --model"])
+        print_text([f"{result} is here; to split it into words, give a model with --model"])

@@ -133,7 +133,7 @@ def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decod
 def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: bool) -> Iterator[str]:
     """The paragraphs of one parse; a body that is missing gives none."""
     try:
-        content = stream.read(-1 if decoder.limits is None else decoder.limits.max_document_bytes + 1)
+        content = stream.read(decoder.limits.max_document_bytes + 1)
         decoder.check_size(len(content), name)
         parse: Any = json.loads(decoder.decode(content, name))
     except (json.JSONDecodeError, RecursionError) as error:

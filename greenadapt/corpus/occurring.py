@@ -39,7 +39,7 @@ def _texts(path: str) -> Iterator[str]:
     with input_errors(path), open_binary(path) as stream:
         decoder = Decoder()
         if suffix == ".json":
-            yield from _strings(parse_json(decoder.decode(stream.read(), path), path))
+            yield from _strings(parse_json(decoder.joined(decoder.lines(stream, path), path), path))
             return
         for number, line in decoder.lines(stream, path):
             if suffix not in (".jsonl", ".ndjson"):

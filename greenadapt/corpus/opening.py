@@ -1,17 +1,22 @@
 """Text from files: decoding, decompression, remote and piped sources, and hashes of sources."""
 
+import codecs
 import hashlib
+import io
 import lzma
+import os
 import re
+import select
+import stat
 import sys
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, MissingError
@@ -31,6 +36,12 @@ _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
 
 
 STDIN = "-"
+
+
+_TEXT = re.compile(rb"\S")
+
+
+_UNALTERABLE = TextLimits(option="")
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -53,8 +64,7 @@ class Decoder:
     strict: bool = False
     lenient: bool = False
     """Whether JSON lines that are not JSON objects are skipped and counted as ``broken_lines``."""
-    limits: TextLimits | None = None
-    """``None``: documents of any length."""
+    limits: TextLimits = _UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
 
@@ -94,9 +104,9 @@ class Decoder:
             one, many = "byte sequence or character is", "byte sequences or characters are"
             progress.warn(f"{name}: {counted(replaced, one, many)} not UTF-8, replaced by U+FFFD")
 
-    def lines(self, stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+    def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        number, most = 0, _BLOCK if self.limits is None else min(_BLOCK, self.limits.max_document_bytes + 1)
+        number, most = 0, min(_BLOCK, self.limits.max_document_bytes + 1)
         while line := stream.readline(most):
             number += 1
             if number <= _LINES_CHECKED:
@@ -105,6 +115,15 @@ class Decoder:
                 line += self._rest_of_line(stream, len(line), f"{name}, line {number}")
             text = line.removeprefix(_BOM) if number == 1 else line
             yield number, self.decode(text, f"{name}, line {number}")
+
+    def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
+        """Numbered lines as one text; ``InputError`` if they are longer than the limit of a document."""
+        size, text = 0, io.StringIO()  # a list of short lines would take 30 times as much memory
+        for _, line in lines:
+            size += len(line)
+            self.check_size(size, name)
+            text.write(line)
+        return text.getvalue()
 
     def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
         """``begin`` and the rest of the file as valid UTF-8, in blocks of whole characters, and of whole lines unless
@@ -120,7 +139,7 @@ class Decoder:
 
     def check_size(self, n_bytes: int, where: str) -> None:
         """Raise ``InputError`` if a document of ``n_bytes`` or more is longer than the limit."""
-        if self.limits is not None and n_bytes > (limit := self.limits.max_document_bytes):
+        if n_bytes > (limit := self.limits.max_document_bytes):
             raise InputError(
                 f"{where}: a document of over {byte_size(limit)} ({limit:,} bytes), the largest allowed",
                 f"{f'raise {self.limits.option}' if self.limits.option else 'split it'}, or check that it is text",
@@ -128,7 +147,7 @@ class Decoder:
 
     def check_words(self, line: str, where: str) -> None:
         """Raise ``InputError`` if there are more characters between two spaces than the limit."""
-        if self.limits is None or len(line) <= self.limits.max_word_chars:
+        if len(line) <= self.limits.max_word_chars:
             return
         longest, begin = self.limits.max_word_chars, 0
         while begin + longest < len(line):
@@ -142,12 +161,67 @@ class Decoder:
                 )
             begin = space + 1
 
-    def _rest_of_line(self, stream: IO[bytes], n_read: int, where: str) -> bytes:
+    def _rest_of_line(self, stream: "LineSource", n_read: int, where: str) -> bytes:
         """The rest of a line after its first ``n_read`` bytes, up to the limit."""
-        room = -1 if self.limits is None else max(0, self.limits.max_document_bytes + 1 - n_read)
-        rest = stream.readline(room)
+        rest = stream.readline(max(0, self.limits.max_document_bytes + 1 - n_read))
         self.check_size(n_read + len(rest), where)
         return rest
+
+
+class LineSource(Protocol):
+    """Bytes that are read by line: an open binary file, or ``ArrivingLines``."""
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """The next line with its end, or its first ``size`` bytes; nothing at the end of the input."""
+
+
+class ArrivingLines:
+    """The lines of a pipe or a terminal, which knows whether the next one is there already."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self._held = bytearray()
+        self._has_ended = False
+
+    @classmethod
+    def of(cls, stream: IO[bytes]) -> "ArrivingLines | None":
+        """``None`` for a file, and for a compressed pipe, of which nobody knows what more is in it."""
+        if not isinstance(stream, io.BufferedReader) or not isinstance(stream.raw, io.FileIO):
+            return None
+        return None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else cls(stream)
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """See ``LineSource``; waits for it."""
+        seen = 0
+        while (end := self._held.find(b"\n", seen) + 1) == 0:
+            seen = len(self._held)
+            if 0 <= size <= seen or not self._read():
+                break
+        end = end or len(self._held)
+        end = end if size < 0 else min(end, size)
+        line = bytes(self._held[:end])
+        del self._held[:end]
+        return line
+
+    def would_wait(self) -> bool:
+        """Whether no line with text is there yet, nor the end."""
+        while not self._has_line() and len(self._held) < _BLOCK and not self._has_ended:
+            if not select.select([self._stream], [], [], 0)[0]:
+                return True
+            self._read()
+        return False
+
+    def _has_line(self) -> bool:
+        text = _TEXT.search(self._held)
+        return text is not None and self._held.find(b"\n", text.start()) >= 0
+
+    def _read(self) -> bool:
+        """Read what is there, or wait for something; whether there was anything."""
+        if not self._has_ended:  # a terminal may be read again after its end
+            read = self._stream.read1(_BLOCK)
+            self._held += read
+            self._has_ended = not read
+        return not self._has_ended
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
@@ -161,6 +235,8 @@ def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _refuse_binary(head: bytes, name: str) -> None:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{name} is UTF-16, not UTF-8", "convert it, such as with iconv -f UTF-16 -t UTF-8")
     if b"\0" in head:
         raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or its format with --format")
 
@@ -195,7 +271,20 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
 def is_read_once(source: str) -> bool:
     """Whether it can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
     path = Path(source)
-    return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+    is_pipe = path.exists() and not path.is_file() and not path.is_dir() and not path.samefile(os.devnull)
+    return source == STDIN or is_pipe
+
+
+def note_terminal(source: str, progress: Progress) -> None:
+    """Say that text is awaited if ``source`` is standard input and that is a terminal."""
+    if source == STDIN and sys.stdin is not None and sys.stdin.buffer.isatty():
+        progress.note("standard input is this terminal: type the text, and end it with Ctrl-D")
+
+
+def refuse_read_once(source: str) -> None:
+    """Raise ``InputError`` for standard input, a pipe or a device where a file is read more than once."""
+    if is_read_once(source):
+        raise InputError(f"{input_name(source)} is a pipe or a device, which can be read only once", "give a file")
 
 
 def input_name(source: str) -> str:
@@ -275,8 +364,9 @@ def require_source(source: str) -> None:
 def source_input(source: str) -> Json:
     """A file, folder or data set as an input in a manifest: by content, a data set by id.
 
-    Raises ``MissingError`` for a file that does not exist.
+    Raises ``MissingError`` for a file that does not exist, ``InputError`` for a pipe.
     """
+    refuse_read_once(source)
     path = Path(source).expanduser()
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}

@@ -40,8 +40,8 @@ class CorpusReader:
 
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
     ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
-    ``broken_lines`` (not JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses``
-    (CORD-19).
+    ``dangling_links`` (in a folder, to files that do not exist), ``broken_lines`` (not JSON objects),
+    ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses`` (CORD-19).
     """
 
     def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
@@ -169,8 +169,12 @@ def _read_path(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Documen
         return
     if Path(path).is_dir():
         for file in sorted(Path(path).rglob("*")):
-            if file.is_file() and not _is_hidden(file.relative_to(path).as_posix()):
+            if _is_hidden(file.relative_to(path).as_posix()):
+                continue
+            if file.is_file():
                 yield from _read_file(str(file), manner, decoder)
+            elif file.is_symlink() and not file.exists():
+                decoder.counts["dangling_links"] += 1
         return
     yield from _read_file(path, manner, decoder)
 
@@ -212,7 +216,7 @@ def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: De
 
 def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Plain text, all of it, as one document of one line that may contain line breaks."""
-    yield Document(("".join(line for _, line in decoder.lines(stream, name)),), name)
+    yield Document((decoder.joined(decoder.lines(stream, name), name),), name)
 
 
 def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

@@ -60,7 +60,7 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
     first_number, first = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     begin = first.lstrip()[:1]
     if begin == "[":
-        text = first + "".join(line for _, line in lines)
+        text = decoder.joined(chain([(first_number, first)], lines), path)
         entries = parse_json(text, path, first_number)
         for i, entry in enumerate(entries, start=1):
             where = f"{path}, entry {i}"
@@ -100,7 +100,7 @@ def table_rows(
 
     Raises ``InputError`` for what is not CSV, and for fields longer than the decoder's limit.
     """
-    limit = _FIELD_LIMIT if decoder.limits is None else min(decoder.limits.max_document_bytes, _FIELD_LIMIT)
+    limit = min(decoder.limits.max_document_bytes, _FIELD_LIMIT)
     csv.field_size_limit(limit)
     rows = csv.reader((line for _, line in lines), delimiter=separator, strict=strict)
     begin = 1

@@ -1,20 +1,22 @@
 """What is predicted on, from a file or a pipe; GLUE's tables."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from greenadapt.config import TableFormat, TextLimits
+from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import (
     CONLL_SUFFIXES,
     JSON_SUFFIXES,
     STDIN,
     TABLE_SUFFIXES,
+    ArrivingLines,
     Decoder,
     data_suffix,
+    note_terminal,
     open_input,
 )
-from greenadapt.corpus.rows import json_rows
+from greenadapt.corpus.rows import Lines, json_rows
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -61,6 +63,8 @@ class Entry:
     """About how many characters it has."""
     where: str
     """File and place in it, for messages."""
+    is_last_yet: bool = False
+    """Whether what comes next from a pipe or a terminal was not there yet."""
 
 
 def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
@@ -84,20 +88,27 @@ def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress
         return
     if kind == "conll" and reader.name != "ner":
         raise UsageError(f"--format conll is for NER, the model is for {reader.name}", "leave out --format conll")
-    decoder = Decoder(limits=TextLimits(option=""))
+    decoder = Decoder()
+    note_terminal(source, progress)
     with open_input(source) as (stream, name):
-        lines = decoder.lines(stream, name)
-        if kind == "text":
-            for number, line in lines:
-                where = f"{name}:{number}"
-                yield Entry(number, None, reader.example(line.rstrip("\r\n"), where), len(line), where)
-        elif kind == "conll":
-            yield from (_sentence(reader, rows, name) for rows in conll_sentences(lines, name))
-        else:
-            for row in json_rows(lines, name, decoder):
-                example = reader.example(row.fields, row.where)
-                yield Entry(row.line, row.fields.get("id"), example, row.size, row.where)
+        arriving = ArrivingLines.of(stream)
+        for entry in _entries(reader, decoder.lines(arriving or stream, name), kind, name, decoder):
+            yield replace(entry, is_last_yet=True) if arriving and arriving.would_wait() else entry
     decoder.warn_replaced(name, progress)
+
+
+def _entries(reader: Reader, lines: Lines, kind: EntryFormat, name: str, decoder: Decoder) -> Iterator[Entry]:
+    """The entries of ``lines``, each as soon as its last line is read."""
+    if kind == "text":
+        for number, line in lines:
+            where = f"{name}:{number}"
+            yield Entry(number, None, reader.example(line.rstrip("\r\n"), where), len(line), where)
+    elif kind == "conll":
+        yield from (_sentence(reader, rows, name) for rows in conll_sentences(lines, name))
+    else:
+        for row in json_rows(lines, name, decoder):
+            example = reader.example(row.fields, row.where)
+            yield Entry(row.line, row.fields.get("id"), example, row.size, row.where)
 
 
 def _sentence(reader: Reader, rows: Sequence[ConllRow], name: str) -> Entry:
@@ -107,7 +118,7 @@ def _sentence(reader: Reader, rows: Sequence[ConllRow], name: str) -> Entry:
 
 
 def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """``entries`` in blocks of about a thousand, fewer of long ones.
+    """``entries`` in blocks of about a thousand, fewer of long ones, and of a pipe as many as are there.
 
     An error in reading them is raised only after the block of all that stands before it.
     """
@@ -118,7 +129,7 @@ def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         for entry in entries:
             block.append(entry)
             size += entry.size
-            if len(block) == _BLOCK or size >= _BLOCK_CHARACTERS:
+            if len(block) == _BLOCK or size >= _BLOCK_CHARACTERS or entry.is_last_yet:
                 yield block
                 block, size = [], 0
     except GreenadaptError as error:

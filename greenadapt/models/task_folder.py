@@ -88,6 +88,15 @@ def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> Weig
     return WeightFolders(next(iter(encoders)), parts)
 
 
+def pool_of_seed(settings: Json, seed: int | None) -> Json:
+    """The ``pool`` of a seed, of the first for ``None``, in the ``settings`` of a task; nothing if they have none.
+
+    ``pools`` has that of each seed where the development set chose them.
+    """
+    pool = settings.get("pools", {}).get(str(seed), settings.get("pool"))
+    return {} if pool is None else {"pool": pool}
+
+
 @dataclass(frozen=True)
 class TaskFolder:
     """A task's model on disk: the task, and where the weights of the wanted seed lie."""
@@ -131,7 +140,8 @@ class TaskFolder:
         settings = read_described(folder / TASK_FILE)
         with described_in(folder / TASK_FILE, "train the model again"):
             described = load_task(settings)
-        return cls(folder, weights_of_seed(folder, seed), settings, described, None, seed)
+        weights = weights_of_seed(folder, seed)
+        return cls(folder, weights, {**settings, **pool_of_seed(settings, seed)}, described, None, seed)
 
     @classmethod
     def _one_of_several(cls, folder: Path, seed: int | None, name: str | None) -> "TaskFolder":

@@ -140,11 +140,17 @@ _INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions
 
 
 def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
-    """The tokenizations of the training, and whose logits decide; ``config`` has ``mix`` and ``pool``."""
+    """The tokenizations of the training, and whose logits decide: ``mix``, ``agreement`` and ``pool`` of ``config``."""
     if not is_expanded:
         return f"The model {escaped(model)} has no added words: it was trained with its own tokenizer.\n"
+    agreement = ""
+    if config.get("agreement"):
+        agreement = (
+            f", with {config['agreement']:g} times the divergence between both predictions in the loss\n"
+            "(Wang et al., *Multi-view Subword Regularization*, arXiv 2103.08490)"
+        )
     return (
-        f"It was trained on {_MIX[config['mix']]}, and its logits are those of "
+        f"It was trained on {_MIX[config['mix']]}{agreement}, and its logits are those of "
         f"{VIEW_NAMES[config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
         "Language Models* (arXiv 2004.03354).\n`base_tokenizer/` holds the model's own tokenizer, the folder "
         "itself the expanded one.\n"

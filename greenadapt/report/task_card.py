@@ -47,7 +47,7 @@ class TaskCard(Card):
     head: str
     """The transformers class is ``AutoModelFor`` and this."""
     task: Json
-    """The task's ``settings()``."""
+    """The task's ``settings()``, and the model's ``pool``."""
     config: Json
     """The stage's configuration: the fields of ``TaskConfig`` and ``TrainConfig``, and ``seeds``."""
     sources: Mapping[str, str]
@@ -77,9 +77,10 @@ class TaskCard(Card):
         return reads, memory_text(self.task.get("memory")), self._data(), self._labels(), *scores, use
 
     def _use(self) -> str:
-        if not self.is_expanded or self.config["pool"] == "base":
+        pool = self.task.get("pool", self.config["pool"])
+        if not self.is_expanded or pool == "base":
             return "reads the model's own tokenization, as plain transformers does:"
-        does = "averages both tokenizations" if self.config["pool"] == "mean" else "reads the expanded tokenization"
+        does = "averages both tokenizations" if pool == "mean" else "reads the expanded tokenization"
         return f"{does}. With plain transformers, by the model's own tokenization:"
 
     def _data(self) -> str:

@@ -37,16 +37,16 @@ _DEFAULTS = asdict(CorpusConfig())
 _LATER = ("lenient",)
 
 
-def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | None:
+def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | str:
     """Download a corpus if needed and split it into words as the model's tokenizer does.
 
-    Returns ``None`` if no model is given or known yet: then the corpus is only downloaded.
+    If no model is given or known yet, the corpus is only downloaded; then returns its name on the command line.
     """
     recipe = choose_corpus(session, corpus, text)
     if model is None and not session.workspace.models(recipe.name):
         _require_fetched(session, recipe)
         open_corpus(recipe, session.workspace.downloads(recipe.name)).check()
-        return None
+        return recipe.asked
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
         return _run(session, session.place(recipe.name, chosen.name, CORPUS), recipe, chosen, text)
@@ -202,11 +202,16 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
+    if dangling := reading.counts.get("dangling_links", 0):
+        what = counted(dangling, "symlink")
+        session.progress.warn(f"{reading.recipe.asked}: skipped {what} to files that do not exist")
     if broken := reading.counts.get("broken_lines", 0):
-        session.progress.warn(f"skipped {counted(broken, 'line that is', 'lines that are')} no JSON object")
+        what = counted(broken, "line that is", "lines that are")
+        session.progress.warn(f"{reading.recipe.asked}: skipped {what} not a JSON object")
     replaced = reading.counts.get("replaced", 0)
     if replaced:
-        session.progress.warn(f"replaced {counted(replaced, 'broken UTF-8 sequence')} (--strict refuses such text)")
+        what = counted(replaced, "broken UTF-8 sequence")
+        session.progress.warn(f"{reading.recipe.asked}: replaced {what} (--strict refuses such text)")
 
 
 def list_corpora(session: Session) -> list[Json]:

@@ -34,8 +34,11 @@ class DistributedStage(Protocol):
     def job(self, build: Build) -> Job:
         """The job of ``build``, for the first process."""
 
-    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
-        """Write into a work folder, in all processes."""
+    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
+        """Write into a work folder, in all processes, on the machine that ``open_machine`` gives.
+
+        What needs no machine comes before, since the first call imports torch.
+        """
 
 
 def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
@@ -58,12 +61,12 @@ def run_together(stage: DistributedStage) -> Result:
             return session.run(place, stage.job(build))
 
     if launched_processes()[1] == 1:
-        return run(lambda work: stage.build(session, stage.machine(), work))
+        return run(lambda work: stage.build(session, stage.machine, work))
     machine = stage.machine()
     if not machine.is_first:
         work = machine.shared(None)
         if work is not None:
-            stage.build(replace(session, progress=Silent()), machine, Path(work))
+            stage.build(replace(session, progress=Silent()), lambda: machine, Path(work))
             machine.wait()
         result = place.current()
         if result is None:
@@ -74,7 +77,7 @@ def run_together(stage: DistributedStage) -> Result:
     def share(work: Path) -> Outcome:
         nonlocal is_shared
         is_shared = machine.shared(str(work)) is not None
-        return stage.build(session, machine, work)
+        return stage.build(session, lambda: machine, work)
 
     try:
         result = run(share)

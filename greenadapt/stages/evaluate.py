@@ -11,7 +11,7 @@ import numpy as np
 from greenadapt.checkpoints.layout import SCORES, TASK_FILE, TASKS, is_multitask, read_seeds
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import ReadingOptions
+from greenadapt.config import PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process, pool_of
 from greenadapt.inference.qa.comparison import FEWEST
@@ -60,7 +60,8 @@ class Evaluated:
     scores: Json
     """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each ``seed``, ``None`` if
     there is only one model, and ``test``), ``mean`` and ``std``; by view the ends of the main score's 95 %
-    ``intervals``; and ``resampled``, what is drawn for them: ``examples``, or ``contexts`` of questions.
+    ``intervals``, also of ``best`` if the seeds differ in their ``pool``; and ``resampled``, what is drawn for them:
+    ``examples``, or ``contexts`` of questions.
     """
     evaluations: dict[int | None, "Evaluation"]
     """Of each seed."""
@@ -83,11 +84,12 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
         )
     sets = {source: _examples(first.task, source, progress) for source in request.test}
     by_seed = {seed: _evaluations(folder, sets, request, progress) for seed, folder in folders.items()}
-    pool = pool_of(first, request.reading)
+    pools = {pool_of(folder, request.reading) for folder in folders.values()}
+    pool: PoolChoice = pools.pop() if len(pools) == 1 else "best"
     evaluated = []
     for source, examples in sets.items():
         evaluations = {seed: found[source] for seed, found in by_seed.items()}
-        scores = _scores(first.task, examples, evaluations)
+        scores = _scores(first.task, examples, evaluations, pool)
         evaluated.append(Evaluated({"file": source, "examples": len(examples), "pool": pool, **scores}, evaluations))
     return evaluated
 
@@ -155,16 +157,19 @@ def _evaluations(
     return found
 
 
-def _scores(task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]") -> Json:
+def _scores(
+    task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]", pool: PoolChoice
+) -> Json:
     """See ``Evaluated``."""
-    each = [evaluation.as_dict() for evaluation in evaluations.values()]
+    chosen = [{"pool": evaluation.pool} if pool == "best" else {} for evaluation in evaluations.values()]
+    each = [evaluation.as_dict() | its for evaluation, its in zip(evaluations.values(), chosen, strict=True)]
     # Questions on one context are not independent draws, see ``score_rows``.
     groups = [question.context for question in examples] if isinstance(task, QuestionTask) else []
     is_grouped = len(set(groups)) >= FEWEST
     intervals = {}
-    for view in each[0]["views"]:
-        if all(scores["views"][view][task.main] is not None for scores in each):
-            predictions = [evaluation.view_predictions[view] for evaluation in evaluations.values()]
+    for view in [*each[0]["views"], *(["best"] if pool == "best" else [])]:
+        if all(scores["views"].get(view, scores)[task.main] is not None for scores in each):
+            predictions = [one.view_predictions.get(view, one.predictions) for one in evaluations.values()]
             statistics: Array = np.stack([task.statistics(examples, one) for one in predictions])
             found = interval(summed(statistics, groups) if is_grouped else statistics, task.main_score)
             intervals[view] = [found.low, found.high]

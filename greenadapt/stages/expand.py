@@ -119,7 +119,7 @@ class Expansion:
     vectors: WordVectors
     alignment: Alignment
     config: ExpandConfig
-    fitting: AlignConfig
+    fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
     """How the alignment was fitted and which words were held out."""
 
     @cached_property

@@ -1,6 +1,6 @@
 """The pretrain stage: continued pre-training of a model on text with masked language modelling."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,8 @@ class PretrainRequest:
                 "standard input is given twice, and can only be read once", "give a file in place of one -"
             )
         check_memory(self.memory, self.memory_config, self.run)
+        if self.training.agreement:
+            raise UsageError("--agreement is for tasks: the masks of both tokenizations differ", "leave it out")
         if self.run.cache_memory:
             raise UsageError(
                 "--cache-memory does not work here: other pieces are masked in every epoch", "leave it out"
@@ -156,7 +158,7 @@ def read_losses(result: Result) -> Json:
 
 def _config(request: PretrainRequest, start: _Start) -> Json:
     """All that decides the result beside the content of files."""
-    training = {name: value for name, value in asdict(request.training).items() if name not in _TASK_ONLY}
+    training = {name: value for name, value in request.training.settings().items() if name not in _TASK_ONLY}
     config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
     return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
 
@@ -200,11 +202,12 @@ class _Pretraining:
 
         return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
 
-    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
+    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train and write the model into ``work``."""
         from greenadapt.training.pretrain.run import Pretraining, PretrainRun
         from greenadapt.training.state import remove_state
 
+        machine = open_machine()
         request, start, progress = self.request, self.start, session.progress
         checkpoint = Checkpoint.open(start.model.folder)
         encoder = _encoder(checkpoint, request.config.max_length)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, model_name
-from greenadapt.corpus.opening import STDIN
+from greenadapt.corpus.opening import STDIN, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name
 from greenadapt.corpus.standard_input import keep_input
 from greenadapt.errors import InputError, UsageError
@@ -60,18 +60,21 @@ class Session:
         return self.workspace.place(corpus, model, stage, self.variant)
 
     def find(self, corpus: str, model: str, stage: str) -> Result:
-        """A stage's result that an earlier command wrote."""
-        return open_result(self.workspace.find_place(corpus, model, stage, self.variant).path, stage)
+        """A stage's result that an earlier command wrote; says so if it is the plain one instead of the variant's."""
+        path = self.workspace.find_place(corpus, model, stage, self.variant).path
+        if path != self.workspace.place(corpus, model, stage, self.variant).path:
+            self.progress.note(f"{corpus} has no {stage} of variant {self.variant}: using the plain one")
+        return open_result(path, stage)
 
     @contextmanager
     def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
         """Be the only writer of all that this command may write; ``corpus=None`` excludes the workspace."""
         with ExitStack() as locks:
             if corpus is not None:
-                locks.enter_context(self.workspace.locked(corpus, model))
+                locks.enter_context(self.workspace.locked(corpus, model, self.command))
             if self.out is not None:
                 out = real_folder(self.out)
-                locks.enter_context(lock(beside(out, "lock"), out))
+                locks.enter_context(lock(beside(out, "lock"), out, self.command))
             yield
 
     def check(self, place: Place, stage: str, config: Json) -> None:
@@ -89,6 +92,7 @@ class Session:
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
+        note_terminal(STDIN, self.progress)
         return keep_input(stream, self.workspace.root, said, self.progress)
 
     def corpus_name(self, corpus: str | None) -> str:

@@ -4,28 +4,35 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from greenadapt.errors import ConflictError
+from greenadapt.storage.publish import creating
 
+_LONGEST = 1000
+"""Bytes of a command that a message shows."""
 _held: dict[Path, int] = {}
 
 
 @contextmanager
-def lock(path: Path, what: Path | None = None) -> Iterator[None]:
+def lock(path: Path, what: Path | None = None, command: str | None = None) -> Iterator[None]:
     """Hold the writer lock ``path`` while the block runs; the same process may acquire it again inside.
 
     It protects ``what``, by default the folder of ``path``. It is a record lock: it is released when a process is
     killed, and child processes do not inherit it. (The ``flock`` of the filelock package would survive in forked
-    children.) Raises ``ConflictError`` naming ``what`` and the process that holds it.
+    children.) Raises ``ConflictError`` naming ``what`` and the process that holds it, with its ``command`` if that is
+    known, or why the lock cannot be created.
     """
     path = path.absolute()
     if path in _held:
         yield
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = _acquire(path, what or path.parent)
+    made = [folder for folder in path.parents if not folder.exists()]
+    what = what or path.parent
+    with creating(what):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _acquire(path, what, command)
     _held[path] = handle
     try:
         yield
@@ -33,21 +40,25 @@ def lock(path: Path, what: Path | None = None) -> Iterator[None]:
         del _held[path]
         path.unlink(missing_ok=True)
         os.close(handle)
+        with suppress(OSError):  # folders that were made for the lock, and that nothing was written into
+            for folder in made:
+                folder.rmdir()
 
 
-def _acquire(path: Path, what: Path) -> int:
+def _acquire(path: Path, what: Path, command: str | None) -> int:
+    own = f"process {os.getpid()} on {socket.gethostname()}" + (f" ({command})" if command else "")
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.stat().st_ino == os.fstat(handle).st_ino:
                 os.ftruncate(handle, 0)
-                os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                os.write(handle, own.encode())
                 return handle
         except FileNotFoundError:
             pass  # removed between our open and our check: try the new one
         except BlockingIOError:
-            owner = os.read(handle, 200).decode(errors="replace") or "another process"
+            owner = os.read(handle, _LONGEST).decode(errors="replace") or "another process"
             os.close(handle)
             raise ConflictError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
         except OSError:

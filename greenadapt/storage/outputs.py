@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.publish import STDOUT, naming
+from greenadapt.storage.publish import STDOUT, creating, naming
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 _OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")
@@ -26,8 +27,8 @@ _LINKS = 40
 def check_file(path: Path, read: Iterable[str] = ()) -> None:
     """Refuse, before hours of work, a file that cannot be written or that is one of the inputs ``read``.
 
-    Raises ``ConflictError`` if it is a folder, ``MissingError`` if its folder does not exist, ``UsageError`` if it is
-    an input.
+    Raises ``ConflictError`` if it is a folder or below a file, ``MissingError`` if its folder does not exist,
+    ``UsageError`` if it is an input.
     """
     if path.is_dir():
         raise ConflictError(f"{path} is a folder", "give a file in it")
@@ -35,6 +36,8 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
         return
     target = os.path.realpath(path)
     folder = Path(target).parent if path.is_symlink() else path.parent
+    if folder.exists() and not folder.is_dir():
+        raise ConflictError(f"{path} cannot be created ({folder} is not a folder)", "give another path")
     if not folder.is_dir():
         raise MissingError(f"{path}: folder {folder} does not exist", "create it, or check the path")
     if target in map(os.path.realpath, read):
@@ -45,7 +48,7 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
 def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     """A stream into ``path``, in mode ``w`` (UTF-8) or ``wb``; compressed if the suffix says so.
 
-    Raises what ``check_file`` raises.
+    Raises what ``check_file`` raises, and ``ConflictError`` if it cannot be created.
     """
     check_file(path)
     if _is_written_through(path):  # append, since stdout may be a file with content
@@ -53,9 +56,11 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
             yield stream
         return
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")  # two commands may write the same file
+    with creating(path):
+        opened = _opened(part, path.suffix, mode)
     try:
-        with naming(path), _opened(part, path.suffix, mode) as stream:
+        with naming(path), opened as stream:
             yield stream
         if target.exists():
             shutil.copymode(target, part)

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from greenadapt.errors import ConflictError
+
 STDOUT = "standard output"
 """Its name in messages."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -24,6 +26,21 @@ def naming(path: Path | str) -> Iterator[None]:
         if error.errno in _FULL and error.filename is None:
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def creating(path: Path) -> Iterator[None]:
+    """Raise ``ConflictError`` if ``path``, or what is beside it or above it, cannot be created; a full disk is left as
+    it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        reason = error.strerror if above.is_dir() else f"{above} is not a folder"
+        raise ConflictError(f"{path} cannot be created ({reason})", "give another path") from None
 
 
 def publish_version(work: Path, link: Path) -> Path:

@@ -9,7 +9,8 @@ is kept when a run is killed, so that the next run can resume it.
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, described_in, hash_file, hash_json, plain, read_object, write_json
+from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
-from greenadapt.wording import counted
+from greenadapt.wording import counted, json_kind
 
 FORMAT = 1
 
@@ -155,11 +156,14 @@ def read_manifest(folder: Path) -> Manifest:
     version = values.get("format", FORMAT)
     if version != FORMAT:
         raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
-    with described_in(path, _REMAKE):
-        manifest = Manifest(**values)
-        if not all(isinstance(getattr(manifest, name), dict) for name in _OBJECTS):
-            raise TypeError(f"one of {', '.join(_OBJECTS)} is not a JSON object")
-    return manifest
+    if lacks := [name for name in ("stage", "config", "inputs") if name not in values]:
+        raise InputError(f"{path} has no {', '.join(lacks)}", _REMAKE)
+    if unknown := sorted(values.keys() - {each.name for each in fields(Manifest)}):
+        raise InputError(f"{path} has the unknown keys {', '.join(unknown)}", _REMAKE)
+    for name in _OBJECTS:
+        if not isinstance(values.get(name, {}), dict):
+            raise InputError(f"{path}: {name} is {json_kind(values[name])}, not an object", _REMAKE)
+    return Manifest(**values)
 
 
 def open_result(path: Path, stage: str) -> Result:
@@ -218,8 +222,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
             outcome = job.build(work)
     except Exception:
         if not job.resumes or not any(work.iterdir()):
-            shutil.rmtree(work, ignore_errors=True)
-            _mark(work).unlink(missing_ok=True)
+            _discard(place)
         raise
     cost = before.plus(meter.cost).as_dict()
     if job.card is not None:
@@ -396,6 +399,15 @@ def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts
     for name in (MANIFEST, CARD, NEW_CARD):
         (work / name).unlink(missing_ok=True)
     return work, before
+
+
+def _discard(place: Place) -> None:
+    """Remove the unfinished work, and in a workspace its folder unless there is other work."""
+    shutil.rmtree(place.work, ignore_errors=True)
+    _mark(place.work).unlink(missing_ok=True)
+    if place.linked:
+        with suppress(OSError):
+            place.work.parent.rmdir()
 
 
 def _mark(work: Path) -> Path:

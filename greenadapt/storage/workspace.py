@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.storage.locks import lock
 from greenadapt.storage.results import MANIFEST, Place, Result
 
@@ -24,14 +24,20 @@ class Workspace:
 
     @classmethod
     def find(cls, option: Path | None = None) -> "Workspace":
-        """``--workspace``, else ``$GREENADAPT_HOME``, else the user's data folder."""
+        """``--workspace``, else ``$GREENADAPT_HOME``, else the user's data folder.
+
+        Raises ``ConflictError`` if it is a file.
+        """
         if option is None and os.environ.get(HOME):
             option = Path(os.environ[HOME])
         if option is None:
             from platformdirs import user_data_path
 
             option = user_data_path("greenadapt", appauthor=False)
-        return cls(option.expanduser().absolute())
+        root = option.expanduser().absolute()
+        if not next(path for path in (root, *root.parents) if path.exists()).is_dir():
+            raise ConflictError(f"the workspace {root} is not a folder", f"give one with --workspace or ${HOME}")
+        return cls(root)
 
     def downloads(self, corpus: str) -> Path:
         """The folder of a corpus's downloaded files."""
@@ -101,9 +107,9 @@ class Workspace:
         )
 
     @contextmanager
-    def locked(self, corpus: str, model: str) -> Iterator[None]:
+    def locked(self, corpus: str, model: str, command: str | None = None) -> Iterator[None]:
         """Be the only writer of a corpus's results for a model while the block runs."""
-        with lock(self._folder(corpus, model) / ".lock"):
+        with lock(self._folder(corpus, model) / ".lock", command=command):
             yield
 
     def _folder(self, corpus: str, model: str) -> Path:

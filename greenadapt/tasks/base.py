@@ -1,11 +1,13 @@
 """What a task is, and which class does which task."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, Self, TypeVar, get_args
 
-from greenadapt.config import TaskConfig, TaskName
+from greenadapt.checkpoints.layout import set_label
+from greenadapt.config import AdapterConfig, TaskConfig, TaskName
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
@@ -92,3 +94,26 @@ def load_task(settings: Json) -> Task[Any]:
 
 def _class(name: str) -> Any:
     return getattr(import_module(f"greenadapt.tasks.{name}.task"), _CLASSES[name])
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """A task with its labelled examples."""
+
+    name: str
+    """Empty for a plain model's only task."""
+    task: Task[Any]
+    encoder: Encoder
+    """How the model reads them."""
+    train: Sequence[Any]
+    dev: Mapping[str, Sequence[Any]]
+    """Name of each development set → its examples."""
+    test: Mapping[str, Sequence[Any]]
+    adapter: AdapterConfig | None
+    """What the task adds to a shared encoder; ``None`` for a plain model."""
+    metric: str
+    """Path of the score that counts, see ``metric_of``."""
+
+    def label(self, kind: str, name: str) -> str:
+        """How messages call one of its sets of ``kind`` ``dev`` or ``test``."""
+        return ", ".join([*filter(None, [self.name]), set_label(kind, name)])

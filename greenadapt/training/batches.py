@@ -1,7 +1,7 @@
 """Which examples make an optimiser step, and in which parts they go through the model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from greenadapt.models.embedding_rows import RowMap
 from greenadapt.models.tensors import Features, MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.features import IGNORED, Input, flattened
-from greenadapt.training.losses import n_terms
+from greenadapt.training.losses import loss_sum, n_terms
 
 _PIECE_HEAD = "TokenClassification"
 
@@ -41,6 +41,9 @@ class Dataset(Protocol):
 
     def lengths(self, numbers: IntArray) -> IntArray:
         """Pieces of each input."""
+
+    def n_pieces(self, numbers: IntArray) -> int:
+        """How many pieces of these inputs go through the model, without padding."""
 
     def n_terms(self, numbers: IntArray, epoch: int) -> int:
         """How many terms the loss has for these inputs in an epoch, from 0."""
@@ -118,6 +121,10 @@ class TaskDataset:
         """Pieces of each input."""
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
+    def n_pieces(self, numbers: IntArray) -> int:
+        """How many pieces these inputs have."""
+        return int(self.lengths(numbers).sum())
+
     def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
         """How many terms the loss has for these inputs, in any epoch."""
         if self.head != _PIECE_HEAD:
@@ -167,8 +174,12 @@ class Batch:
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.pin_memory().to(device, non_blocking=True)
 
-        ids, mask, types, targets = map(moved, (self.ids, self.mask, self.types, self.targets))
-        return Batch(ids, mask, types, targets, {name: moved(tensor) for name, tensor in self.extra.items()})
+        tensors = {name: moved(value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **tensors, extra={name: moved(tensor) for name, tensor in self.extra.items()})
+
+    def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Sum over the terms, () float32, of what the model returns; see ``losses``."""
+        return loss_sum(head, output, self.targets, self.mask)
 
     def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
         """The arguments of the model's ``forward``."""

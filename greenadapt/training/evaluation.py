@@ -1,12 +1,13 @@
 """How good a model is on labelled examples: by each tokenization alone, and by the mean of both."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from greenadapt.config import Pool
+from greenadapt.config import Pool, PoolChoice
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import pooled
 from greenadapt.progress import Bar
@@ -16,6 +17,7 @@ from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Feature, Input, flattened
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
+_BY_COST: tuple[Pool, ...] = ("base", "expanded", "mean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,8 @@ class KeptInputs:
 class Evaluation:
     """Predictions and scores of one model on one set; ``views`` has the scores of every pool that the model has."""
 
+    pool: Pool
+    """The chosen one."""
     predictions: list[Json]
     """Of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
@@ -93,12 +97,15 @@ class Evaluation:
         task: Task[Any],
         examples: Sequence[Any],
         outputs: Iterable[ViewOutputs],
-        pool: Pool | None,
+        pool: PoolChoice | None,
         bar: Bar,
         *,
         keep_logits: bool = False,
     ) -> "Evaluation":
-        """Score a model by its outputs on labelled examples; ``pool`` is ``None`` if it has no added words."""
+        """Score a model by its outputs on labelled examples; ``pool`` is ``None`` if it has no added words.
+
+        ``best`` is the pool of the highest main score; of equal ones base, then expanded, which take one pass.
+        """
         pools: tuple[Pool, ...] = ("base",) if pool is None else POOLS
         predictions: dict[str, list[Json]] = {name: [] for name in pools}
         logits: dict[str, list[Array]] = {}
@@ -109,12 +116,20 @@ class Evaluation:
                     logits.setdefault(name, []).append(pooled(output, name))
             bar.advance(1)
         views: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
-        chosen = pool or "base"
-        return cls(predictions[chosen], predictions, views[chosen], views, logits)
+        chosen = _best(views, task.main) if pool == "best" else pool or "base"
+        return cls(chosen, predictions[chosen], predictions, views[chosen], views, logits)
 
     def as_dict(self) -> Json:
         """The scores, and under ``views`` those of each pool."""
         return {**self.scores, "views": self.views}
+
+
+def _best(views: Mapping[str, Json], main: str) -> Pool:
+    def score(pool: Pool) -> float:
+        value = views[pool][main]
+        return -math.inf if value is None else float(value)
+
+    return max(_BY_COST, key=score)
 
 
 def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:

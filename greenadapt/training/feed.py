@@ -160,7 +160,8 @@ class Feed:
             train, dataset, seed = self.plan.train, self.datasets[number], self.plan.seed
             if dataset.task is not None:
                 seed = task_seed(seed, dataset.task)
-            items, expanded = epoch_order(dataset.n_items, train.mix, train.batch_size, seed, epoch)
+            paired = train.agreement > 0
+            items, expanded = epoch_order(dataset.n_items, train.mix, train.batch_size, seed, epoch, paired=paired)
             self._orders[number] = epoch, items, expanded
         return items, expanded
 

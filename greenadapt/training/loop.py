@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from greenadapt.models.weights import takes_segments
 from greenadapt.storage.files import Json, described_in
 from greenadapt.training.batches import Batch, Cut, longest, share
 from greenadapt.training.feed import Draw, Feed
-from greenadapt.training.losses import loss_sum
 from greenadapt.training.random_draws import Purpose, random_bits
 from greenadapt.training.state import POSITION, STATE_HINT, State, load_state, save_state
 
 # What of the settings decides what is learnt; a state goes on only under the same.
-_LEARNT = ("mix", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip", "precision")
+_LEARNT = (
+    *("mix", "agreement", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip"),
+    "precision",
+)
 # Of Adam, for each weight; tasks of their own have made fewer steps than what they share.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -181,8 +183,9 @@ class Training:
     @cached_property
     def _fingerprint(self) -> str:
         """Of the settings, the examples and the names and shapes of the weights."""
-        settings = asdict(self._plan.train)
-        facts = [self._feed.facts, self._plan.seed, {name: settings[name] for name in _LEARNT}, _MOMENTS]
+        settings = self._plan.train.settings()
+        learnt = {name: settings[name] for name in _LEARNT if name in settings}
+        facts = [self._feed.facts, self._plan.seed, learnt, _MOMENTS]
         shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
         self._feed.digest(digest.update)
@@ -201,7 +204,7 @@ class Training:
         # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
         weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if takes_part else 0.0
         batches = [dataset.batch(mine[part], epoch).to(machine.device) for part in parts]
-        return _Work(draw, batches, weight, int(dataset.lengths(inputs).sum()))
+        return _Work(draw, batches, weight, dataset.n_pieces(inputs))
 
     def _gradient(self, work: _Work) -> torch.Tensor:
         """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
@@ -216,7 +219,7 @@ class Training:
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
                     output = self._called(**batch.inputs(self._has_segments), **chosen)
-                loss = loss_sum(dataset.head, output, batch.targets, batch.mask) * work.weight
+                loss = batch.loss_sum(dataset.head, output) * work.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes

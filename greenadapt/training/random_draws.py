@@ -48,11 +48,16 @@ def choose(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
     return heads
 
 
-def epoch_order(n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int) -> tuple[IntArray, BoolArray]:
+def epoch_order(
+    n_items: int, mix: Mix, batch_size: int, seed: int, epoch: int, *, paired: bool = False
+) -> tuple[IntArray, BoolArray]:
     """Which input is read when, (m,) int64, and whether in the expanded tokenization, (m,) bool.
 
-    The order is drawn for (seed, epoch); with ``mix="both"`` each input is there twice.
+    The order is drawn for (seed, epoch); with ``mix="both"`` each input is there twice, ``paired`` one after the other.
     """
+    if paired:
+        order = np.argsort(random_bits(n_items, seed, Purpose.ORDER, epoch), kind="stable")
+        return np.repeat(order, 2), np.tile([False, True], n_items)
     n = n_items * (2 if mix == "both" else 1)
     order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
     items = order // 2 if mix == "both" else order

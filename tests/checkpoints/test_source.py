@@ -32,6 +32,8 @@ def test_an_unknown_model_gets_the_near_names(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "models--google-bert--bert-base-cased").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(MissingError, match=r"^no model x here, and the model hub .* \(HF_HUB_OFFLINE is set\): check "):
+        find_model("x")
     with pytest.raises(MissingError, match=r"no model minilmm here.*did you mean minilm\?"):
         find_model("minilmm")
     with pytest.raises(MissingError, match=r"did you mean google-bert/bert-base-cased\?"):

@@ -63,6 +63,7 @@ def last_line(result: Result) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     model = tiny_model()
     done = json.loads(run("w2v", "-c", corpus, "-m", model, *QUICK, "--json").stdout)
@@ -232,7 +233,7 @@ FAILURES: dict[str, Case] = {
     ),
     "unwritable workspace": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), "--workspace", f / "text.txt" / "ws"],
-        "Not a directory|File exists",
+        r"workspace .*ws is not a folder",
     ),
     "too little memory": (
         lambda f, m: ["adapt", "-c", f / "text.txt", "-m", m(name="other"), *QUICK, "--max-memory", "80M"],
@@ -241,6 +242,7 @@ FAILURES: dict[str, Case] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures_say_one_line_and_leave_what_was_there(
     name: str, run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -267,7 +269,7 @@ def test_broken_utf8_is_counted_and_replaced(run: Run, tiny_model: Callable[...,
     path = tmp_path / "u.txt"
     path.write_bytes(text().encode() + b"a \xff patient\n")
     result = run("adapt", "-c", path, "-m", tiny_model(), *QUICK)
-    assert "warning: replaced 1 broken UTF-8 sequence " in result.stderr
+    assert f"warning: {path}: replaced 1 broken UTF-8 sequence " in result.stderr
 
 
 def test_fewer_overlapping_words_than_dimensions_is_a_warning_with_the_rank(
@@ -281,6 +283,7 @@ def test_fewer_overlapping_words_than_dimensions_is_a_warning_with_the_rank(
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "greenadapt", "adapt", "-c", corpus, "-m", tiny_model(), *QUICK]
     command += ["--workspace", tmp_path / "ws"]
@@ -395,9 +398,11 @@ def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Cal
     again = run(*adapt)
     assert (again.stdout, again.stderr) == ("", "")
     assert json.loads(run(*adapt, "--json").stdout)["status"] == "up to date"
-    broken = run("corpus", "prepare", corpus.parent / "twice.txt", "-q", "-m", tiny_model())
+    twice = corpus.parent / "twice.txt"
+    broken = run("corpus", "prepare", twice, "-q", "-m", tiny_model())
     assert broken.stdout == ""
-    assert broken.stderr.splitlines() == ["warning: replaced 1 broken UTF-8 sequence (--strict refuses such text)"]
+    [warning] = broken.stderr.splitlines()
+    assert warning.startswith(f"warning: {twice}: replaced 1 broken UTF-8 sequence")
     assert "up to date" in run("adapt", *adapt[1:-1]).stdout
 
 
@@ -466,6 +471,7 @@ def _start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text(20_000))
     options = ["-m", tiny_model(), "--workers", 1, "--epochs", 1000, "--workspace", tmp_path / "ws"]
@@ -484,6 +490,7 @@ def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: P
     assert list(work.glob("*/*/corpus/manifest.json"))
 
 
+@pytest.mark.slow
 def test_a_terminated_command_is_one_line_and_143(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
     options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]
@@ -515,3 +522,25 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
     assert (as_json.returncode, error) == (0, "")
     assert out.isascii()
     assert json.loads(out)["title"] == "Äpfel"
+
+
+def test_a_refused_text_leaves_no_folder(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "a.jsonl").write_text("broken\n")
+    prepare = ("corpus", "prepare", "a.jsonl", "-m", tiny_model())
+    run_alone(*prepare, code=1)
+    assert not (tmp_path / "ws").exists()
+    (tmp_path / "ws").mkdir()
+    run_alone(*prepare, code=1)
+    assert list((tmp_path / "ws").iterdir()) == []
+    run_alone("adapt", "-c", "a.jsonl", "-m", tiny_model(), "-o", "new/out", code=1)
+    assert (list((tmp_path / "ws").iterdir()), (tmp_path / "new").exists()) == ([], False)
+
+
+def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("heart rate\n")
+    for name in ("b.txt", ".hidden.txt"):
+        (tmp_path / "texts" / name).symlink_to("gone.txt")
+    prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
+    assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
+    assert json.loads(prepared.stdout)["facts"]["read"]["dangling_links"] == 1

@@ -38,6 +38,7 @@ def many(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
     return tmp_path / "many"
 
 
+@pytest.mark.slow
 def test_from_training_to_removal(run_alone: Run, many: Path, tmp_path: Path) -> None:
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK, "-o", "many"]
     assert "finetune: up to date" in run_alone(*command).stdout
@@ -69,7 +70,7 @@ def test_what_cannot_be(run_alone: Run, many: Path, tmp_path: Path, tiny_model: 
         assert said.endswith(f"many has no task {name!r}: it has ner, ill.1")
     said = last_line(run_alone("tasks", tiny_model(), code=2))
     assert "has no tasks that share an encoder: give the folder that finetune --tasks wrote" in said
-    run_alone("tasks", "nowhere", code=2)
+    assert "nowhere does not exist" in last_line(run_alone("tasks", "nowhere", code=1))
     more = ("finetune", "--tasks", toml(tmp_path, "ner"), "--add-to", "many", *ADAPTER)
     assert "has a task ner already: give the new task another name" in last_line(run_alone(*more, code=1))
     file = many / "tasks" / "ner" / "weights.safetensors"

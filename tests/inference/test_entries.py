@@ -1,5 +1,9 @@
 import gzip
+import io
 import json
+import os
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,8 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
-from tests.support.endless import Endless
+from tests.conftest import Notes
+from tests.support.endless import Endless, write_endless
 
 NER, TEXTS, QA = (make_task(TaskConfig(task=name)) for name in ("ner", "classification", "qa"))
 
@@ -118,10 +123,62 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
     assert pipe.taken == 2 * most
 
 
+@pytest.mark.parametrize(
+    ("task", "kind", "written", "found"),
+    [
+        (TEXTS, None, ["a\n", "\n", "b\nc\nd", "d\n"], [[1], [2], [3, 4], [5]]),
+        (TEXTS, "jsonl", ['{"text": "a"}\n\n', '{"text": "b"}\n{"text": "c"}\n'], [[1], [3, 4]]),
+        (NER, "conll", ["a\tO\n\n\n", "b\tO\nc\tO\n\n"], [[1], [4]]),
+    ],
+)
+@pytest.mark.parametrize("source", ["-", "/dev/fd"])
+def test_what_a_pipe_has_is_a_block_at_once(
+    task: Any, kind: EntryFormat, written: list[str], found: list[list[int]], source: str, monkeypatch: Any
+) -> None:
+    end, begin = os.pipe()
+    with open(end, "rb") as stream, closing(os.fdopen(begin, "wb", 0)) as pipe:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        rescue = threading.Timer(20, pipe.close)  # a reader that waits for more than a line gets the end
+        rescue.start()
+        blocks = in_blocks(read_entries(task, source if source == "-" else f"{source}/{end}", kind, Silent()))
+        for text, lines in zip(written, found, strict=True):
+            pipe.write(text.encode())
+            assert [entry.line for entry in next(blocks)] == lines
+        rescue.cancel()
+        pipe.write(b"" if kind else b"last")
+        pipe.close()
+        assert [entry.line for block in blocks for entry in block] == ([] if kind else [6])
+
+
+def test_a_long_line_from_a_pipe_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, begin = os.pipe()
+    text = "word " * 100_000
+
+    def write() -> None:
+        with open(begin, "w") as pipe:
+            pipe.write(f"{text}\n" * 3)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open(end, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        assert [entry.example.text for entry in read(TEXTS, "-")] == [text] * 3
+    writer.join()
+
+
+def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"typed\n\x04")
+    with open(theirs, "rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        notes = Notes()
+        assert [entry.example.text for entry in read_entries(TEXTS, "-", None, notes)] == ["typed"]
+        assert "Ctrl-D" in notes.notes[0]
+    os.close(ours)
+
+
 @pytest.mark.slow
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     for name in ("a.txt.gz", "a.jsonl.gz"):
-        with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
-            file.write(b"a" * (129 << 20))
         with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
-            list(read_entries(TEXTS, str(tmp_path / name), None, Silent()))
+            read(TEXTS, write_endless(tmp_path / name))

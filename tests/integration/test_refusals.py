@@ -235,6 +235,8 @@ def test_missing_files_are_told_before_torch_is_loaded(here: Path) -> None:
     (here / "bad").mkdir()
     for name in ("config.json", "tokenizer.json"):
         shutil.copyfile(here / "base" / name, here / "bad" / name)
+    (here / "broken.tsv").write_text("a word without a tag\n")
+    (here / "broken.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "broken.tsv"\n')
     tune = ["finetune", "--model", "adapted", "--task", "ner", "-o", "out"]
     given = [*tune, "--train", "train.tsv"]
     commands = [
@@ -245,7 +247,9 @@ def test_missing_files_are_told_before_torch_is_loaded(here: Path) -> None:
         [*given, "--memory", "bad"],
         [*given, "--test", "test.tsv", "--compare", "bad"],
         [*given, "-o", "full"],
+        [*given, "--dev", "broken.tsv"],
         ["finetune", "--model", "adapted", "--tasks", "none.toml"],
+        ["finetune", "--model", "adapted", "--tasks", "broken.toml", "-o", "out"],
         ["finetune", "--model", "bad", "--task", "ner", "--train", "train.tsv"],
         ["pretrain", "--model", "adapted", "--text", "none.txt"],
         ["pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "full"],

@@ -155,9 +155,12 @@ def test_another_configuration_is_refused_kept_beside_or_replaced(
     assert [result.fresh for result in adapt(session, corpus, model)] == [False] * 4
     beside = align_stage.align(replace(session, variant="ridge"), str(corpus), None, other.align)
     assert beside.path.name == "align@ridge"
+    assert isinstance(session.progress, Notes)
+    assert session.progress.notes[-1].endswith("has no w2v of variant ridge: using the plain one")
     assert align_stage.align(session, str(corpus), None, PLAN.align).folder == plain[2].folder
     expanded = expand.expand(replace(session, variant="ridge"), str(corpus), None, PLAN.expand)
     assert expanded.manifest.inputs["alignment"]["path"] == str(beside.path)
+    assert not any("has no align of variant" in note for note in session.progress.notes)
     replaced = align_stage.align(replace(session, force=True), str(corpus), None, other.align)
     assert replaced.manifest.config["method"] == "ridge"
 

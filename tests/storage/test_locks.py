@@ -7,6 +7,7 @@ import pytest
 
 from greenadapt.errors import ConflictError
 from greenadapt.storage.locks import lock
+from greenadapt.storage.workspace import Workspace
 
 HOLD = """
 import sys, time
@@ -63,3 +64,39 @@ def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> No
             pass
     finally:
         os.kill(child, 9)
+
+
+def test_why_it_cannot_be_created_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    message = rf"{out} cannot be created \({tmp_path / 'file'} is not a folder\): give"
+    with pytest.raises(ConflictError, match=message), lock(out.with_name(".out.lock"), out):
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_folder_that_takes_no_files_is_named() -> None:
+    message = r"/proc/out cannot be created \(.+\): give another path"
+    with pytest.raises(ConflictError, match=message), lock(Path("/proc/.out.lock"), Path("/proc/out")):
+        pass
+
+
+def test_a_second_command_is_told_which_one_is_running(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from greenadapt.progress import Silent
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+with Session(Workspace(Path(sys.argv[1])), Silent(), command="greenadapt w2v --corpus a").locked("a", "m"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    message = rf"process {holder.pid} on .* \(greenadapt w2v --corpus a\) is writing {tmp_path}/a/m: wait"
+    with pytest.raises(ConflictError, match=message), Workspace(tmp_path).locked("a", "m"):
+        pass
+    holder.kill()
+    holder.communicate()

@@ -37,6 +37,16 @@ def test_a_file_is_replaced_once_it_is_complete(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_two_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with open_file(path, "w") as first:
+        first.write("first\n")
+        with open_file(path, "w") as second:
+            second.write("second\n" * 2)
+        assert path.read_text() == "second\n" * 2
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.txt", "first\n")]
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_a_symlink_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / "data").mkdir()
@@ -127,3 +137,15 @@ def test_a_stage_follows_a_symlink_to_a_folder(run_alone: Run, tiny_model: TinyM
     (tmp_path / "other").symlink_to("file")
     refused = run_alone(*command[:-2], tmp_path / "other", "--weight", 0.5, code=1)
     assert last_line(refused) == f"greenadapt: {tmp_path / 'file'} exists and is not a folder: give another --out"
+
+
+def test_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConflictError, match=rf"{tmp_path / 'file' / 'a'} cannot be created \(.*file is not a folder\)"):
+        write(tmp_path / "file" / "a")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_folder_that_takes_no_files_is_named() -> None:
+    with pytest.raises(ConflictError, match=r"/proc/a cannot be created \(.+\): give another path"):
+        write(Path("/proc/a"))

@@ -66,6 +66,7 @@ def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(
     assert [text for text in left if text == "first"] == []
 
 
+@pytest.mark.slow
 def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
     def build(work: Path) -> Outcome:
         end = time.process_time() + 0.3
@@ -142,6 +143,14 @@ def test_other_stages_and_formats_are_refused_by_name(place: Place) -> None:
     (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(InputError, match=r"version 99.*1"):
         read_manifest(place.path)
+    for content, message in (
+        ({}, "has no stage, config, inputs: run the stage again"),
+        ({**manifest, "color": 1}, "has the unknown keys color"),
+        ({**manifest, "config": []}, "config is a list, not an object"),
+    ):
+        (place.path / "manifest.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match=rf"manifest\.json:? {message}"):
+            read_manifest(place.path)
     (place.path / "manifest.json").write_text("{")
     with pytest.raises(InputError, match=r"manifest\.json"):
         read_manifest(place.path)

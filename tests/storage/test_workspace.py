@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.storage.results import Job, Outcome, run_job
 from greenadapt.storage.workspace import Workspace
@@ -17,6 +17,12 @@ def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "home"))
     assert Workspace.find().root == tmp_path / "home"
     assert Workspace.find(tmp_path / "given").root == tmp_path / "given"
+    (tmp_path / "file").touch()
+    for below in ("file", "file/ws"):
+        with pytest.raises(
+            ConflictError, match=rf"workspace {tmp_path / below} is not a folder: give one with --workspa"
+        ):
+            Workspace.find(tmp_path / below)
     monkeypatch.delenv("GREENADAPT_HOME")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     assert Workspace.find().root.name == "greenadapt"

@@ -1,6 +1,8 @@
-"""Standard input without end."""
+"""Input without end."""
 
+import gzip
 import io
+from pathlib import Path
 
 
 class Endless(io.RawIOBase):
@@ -22,3 +24,13 @@ class Endless(io.RawIOBase):
     def as_stdin(self) -> object:
         """What stands for ``sys.stdin``."""
         return type("Stdin", (), {"buffer": self})
+
+
+def write_endless(path: Path, begin: bytes = b"", line: int = 0) -> str:
+    """A compressed file of just over 128 MiB: ``begin``, then one line, or lines of ``line`` characters."""
+    text = b"a" * (1 << 20) if not line else (b" " * (line - 1) + b"\n") * ((1 << 20) // line)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(begin)
+        for _ in range(129):
+            file.write(text)
+    return str(path)

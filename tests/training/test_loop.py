@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.weights import TrainedRows, open_model, write_model
 from greenadapt.tasks.features import Input
+from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
@@ -36,7 +38,10 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
 
 
 def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
-    table = TaskDataset.of(items or items_of(head), Rows.all(400), head, 0)
+    items = items or items_of(head)
+    table: TaskDataset | PairedDataset = TaskDataset.of(items, Rows.all(400), head, 0)
+    if plan.train.agreement:
+        table = PairedDataset.of(table, items, plan.train.agreement)
     return Training(model, Feed([table], plan), Machine.start("float32"))
 
 
@@ -241,6 +246,7 @@ def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
 
 
 TWO_PROCESSES = """
+import json
 import sys
 import torch
 import transformers
@@ -248,6 +254,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from safetensors.torch import save_file
 from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
@@ -268,9 +275,11 @@ items = [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
 model = transformers.BertForTokenClassification.from_pretrained(sys.argv[1])
 machine = Machine.start("float32")
 assert machine.processes == 2
-train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3)
+train = TrainConfig(epochs=2, learning_rate=1e-3, **json.loads(sys.argv[4]))
 plan = Plan(train, RunConfig(max_tokens=30), 5)
 table = TaskDataset.of(items, Rows.all(400), "TokenClassification", 0)
+if train.agreement:
+    table = PairedDataset.of(table, items, train.agreement)
 training = Training(model, Feed([table], plan), machine)
 losses = [step.loss for step in training.steps()]
 assert machine.first(lambda: machine.rank) == 0
@@ -287,8 +296,9 @@ machine.wait()
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
-    """Eleven examples, five a step: in the last step of an epoch, of one example, a process has none."""
+@pytest.mark.parametrize("train", [{"batch_size": 5}, {"batch_size": 4, "mix": "both", "agreement": 2.0}])
+def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path, train: dict[str, Any]) -> None:
+    """Eleven examples, five or two pairs a step: in the last step of an epoch, of one, a process has none."""
     items = items_of()
     features = [feature for item in items for feature in (item.base[0], item.expanded[0])]
     np.savez(
@@ -301,9 +311,9 @@ def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) 
     model = _model(tiny_model, **NO_DROPOUT)
     folder = Path(model.name_or_path)
     package = Path(__file__).parents[2]
-    done = together(["two.py", folder, "items.npz", package], tmp_path)
+    done = together(["two.py", folder, "items.npz", package, json.dumps(train)], tmp_path)
     assert "Warning" not in done.stderr
-    training = _training(model, _with({"batch_size": 5}, max_tokens=30), items=items)
+    training = _training(model, _with(train, max_tokens=30), items=items)
     expected: list[Step] = list(training.steps())
     losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
     assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)

@@ -15,6 +15,7 @@ from greenadapt.corpus.opening import (
     Document,
     data_suffix,
     input_name,
+    note_terminal,
     open_binary,
     open_input,
 )
@@ -125,6 +126,7 @@ def _kind(source: str, given: str | None) -> str:
 def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Context]:
     decoder = Decoder()
     counts = decoder.counts
+    note_terminal(source.path, progress)
     try:
         for document in read_whole(source.path, source.kind, source.fields, decoder):
             text = decoder.without_surrogates("\n".join(document.lines), document.name)
@@ -163,6 +165,8 @@ def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
     counts = decoder.counts
     if skipped := counts["skipped_files"]:
         progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
+    if dangling := counts["dangling_links"]:
+        progress.warn(f"{source.name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
     if empty := counts["empty"]:
         progress.warn(f"{source.name}: left out {counted(empty, 'document')} without text")
     decoder.warn_replaced(source.name, progress)
@@ -202,6 +206,7 @@ def _asked(source: str, progress: Progress) -> Iterator[tuple[str, Question]]:
             yield where, _asked_record(row, where)
         return
     decoder = Decoder()
+    note_terminal(source, progress)
     with open_input(source) as (stream, name):
         lines = decoder.lines(stream, name)
         first = list(_up_to_text(lines))

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from greenadapt.errors import UsageError
 from greenadapt.models.adapters.kinds import Adapter, LayerCall
+from greenadapt.models.adapters.shape import check_model_type, not_adaptable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-ADAPTABLE_TYPES = ("bert", "roberta", "xlm-roberta")
-"""Architectures that support adapters."""
-_REASONS = {
-    "electra": "it has no pooler, which tasks share",
-    "mpnet": "its layers take a relative position bias, which adapters lack",
-    "distilbert": "it has no pooler, which tasks share, and its layers differ",
-    "modernbert": "it has no pooler, which tasks share, and normalizes before its layers, not after them",
-}
 
 
 class AdapterHooks:
@@ -104,19 +95,8 @@ def check_architecture(encoder: "PreTrainedModel") -> None:
     config: Any = encoder.config
     check_model_type(config.model_type)
     if getattr(config, "is_decoder", False):
-        raise _cannot(config.model_type, "it is a decoder, which must not see later tokens")
+        raise not_adaptable(config.model_type, "it is a decoder, which must not see later tokens")
     if chunk := getattr(config, "chunk_size_feed_forward", 0):
-        raise _cannot(config.model_type, f"it uses chunked feed-forward ({chunk} pieces), and adapters need all pieces")
-
-
-def check_model_type(model_type: str) -> None:
-    """Raise ``UsageError`` unless encoders of this type support adapters."""
-    if model_type not in ADAPTABLE_TYPES:
-        raise _cannot(model_type, _REASONS.get(model_type, "its layers are unknown"))
-
-
-def _cannot(model_type: str, reason: str) -> UsageError:
-    return UsageError(
-        f"a model of type {model_type} cannot be shared by tasks: {reason}",
-        f"use an encoder of type {', '.join(ADAPTABLE_TYPES)}",
-    )
+        raise not_adaptable(
+            config.model_type, f"it uses chunked feed-forward ({chunk} pieces), and adapters need all pieces"
+        )

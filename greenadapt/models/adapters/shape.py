@@ -1,4 +1,4 @@
-"""The size, heads and layers of a task's adapters."""
+"""The size, heads and layers of a task's adapters, and which encoders can have them."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,14 @@ _PAPER_SIZE_OF_HALF = 276  # of PALs in six layers of twelve
 _PAPER_BOTTLENECK = 50
 _HEAD_WIDTH = 17
 _REFERENCE_HEADS = 6
+ADAPTABLE_TYPES = ("bert", "roberta", "xlm-roberta")
+"""Architectures that support adapters."""
+_REASONS = {
+    "electra": "it has no pooler, which tasks share",
+    "mpnet": "its layers take a relative position bias, which adapters lack",
+    "distilbert": "it has no pooler, which tasks share, and its layers differ",
+    "modernbert": "it has no pooler, which tasks share, and normalizes before its layers, not after them",
+}
 
 
 @dataclass(frozen=True)
@@ -95,3 +103,17 @@ def _heads(config: AdapterConfig, size: int) -> int:
             f"use --adapter-size {max(1, round(size / heads)) * heads}, or heads that divide {size}",
         )
     return heads
+
+
+def check_model_type(model_type: str) -> None:
+    """Raise ``UsageError`` unless encoders of this type support adapters."""
+    if model_type not in ADAPTABLE_TYPES:
+        raise not_adaptable(model_type, _REASONS.get(model_type, "its layers are unknown"))
+
+
+def not_adaptable(model_type: str, reason: str) -> UsageError:
+    """The error that encoders of this type cannot have adapters."""
+    return UsageError(
+        f"a model of type {model_type} cannot be shared by tasks: {reason}",
+        f"use an encoder of type {', '.join(ADAPTABLE_TYPES)}",
+    )

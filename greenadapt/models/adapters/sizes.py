@@ -9,9 +9,8 @@ from torch import nn
 
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
-from greenadapt.models.adapters.hooks import check_model_type
 from greenadapt.models.adapters.kinds import make_adapter
-from greenadapt.models.adapters.shape import AdapterShape
+from greenadapt.models.adapters.shape import AdapterShape, check_model_type
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -89,4 +89,4 @@ class _Added(Finetuning):
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         (one,) = setup.tasks
-        write_json(work / TASK_FILE, {**described(one), **self.used(setup), "added": True})
+        write_json(work / TASK_FILE, {**described(one), **self.used(setup, work), "added": True})

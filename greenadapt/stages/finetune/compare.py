@@ -16,7 +16,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import check_finetune, default_out, finetune
+from greenadapt.stages.finetune.train import check_finetune, default_out, finetune, has_added_words
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
@@ -38,17 +38,25 @@ class Comparison:
 
 def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -> Comparison:
     """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way, but
-    for a memory, which only the first has.
+    for a memory, which only the first has, and an agreement between tokenizations if a model has only one.
     """
     if others and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
-    requests = [request, *(replace(plain, model=model) for model in others)]
+    requests = [request, *(_for_model(plain, model) for model in others)]
     outs = _outs(session, requests)  # before the first one is trained
     for out, other in zip(outs[1:], requests[1:], strict=True):
         check_finetune(replace(session, out=out), other)
     results = [finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
     return Comparison(results, _rows(request, results) if others else [])
+
+
+def _for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
+    """The request for another model."""
+    training = request.training
+    if not has_added_words(starting_model(model)):
+        training = replace(training, agreement=0.0)
+    return replace(request, model=model, training=training)
 
 
 def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:

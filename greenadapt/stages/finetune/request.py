@@ -91,6 +91,10 @@ class FinetuneRequest:
                 raise UsageError("--keep best needs a development set", hint)
             if self.training.patience is not None:
                 raise UsageError("--patience needs a development set", hint)
+            if self.training.pool == "best":
+                raise UsageError("--pool best needs a development set", hint)
+        if self.training.pool == "best" and not self.is_plain:
+            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
@@ -108,13 +112,13 @@ class FinetuneRequest:
         """Everything that determines the result except the content of files and the memory."""
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
-            return asdict(self.tasks[0].config) | asdict(self.training) | seeds | {"save_logits": self.save_logits}
+            return asdict(self.tasks[0].config) | self.training.settings() | seeds | {"save_logits": self.save_logits}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{f"task {entry.name}": {**asdict(entry.config), "metric": entry.metric} for entry in self.tasks},
             **self.adapter.settings(),
             **asdict(self.sampling),
-            **asdict(self.training),
+            **self.training.settings(),
             **seeds,
         }
 

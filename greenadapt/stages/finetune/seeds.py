@@ -1,13 +1,13 @@
 """The seeds of a run, and a summary of their scores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.metrics import metric_of, over_seeds
+from greenadapt.tasks.metrics import average, metric_of, over_seeds
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -52,6 +52,23 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
         },
         "seeds": list(finished),
     }
+
+
+def only_tasks(scores: Json, tasks: Collection[str]) -> Json:
+    """``scores.json`` of shared tasks as if there were only ``tasks``."""
+    metrics = {task: metric for task, metric in scores["metrics"].items() if task in tasks}
+    return summary(scores["pool"], metrics, [_only_tasks(seed, metrics) for seed in scores["seeds"]])
+
+
+def _only_tasks(seed: Json, metrics: Mapping[str, str]) -> Json:
+    """One seed's scores with those tasks that have ``metrics``."""
+    tasks = {task: kinds for task, kinds in seed["tasks"].items() if task in metrics}
+    columns: dict[str, list[float | None]] = {}
+    for task, kinds in tasks.items():
+        for kind, sets in kinds.items():
+            columns.setdefault(kind, []).extend(metric_of(each, metrics[task]) for each in sets.values())
+    averages = {kind: average(columns[kind]) for kind in seed["average"] if kind in columns}
+    return {**seed, "average": averages, "tasks": tasks}
 
 
 def _over_seeds(values: Sequence[float | None]) -> Json:

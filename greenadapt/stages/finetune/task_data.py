@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenadapt.checkpoints.layout import set_label
 from greenadapt.checkpoints.reader import Checkpoint
@@ -10,26 +10,21 @@ from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Named, Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.base import Task, TaskData, make_task
 from greenadapt.tasks.features import Encoder
 from greenadapt.tasks.metrics import chosen_metric
 from greenadapt.tasks.tasks_file import TaskEntry
-
-if TYPE_CHECKING:
-    from greenadapt.training.finetune.run import TaskData
 
 _SHOWN = 5  # labels in a warning
 
 
 def read_task_data(
     entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig | None, progress: Progress
-) -> "TaskData":
+) -> TaskData:
     """The data and settings of a task; without ``adapter`` it is a plain model's only task.
 
     Raises ``InputError``, with the task's name if it has one, for invalid or empty files.
     """
-    from greenadapt.training.finetune.run import TaskData
-
     progress = Named(progress, entry.name) if entry.name else progress
     with _named(entry.name):
         encoder = Encoder.of(checkpoint, entry.config.max_length)
@@ -56,7 +51,7 @@ def read_task_data(
         )
 
 
-def described(one: "TaskData") -> Json:
+def described(one: TaskData) -> Json:
     """The content of ``task.json`` for a task with an adapter."""
     assert one.adapter is not None
     own = {"adapter": one.adapter.settings(), "metric": one.metric, "max_length": one.encoder.max_length}

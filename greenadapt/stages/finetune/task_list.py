@@ -17,6 +17,7 @@ from greenadapt.checkpoints.layout import (
     task_names,
 )
 from greenadapt.checkpoints.source import require_whole
+from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import read_task
 from greenadapt.storage.files import Json, described_in, write_json
 from greenadapt.storage.locks import lock
@@ -57,12 +58,16 @@ def remove_task(folder: Path, name: str) -> None:
 
     Its files are removed from the manifest before the first one is deleted, so that the folder is valid at any moment.
     Raises ``UsageError`` if the folder has no shared encoder, ``MissingError`` listing the tasks if it has no such
-    task.
+    task, ``ConflictError`` if it has no other.
     """
     folder = real_folder(folder)
     require_multitask(folder)
     with lock(beside(folder, "lock"), folder):
         require_tasks(folder, [name])
+        if len(task_names(folder)) == 1:
+            raise ConflictError(
+                f"{name} is the only task of {folder}", "delete the folder, or add another task with finetune --add-to"
+            )
         gone = [folder / TASKS / name]
         if not read_task(folder, name).is_added:
             # The file that lists the task is removed last, so that the command can be repeated after a kill.

@@ -1,6 +1,7 @@
 """The finetune stage: a model and labelled files in, a fine-tuned model's folder out."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -21,18 +22,19 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import AdapterConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, require_torch
+from greenadapt.errors import ConflictError, UsageError, require_torch
+from greenadapt.models.adapters.shape import AdapterShape, check_model_type
 from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.finetune.request import FinetuneRequest, Start
-from greenadapt.stages.finetune.seeds import plain_summary, summary
+from greenadapt.stages.finetune.seeds import only_tasks, plain_summary, summary
 from greenadapt.stages.finetune.task_data import described, read_task_data
 from greenadapt.stages.finetune.task_list import end_removals
 from greenadapt.stages.run_names import data_name, join_names
 from greenadapt.stages.session import FINETUNE, Session, commands_of
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.results import Job, Manifest, Outcome, Place, Result
-from greenadapt.tasks.base import make_task
+from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.writer import copy_tokenizers
 from greenadapt.workers import launched_processes
@@ -79,9 +81,19 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     return Path("runs") / f"tasks-{chosen.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
 
 
+def has_added_words(model: PretrainedModel) -> bool:
+    """Whether a model's folder has an expanded tokenization."""
+    return (model.folder / WORDS_FILE).is_file()
+
+
 def read_scores(result: Result) -> Json:
-    """``scores.json`` of a fine-tuned model."""
-    return read_described(result.folder / SCORES)
+    """``scores.json`` of a fine-tuned model; of shared tasks without those that were removed."""
+    scores = read_described(result.folder / SCORES)
+    if not is_multitask(result.folder):
+        return scores
+    return only_tasks(
+        scores, [name for name in task_names(result.folder) if not read_task(result.folder, name).is_added]
+    )
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,13 @@ class Finetuning:
 
     adds: ClassVar[bool] = False
     """Whether a task is added to a folder whose encoder does not change."""
+
+    def __post_init__(self) -> None:
+        if self.request.training.agreement and not has_added_words(self.start.model):
+            raise UsageError(
+                f"--agreement is between two tokenizations, and {self.start.model.name} has no added words",
+                "give an adapted model, or leave it out",
+            )
 
     def config(self) -> Json:
         """Everything that determines the result except the content of files."""
@@ -125,12 +144,14 @@ class Finetuning:
         self.check(job)
         return job
 
-    def build(self, session: Session, machine: "Machine", work: Path) -> Outcome:
+    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train every unfinished seed, and write what all seeds share into ``work``."""
+        tasks = self._tasks(session)
+        machine = open_machine()
         from greenadapt.training.state import remove_state
 
         request = self.request
-        setup = self._setup(session, machine)
+        setup = self._setup(session, machine, tasks)
         finished: list[Json] = []
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
@@ -140,7 +161,7 @@ class Finetuning:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
         counts, *_ = [one.pop("counts") for one in finished]
-        pool, tasks = request.training.pool, setup.tasks
+        pool = request.training.pool
         if request.is_plain:
             scores = plain_summary(tasks[0].task, pool, finished)
         else:
@@ -171,10 +192,14 @@ class Finetuning:
                 "give another --out, or remove them first with greenadapt tasks FOLDER --remove NAME",
             )
 
-    def used(self, setup: "FinetuneSetup") -> Json:
-        """The trained model's input settings."""
+    def used(self, setup: "FinetuneSetup", work: Path) -> Json:
+        """The settings that the trained model in ``work`` reads and predicts with."""
         [first, *_], training = setup.tasks, self.request.training
         used: Json = {"pool": training.pool, "mix": training.mix}
+        if training.pool == "best":
+            files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
+            pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
+            used |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
         if self.request.is_plain:
             used["max_length"] = first.encoder.max_length
         used["added_words"] = len(first.encoder.tokenizer.added)
@@ -182,7 +207,7 @@ class Finetuning:
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
-        used = self.used(setup)
+        used = self.used(setup, work)
         if self.start.memory is not None:
             used["memory"] = self.start.memory.as_settings()
         copy_tokenizers(self.start.model.folder, work)
@@ -229,7 +254,7 @@ class Finetuning:
             entries=request.tasks,
             scores=read_described(work / SCORES),
             examples=outcome.facts["examples"],
-            is_expanded=(start.model.folder / WORDS_FILE).is_file(),
+            is_expanded=has_added_words(start.model),
             memory=None if start.memory is None else start.memory.as_settings(),
             cost=cost,
         ).text()
@@ -240,18 +265,23 @@ class Finetuning:
         command = shlex.join(["greenadapt", "evaluate", "--model", str(self.session.out), "--test", self.request.test])
         return {"test": f"score the model on it with {command}, or train it again with --force"}
 
-    def _setup(self, session: Session, machine: "Machine") -> "FinetuneSetup":
-        from greenadapt.training.finetune.run import FinetuneSetup
-
+    def _tasks(self, session: Session) -> tuple[TaskData, ...]:
+        """The data of each task, read without torch, whose import takes seconds."""
         request, start = self.request, self.start
         checkpoint = Checkpoint.open(start.model.folder)
         if request.adapter is not None:
             _check_fit(request.adapter, checkpoint)
         tasks = tuple(read_task_data(one, checkpoint, request.adapter, session.progress) for one in request.tasks)
         start.report(tasks[0].encoder, session.progress)
+        return tasks
+
+    def _setup(self, session: Session, machine: "Machine", tasks: tuple[TaskData, ...]) -> "FinetuneSetup":
+        from greenadapt.training.finetune.run import FinetuneSetup
+
+        request, start = self.request, self.start
         return FinetuneSetup(
             tasks=tasks,
-            checkpoint=checkpoint,
+            checkpoint=Checkpoint.open(start.model.folder),
             train=request.training,
             run=request.run,
             machine=machine,
@@ -271,9 +301,6 @@ def is_other(current: Result, job: Job) -> bool:
 
 def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
     """Raise ``UsageError`` if ``adapter`` does not fit the encoder, before anything is read."""
-    from greenadapt.models.adapters.hooks import check_model_type
-    from greenadapt.models.adapters.shape import AdapterShape
-
     check_model_type(checkpoint.model_type)
     AdapterShape.of(adapter, checkpoint.config["hidden_size"], checkpoint.config["num_hidden_layers"])
 

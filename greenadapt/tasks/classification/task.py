@@ -1,5 +1,7 @@
 """Classification of a text or of a pair of texts, into classes or as a number."""
 
+import json
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -236,8 +238,10 @@ class ClassificationTask:
         label = records.field(row, self.label_field, where, "choose one with --label-field")
         if isinstance(label, bool):
             return str(label).lower()
-        if not isinstance(label, str | int | float) or label == "" or label != label:  # NaN
-            what = "empty" if label == "" else "NaN" if label != label else json_kind(label)
+        is_finite = not isinstance(label, float) or math.isfinite(label)  # 1e400 of JSON is infinite
+        if not isinstance(label, str | int | float) or label == "" or not is_finite:
+            what = json_kind(label) if is_finite else f"{json.dumps(label)}, not a finite number"
+            what = "empty" if label == "" else what
             raise InputError(f"{where}: label field {self.label_field} is {what}", "give each text one label")
         return label
 

@@ -3,10 +3,20 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.opening import STDIN, TABLE_SUFFIXES, Decoder, data_suffix, input_errors, is_hub_id, open_binary
+from greenadapt.corpus.opening import (
+    STDIN,
+    TABLE_SUFFIXES,
+    Decoder,
+    data_suffix,
+    input_errors,
+    is_hub_id,
+    open_binary,
+    refuse_read_once,
+)
 from greenadapt.corpus.rows import parse_json
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
@@ -69,6 +79,7 @@ def read_questions(source: str, progress: Progress, *, labelled: bool | None = T
     maker = _Maker(labelled)
     document = _document(source, maker.decoder)
     if document is None:
+        refuse_read_once(source)
         rows = records(source, progress)
         questions = [maker.question(row, row, where, _name(row, maker.decoder)) for where, row in rows]
     else:
@@ -197,7 +208,7 @@ def _document(source: str, decoder: Decoder) -> Json | None:
         except (ValueError, RecursionError):
             row = None  # an object of several lines, or a broken one
         if row is None:
-            row = parse_json(first + "".join(line for _, line in lines), source, number)
+            row = parse_json(decoder.joined(chain([(number, first)], lines), source), source, number)
             if "data" not in row:
                 raise InputError(f"{source}: no 'data'", "give SQuAD's JSON, or JSON lines")
     return row if "data" in row else None

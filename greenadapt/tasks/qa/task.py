@@ -240,8 +240,8 @@ class _View:
     def n_units(self) -> int:
         return self.n_words + self.n_null
 
-    def feature(self, window: Window, first: int | None = None, last: int = -1) -> Feature:
-        """The model's input for one window; its target are the pieces ``first`` to ``last`` of the context."""
+    def feature(self, window: Window) -> Feature:
+        """The model's input for one window; units are the words of active pieces, and after them [CLS]."""
         pieces = self.context.pieces.ids[window.begin : window.end]
         ids, types, begin = self.context.encoder.pair(self.question, pieces)
         units = np.full(len(ids), -1, np.int32)
@@ -251,10 +251,24 @@ class _View:
             units[0] = self.n_words + bisect_left(
                 self.windows, window.a_l, key=lambda one: one.a_l
             ) * self.n_null // len(self.windows)
-        if first is None:
-            return Feature(ids, types, units)
-        shift = begin - window.begin
-        return Feature(ids, types, units, np.array([first + shift, last + shift], np.int64))
+        return Feature(ids, types, units)
+
+    def trained_on(self, window: Window, answer: tuple[int, int] | None) -> Feature:
+        """The same with a target, the first and last piece of an ``answer`` in the context, or [CLS] for ``None``.
+
+        Units are all words that are read whole, and after the last of the context [CLS].
+        """
+        feature, words = self.feature(window), self.context.units
+        read = words[window.begin : window.end]
+        begin = len(feature) - 1 - len(read)
+        units = np.full(len(feature), -1, np.int32)
+        units[begin:-1] = read
+        for beyond in (window.begin - 1, window.end):
+            if 0 <= beyond < len(words):
+                units[units == words[beyond]] = -1
+        units[0] = self.n_words
+        target = (0, 0) if answer is None else [piece + begin - window.begin for piece in answer]
+        return replace(feature, units=units, target=np.array(target, np.int64))
 
     def training(self, question: Question, negatives: int, seed: list[int]) -> list[Feature]:
         """The windows to train on, none where no window holds an answer that should be there."""
@@ -265,11 +279,8 @@ class _View:
         others = [window for window in self.windows if window not in holding]
         n_others = min(len(others), max(negatives, 1 if question.impossible else 0))
         drawn = np.random.default_rng(seed).permutation(len(others))[:n_others]
-        features = [self.feature(window, first, last) for window in holding]
-        return features + [self._negative(others[i]) for i in sorted(drawn.tolist())]
-
-    def _negative(self, window: Window) -> Feature:
-        return replace(self.feature(window), target=np.zeros(2, np.int64))
+        features = [self.trained_on(window, (first, last)) for window in holding]
+        return features + [self.trained_on(others[i], None) for i in sorted(drawn.tolist())]
 
     def _answer(self, question: Question) -> tuple[int, int]:
         """First and last piece of the first answer that the context has; pieces that no window holds where none is."""

@@ -5,7 +5,7 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -14,9 +14,9 @@ from typing import Any
 
 from safetensors import safe_open
 
-from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS, set_label
+from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AdapterConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
 from greenadapt.models.embedding_rows import Rows
@@ -30,9 +30,10 @@ from greenadapt.models.weights import TrainedRows, open_model, write_model, writ
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
-from greenadapt.tasks.base import Task
+from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.metrics import average, metric_of
+from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from greenadapt.training.feed import Feed, Plan
@@ -41,29 +42,6 @@ from greenadapt.training.stepping import RunRecord, Stepping
 
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
-
-
-@dataclass(frozen=True, eq=False)
-class TaskData:
-    """A task with its labelled examples."""
-
-    name: str
-    """Empty for a plain model's only task."""
-    task: Task[Any]
-    encoder: Encoder
-    """How the model reads them."""
-    train: Sequence[Any]
-    dev: Mapping[str, Sequence[Any]]
-    """Name of each development set → its examples."""
-    test: Mapping[str, Sequence[Any]]
-    adapter: AdapterConfig | None
-    """What the task adds to a shared encoder; ``None`` for a plain model."""
-    metric: str
-    """Path of the score that counts, see ``metric_of``."""
-
-    def label(self, kind: str, name: str) -> str:
-        """How messages call one of its sets of ``kind`` ``dev`` or ``test``."""
-        return ", ".join([*filter(None, [self.name]), set_label(kind, name)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +203,14 @@ class FinetuneRun:
             cached = kept.open(general, host, reader, chain(items, self._inputs("dev")))
         return {"train": cached, "dev": cached, "test": reader}
 
-    def _evaluate(self, one: TaskData, kind: str, name: str, *, keep_logits: bool = False) -> Evaluation:
-        """Predictions and scores of the model as it is now on a set of ``kind`` ``dev`` or ``test``."""
+    def _evaluate(
+        self, one: TaskData, kind: str, name: str, pool: Pool | None = None, *, keep_logits: bool = False
+    ) -> Evaluation:
+        """Predictions and scores of the model as it is now on a set of ``kind`` ``dev`` or ``test``.
+
+        ``None`` is the pool of the settings.
+        """
         setup, examples = self.setup, getattr(one, kind)[name]
-        pool = setup.train.pool if one.encoder.has_words else None
         inference = Inference(
             setup.run.max_tokens,
             one.encoder.special.pad,
@@ -238,7 +220,8 @@ class FinetuneRun:
         )
         read = outputs(self.model, self.rows, setup.inputs(one, kind, name), inference)
         with setup.progress.bar(f"seed {self.seed}, {one.label(kind, name)}", len(examples), "examples") as bar:
-            return Evaluation.of(one.task, examples, read, pool, bar, keep_logits=keep_logits)
+            chosen = (pool or setup.train.pool) if one.encoder.has_words else None
+            return Evaluation.of(one.task, examples, read, chosen, bar, keep_logits=keep_logits)
 
     def _open(self) -> Any:
         setup = self.setup
@@ -260,10 +243,12 @@ class FinetuneRun:
         for one, name in self._sets(kind):
             yield from self.setup.inputs(one, kind, name)
 
-    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset:
-        pad, memory = one.encoder.special.pad, self._memory["train"]
+    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset | PairedDataset:
+        pad, memory, agreement = one.encoder.special.pad, self._memory["train"], self.setup.train.agreement
         dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
-        return dataset if self.setup.is_plain else replace(dataset, task=one.name, n_examples=len(one.train))
+        if not self.setup.is_plain:
+            dataset = replace(dataset, task=one.name, n_examples=len(one.train))
+        return PairedDataset.of(dataset, items, agreement) if agreement else dataset
 
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
         for one in self.setup.tasks:
@@ -271,10 +256,12 @@ class FinetuneRun:
                 yield one, name
 
     def _dev_scores(self) -> Sets:
-        """All scores on the development sets."""
+        """All scores on the development sets, and the pool that they choose, if they do."""
         tasks: Sets = {}
         for one, name in self._sets("dev"):
-            tasks.setdefault(one.name, {})[name] = self._evaluate(one, "dev", name).scores
+            found = self._evaluate(one, "dev", name)
+            chosen = {"pool": found.pool} if self.setup.train.pool == "best" else {}
+            tasks.setdefault(one.name, {})[name] = found.scores | chosen
         return tasks
 
     def _score(self, tasks: Sets) -> float | None:
@@ -306,12 +293,13 @@ class FinetuneRun:
         the predictions, too.
         """
         setup, test = self.setup, Sets()
+        chosen = {"pool": dev["pool"]} if dev and setup.train.pool == "best" else {}
         for one, name in self._sets("test"):
-            evaluation = self._evaluate(one, "test", name, keep_logits=setup.save_logits)
+            evaluation = self._evaluate(one, "test", name, chosen.get("pool"), keep_logits=setup.save_logits)
             write_lines(self._predictions(one, name), evaluation.predictions)
             if setup.save_logits:
                 write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
-            test.setdefault(one.name, {})[name] = evaluation.as_dict()
+            test.setdefault(one.name, {})[name] = evaluation.as_dict() | chosen
         kinds = {"dev": dev} if dev else {}
         kinds |= {"test": self._as_written("test", test)} if test else {}
         if setup.is_plain:

@@ -73,6 +73,10 @@ class MaskedDataset:
             lengths[views == v] = view.offsets[among + 1] - view.offsets[among]
         return lengths
 
+    def n_pieces(self, numbers: IntArray) -> int:
+        """How many pieces these inputs have."""
+        return int(self.lengths(numbers).sum())
+
     def n_terms(self, numbers: IntArray, epoch: int) -> int:
         """How many pieces of these inputs are targets in an epoch."""
         self._made.clear()

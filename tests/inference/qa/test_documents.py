@@ -18,6 +18,7 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageEr
 from greenadapt.inference.qa.sources import Context, Names, read_asked, read_texts
 from greenadapt.progress import Silent
 from tests.conftest import Notes
+from tests.support.endless import write_endless
 
 PAPER = "First line.\r\n\r\n  Second\u2028 “line”\t\n"
 JATS = "<article><body><p>First <i>part</i>.</p><p>Second.</p></body></article>"
@@ -178,6 +179,7 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "picture.png": b"\0", "notes.pdf": b"\0", ".hidden.txt": "no", ".git/x.txt": "no", "empty.txt": " \n",
     }.items():  # fmt: skip
         write(folder / name, content)
+    (folder / "gone.txt").symlink_to("nowhere.txt")
     monkeypatch.chdir(tmp_path)
     notes = Notes()
     assert texts("papers/", notes) == [
@@ -188,6 +190,7 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     assert notes.warnings == [
         "papers/: skipped 2 files of unknown kinds; name theirs with --format",
+        "papers/: skipped 1 symlink to files that do not exist",
         "papers/: left out 1 document without text",
     ]
 
@@ -331,3 +334,16 @@ def test_every_error_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(GreenadaptError) as caught:
             read(write(tmp_path / "a.jsonl", content))
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
+def test_an_endless_document_or_question_is_refused_before_it_fills_the_memory(name: str, tmp_path: Path) -> None:
+    line = write_endless(tmp_path / name)
+    for read in (texts, read_asked):
+        with pytest.raises(InputError, match=rf"{name}, line 1: a document of over 134\.2 MB .*: split it"):
+            read(line, Silent())
+    lines = write_endless(tmp_path / name, b"a", 1 << 16)
+    if name == "a.txt.gz":
+        with pytest.raises(InputError, match=rf"{name}: a document of over 134\.2 MB .*: split it"):
+            texts(lines)

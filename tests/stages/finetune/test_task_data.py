@@ -1,5 +1,6 @@
 """Data of many tasks that cannot be trained on."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,14 @@ def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: P
     wanted = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
     with pytest.raises(UsageError, match="width is 10, not a multiple of the 6 heads"):
         finetune(session(tmp_path), wanted)
+
+
+@pytest.mark.parametrize("kind", ["train", "test"])
+def test_data_from_a_pipe_are_refused_before_they_are_read(tmp_path: Path, tiny_model: TinyModel, kind: str) -> None:
+    end, begin = os.pipe()
+    os.close(begin)
+    source = f"/dev/fd/{end}"
+    piped = entry(tmp_path, "ner", **{kind: (source,) if kind == "train" else {"far": source}})
+    with pytest.raises(InputError, match=rf"{source} is a pipe or a device, .*: give a file"):
+        finetune(session(tmp_path), request(tmp_path, tiny_model(), tasks=(piped,)))
+    os.close(end)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.stages.finetune.add_task import add_tasks
 from greenadapt.stages.finetune.task_list import list_tasks, remove_task
-from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.results import verified
 from tests.conftest import Notes
 from tests.support.small_multitask import files_of, request, said
@@ -38,6 +38,12 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     assert isinstance(notes, Notes)
     assert notes.warnings[-1].endswith("many had ner, too, until removed: train it again with --force")
     assert files_of(folder) == after
+    scores = read_scores(again)
+    assert [*scores["tasks"]] == ["ill.1"]
+    assert scores["average"]["test"] == scores["tasks"]["ill.1"]["test"]["test"]
+    assert [seed["average"]["test"] for seed in scores["seeds"]] == [
+        seed["tasks"]["ill.1"]["test"]["test"][scores["metrics"]["ill.1"]] for seed in scores["seeds"]
+    ]
     remove_task(folder, "number")
     assert {name: digest for name, digest in after.items() if "number" not in name} == files_of(folder)
     add_tasks(own, folder, request(tmp_path, folder, ("ner",)))
@@ -45,6 +51,14 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     remove_task(folder, "ner")
     assert finetune(replace(own, force=True), wanted).fresh
     assert len(list_tasks(folder)) == 2
+
+
+def test_the_last_task_stays(two_tasks: Path) -> None:
+    remove_task(two_tasks, "ner")
+    before = files_of(two_tasks)
+    with pytest.raises(ConflictError, match=r"ill\.1 is the only task of .*many: delete the folder"):
+        remove_task(two_tasks, "ill.1")
+    assert files_of(two_tasks) == before
 
 
 def test_a_killed_removal_is_ended_by_the_next(two_tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from greenadapt.corpus.opening import Decoder
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.ner.sentences import Sentence
+from tests.support.endless import write_endless
 
 TWO = [
     Sentence(("Ataxia", "telangiectasia", "is", "rare"), ("B-Disease", "I-Disease", "O", "O")),
@@ -113,3 +114,9 @@ def test_wrong_records(record: dict[str, object], message: str) -> None:
 
 def test_lone_surrogates_become_what_can_be_written() -> None:
     assert tokens_of({"tokens": ["a\ud800b", "é"]}, "here") == ("a\ufffdb", "é")
+
+
+@pytest.mark.slow
+def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.tsv\.gz, line 1: a document of over 134\.2 MB"):
+        list(read_conll(write_endless(tmp_path / "a.tsv.gz"), Decoder()))

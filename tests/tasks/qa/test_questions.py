@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import count
@@ -16,6 +17,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.qa.questions import Answer, Question, locate, read_questions, refuse_squad, unlabelled_question
 from tests.conftest import Notes
+from tests.support.endless import write_endless
 
 CONTEXT = "The virus was isolated in 2012, in 2013 and in 2012."
 
@@ -296,3 +298,20 @@ def test_a_question_to_answer() -> None:
     del record["context"]
     with pytest.raises(InputError, match=r"in\.jsonl:5: no 'context'"):
         unlabelled_question(record, "in.jsonl:5")
+
+
+@pytest.mark.slow
+def test_an_endless_file_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.json\.gz, line 1: a document of over 134\.2 MB"):
+        read_questions(write_endless(tmp_path / "a.json.gz", b'{"data": "'), Silent())
+    with pytest.raises(InputError, match=r"b\.json\.gz: a document of over 134\.2 MB"):
+        read_questions(write_endless(tmp_path / "b.json.gz", b"{", 1 << 16), Silent())
+
+
+def test_rows_from_a_pipe_are_refused_which_are_read_twice() -> None:
+    end, begin = os.pipe()
+    os.write(begin, json.dumps({"context": CONTEXT, **entry()}).encode())
+    os.close(begin)
+    with pytest.raises(InputError, match=rf"/dev/fd/{end} is a pipe or a device, .*: give a file"):
+        read_questions(f"/dev/fd/{end}", Silent())
+    os.close(end)

@@ -20,9 +20,9 @@ from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import make_task
+from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.features import Encoder
-from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup, TaskData
+from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
@@ -283,6 +283,7 @@ def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> N
     assert changed(before, after) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_whole", "place"), [(True, "whole"), (False, "seed")])
 def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path, is_whole: bool, place: str) -> None:
     setup = make_setup(model, ("ill.1",), replace(PALS, freeze_encoder=True))

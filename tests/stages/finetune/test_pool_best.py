@@ -1,0 +1,103 @@
+"""``--pool best``: each seed predicts with what was best on the development set, wherever it is used."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from greenadapt.config import TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.inference.ensemble import KeptRun
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.forward import pooled
+from greenadapt.stages.finetune.compare import compare
+from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.storage.arrays import ArrayFile
+from tests.support.small_multitask import entry, task_file
+from tests.support.small_multitask import request as request_of_many
+from tests.support.small_tasks import Json, TinyModel, adapted, lines, ner_request, read_json, session
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+BEST = TrainConfig(pool="best", epochs=4, learning_rate=1e-2, batch_size=8)
+COST = ("base", "expanded", "mean")
+
+
+def labels(prediction: Json) -> list[tuple[int, int, str]]:
+    return [(entity["first"], entity["last"], entity["type"]) for entity in prediction["entities"]]
+
+
+@pytest.mark.slow
+def test_every_seed_is_used_with_the_best_pool_on_dev(
+    tiny_model: TinyModel, tmp_path: Path, run_alone: Callable[..., Result]
+) -> None:
+    seeds = (0, 1)
+    dev, test = tmp_path / "dev.tsv", tmp_path / "test.tsv"
+    request = ner_request(tmp_path, adapted(tiny_model), dev=str(dev), training=BEST, seeds=seeds, save_logits=True)
+    folder = finetune(session(tmp_path), request).path
+    scores, settings = read_json(folder / "scores.json"), read_json(folder / "task.json")
+
+    found = json.loads(run_alone("evaluate", "-m", folder, "--test", dev, "--pool", "mean", "--json").stdout)
+    pools = {}
+    for one, trained in zip(found["seeds"], scores["seeds"], strict=True):
+        views = one["test"]["views"]
+        pools[one["seed"]] = max(COST, key=lambda pool: views[pool]["f1"])
+        assert trained["dev"] == {**views[pools[one["seed"]]], "pool": pools[one["seed"]]}
+    assert len(set(pools.values())) > 1  # the seeds differ, else this says little
+    assert settings["pools"] == {str(seed): pool for seed, pool in pools.items()}
+    assert settings["pool"] == pools[0]
+
+    kept = KeptRun.open(folder)
+    for one in scores["seeds"]:
+        seed, scored = one["seed"], one["test"]
+        pool = pools[seed]
+        assert scored == {**scored["views"][pool], "views": scored["views"], "pool": pool}
+        command = ["predict", "-m", folder, "-i", test, "--format", "conll", "--seed", seed]
+        predicted = run_alone(*command).stdout
+        assert predicted == run_alone(*command, "--pool", pool).stdout
+        rows = lines(folder / "seeds" / str(seed) / "predictions.jsonl")
+        assert [labels(json.loads(line)) for line in predicted.splitlines()] == [labels(row) for row in rows]
+        file = ArrayFile(folder / "seeds" / str(seed) / "logits.safetensors")
+        expected = pooled(ViewOutputs(file["base"], file["expanded"]), pool)
+        assert (kept.logits(seed)[0] == expected[: file["offsets"][1]]).all()
+
+    shown = run_alone("evaluate", "-m", folder, "--test", test)
+    assert all(text in shown.stdout for text in ("best on the dev set", "logits of", "95 % interval"))
+    (again,) = [json.loads(run_alone("evaluate", "-m", folder, "--test", test, "--json").stdout)]
+    assert [one["test"] for one in again["seeds"]] == [one["test"] for one in scores["seeds"]]
+    low, high = again["intervals"]["best"]
+    assert low < again["mean"]["f1"] == scores["mean"]["f1"] < high
+    card = (folder / "README.md").read_text("utf-8")
+    assert "best on the dev set" in card
+    assert card.count(f"| logits of |  |  | {pools[0]} | {pools[1]} |") == 2  # on the test and the development set
+
+
+@pytest.mark.slow
+def test_the_best_epoch_is_that_of_the_best_pool(tiny_model: TinyModel, tmp_path: Path) -> None:
+    training = replace(BEST, keep="best")
+    dev = str(tmp_path / "dev.tsv")
+    result = finetune(session(tmp_path), ner_request(tmp_path, adapted(tiny_model), dev=dev, training=training))
+    [one] = read_scores(result)["seeds"]
+    history = lines(result.folder / "seeds" / "0" / "history.jsonl")
+    best = max(history, key=lambda row: row["dev"]["f1"])
+    assert (one["epoch"], one["dev"]) == (best["epoch"], best["dev"])
+    assert read_json(result.folder / "task.json")["pool"] == one["test"]["pool"] == best["dev"]["pool"]
+
+
+@pytest.mark.slow
+def test_a_model_of_one_view_has_nothing_to_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    request = ner_request(tmp_path, model, dev=str(tmp_path / "dev.tsv"), training=BEST)
+    base = compare(session(tmp_path), request, [str(model.parent / "base")]).results[1]
+    assert read_json(base.folder / "task.json")["pool"] == "base"
+
+
+def test_it_needs_a_development_set_and_one_task(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model()
+    with pytest.raises(UsageError, match="--pool best needs a development set"):
+        ner_request(tmp_path, model, training=BEST)
+    tasks = [entry(tmp_path, name, dev={"dev": str(task_file(tmp_path, name, "dev"))}) for name in ("ner", "qa")]
+    with pytest.raises(UsageError, match="--pool best chooses for one task alone"):
+        request_of_many(tmp_path, model, tasks=tuple(tasks), training=BEST)
