@@ -376,6 +376,13 @@ class ExpandConfig(Checked):
 
 
 @dataclass(frozen=True)
+class AssessConfig(Checked):
+    """How much ``assess`` measures."""
+
+    words: Annotated[Count, Option("Without labels: substitute the rows of at most this many held-out words.")] = 300
+
+
+@dataclass(frozen=True)
 class TableFormat(Checked):
     """How a CSV or TSV is written if not as its suffix says."""
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from tests.cli.test_commands import text
 from tests.conftest import WORDS
-from tests.support.small_tasks import ner_file, qa_file, texts_file
+from tests.support.small_tasks import known_text, ner_file, qa_file, texts_file, worded_model
 
 ROOT = Path(__file__).parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -173,6 +173,10 @@ def test_the_json_keys_are_those_of_the_table(
     assert last == _keys("`corpus list`") | {"sources"}
     assert keys("corpus", "show", "pydocs") == [_keys("`corpus list`") | _keys("`corpus show`")]
     assert set().union(*keys("neighbours", *corpus, "heart")) == _keys("`neighbours`")
+    (tmp_path / "known.txt").write_text(known_text())
+    known = ["--corpus", str(tmp_path / "known.txt")]
+    keys("adapt", *known, "--model", str(worded_model(tiny_model)), "--workspace", str(tmp_path / "known"))
+    assert keys("assess", *known, "--workspace", str(tmp_path / "known")) == [_keys("`assess`")]
     costs = keys("cost")
     assert costs[:4] == [_keys("`cost`, one line per stage")] * 4
     assert costs[4:] == [_keys("`cost`, lines of the paper")] * 4

@@ -1,6 +1,7 @@
 """Tables of costs, neighbours and scores, printed."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
@@ -8,6 +9,7 @@ from greenadapt.report.map_quality import r2
 from greenadapt.report.tables import Table, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
+from greenadapt.wording import counted
 
 _MOST_COLUMNS = 10
 
@@ -63,6 +65,40 @@ def print_heldout(figures: Json) -> None:
     ]
     title = f"The map on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}"
     print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
+
+
+def print_rows(found: Json) -> None:
+    """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
+    first = next(iter(found["rows"].values()))
+    bands = [band["min_count"] for band in first["by_count"]]
+    ends = [f"{low} to {high - 1}" for low, high in pairwise(bands)]
+    columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {end}" for end in ends), f"in 10: {bands[-1]} and more"]
+    table = []
+    for name, figures in found["rows"].items():
+        nearest = figures["base_rows"]["cosine"]
+        row = [f"{name} *" if name == found["recipe"] else name, f"{figures['cosine']:.3f}"]
+        row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
+        row += [_percent(band["precision_at_10"]) for band in figures["by_count"]]
+        table.append(row + ([] if figures["state_cosine"] is None else [f"{figures['state_cosine']:.3f}"]))
+    if found["substitution"] is not None:
+        columns.append("state")
+    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {found['base']}", columns, table)
+    lines = [
+        f"* the rows of {found['folder']}; random: random rows of the same length as the model's, the least to beat",
+        "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
+        "one, or among the ten nearest; in 10: also of the words that occur so often in the corpus",
+    ]
+    if (test := found["substitution"]) is not None:
+        text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
+        lines.append(
+            "state: mean cosine of the model's last state at the word, with its own row and with the predicted one; "
+            f"{counted(test['words'], 'word')} {text}"
+        )
+    print_text([*lines, ""])
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
 
 
 def _small(number: float) -> str:
