@@ -186,6 +186,8 @@ def test_the_json_keys_are_those_of_the_table(
     tuned = ["--task", "ner", "--model", str(tiny_model()), "--train", str(labelled), "--test", str(labelled)]
     out = str(tmp_path / "tuned")
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
+    validated = [*known, "--workspace", str(tmp_path / "known"), "--task", "ner", "--train", str(labelled)]
+    assert keys("assess", *validated, "--folds", "2", "--max-steps", "1") == [_keys("`assess --train`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
     scored = keys("evaluate", "--model", out, "--test", str(labelled), "--test", str(tmp_path / "train.tsv.gz"))

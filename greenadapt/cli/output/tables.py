@@ -6,7 +6,7 @@ from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
 from greenadapt.report.map_quality import r2
-from greenadapt.report.tables import Table, figure, score_tables, signed
+from greenadapt.report.tables import VIEW_NAMES, Table, assessment, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
 from greenadapt.wording import counted
@@ -95,6 +95,24 @@ def print_rows(found: Json) -> None:
             f"{counted(test['words'], 'word')} {text}"
         )
     print_text([*lines, ""])
+
+
+def print_folds(found: Json) -> None:
+    """What cross-validation found, see ``cross_validate``: a table, and what to do in a sentence or two."""
+    base, *ours = found["rows"]
+    rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
+    for row in ours:
+        name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
+        rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row), _seconds(row)])
+    columns = ["model", found["main"], "difference", "95 % interval", "training, predicting"]
+    seeds = f", {counted(found['seeds'], 'seed')}" if found["seeds"] > 1 else ""
+    title = f"{counted(found['folds'], 'fold')} of {counted(found['examples'], 'example')}{seeds}, scores in percent"
+    print_table(title, columns, rows)
+    print_text([*assessment(found), ""])
+
+
+def _seconds(row: Json) -> str:
+    return f"{row['training']:,.0f} s, {row['predicting']:,.1f} s"
 
 
 def _percent(share: float | None) -> str:
