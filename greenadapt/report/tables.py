@@ -84,7 +84,7 @@ def assessment(found: Json) -> list[str]:
     The average of both tokenizations decides; of one alone it is said if its interval is clear of zero as well, or
     instead.
     """
-    both, *single = found["rows"][1:]
+    _, both, *single = found["rows"]
     sure = [row for row in single if row["low"] > 0]
     if found["verdict"] == "helps":
         lines = [f"Adaptation helps: {_with_ends(found, both)}; use both tokenizations."]

@@ -145,10 +145,8 @@ class PredictedRows:
         rows of the words that are not held out.
         """
         targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
-        drawn = np.random.default_rng(seed).normal(
-            targets.mean(0), targets.std(0), (len(self.heldout), targets.shape[1])
-        )
-        return rescaled(drawn.astype(np.float32), norm)
+        drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
+        return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
 def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:

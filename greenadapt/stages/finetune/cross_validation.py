@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.tasks_file import TaskEntry
 
 BASE = "base model"
-VIEWS: tuple[Pool, ...] = ("mean", "base", "expanded")
+VIEWS: tuple[Pool, ...] = get_args(Pool)
 """How an adapted model is read; the first is what it predicts by if nothing else is chosen, and decides."""
 
 
@@ -41,7 +41,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``rows`` are the base model and the adapted one by each of ``VIEWS``: ``score``, for the adapted one ``difference``
     to the base model and the ends ``low`` and ``high`` of its 95 % interval (a paired bootstrap over the examples of
     all folds, or contexts of questions, as ``resampled`` says, and over seeds), and seconds of all folds ``training``
-    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``.
+    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. Intervals do not
+    cover what other training examples would change.
 
     Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
     the model has no added words or no known base, and what ``finetune`` raises, before any training.
