@@ -41,8 +41,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``rows`` are the base model and the adapted one by each of ``VIEWS``: ``score``, for the adapted one ``difference``
     to the base model and the ends ``low`` and ``high`` of its 95 % interval (a paired bootstrap over the examples of
     all folds, or contexts of questions, as ``resampled`` says, and over seeds), and seconds of all folds ``training``
-    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. Intervals do not
-    cover what other training examples would change.
+    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. None covers
+    what other training examples would change.
 
     Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
     the model has no added words or no known base, and what ``finetune`` raises, before any training.
