@@ -103,8 +103,9 @@ class _Run:
     def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
         """A run that progress calls ``name``; raises what ``finetune`` refuses before any work."""
         work = session.out or session.workspace.folds()
-        session = replace(session, progress=Named(session.progress, name), out=work / "running")
-        checked = check_finetune(session, request)
+        session = replace(session, progress=Named(session.progress, name))
+        # Its folder is named after its key, which is not known before.
+        checked = check_finetune(replace(session, out=work / "running" / "unnamed"), request)
         inputs = checked.job(lambda _: Outcome({})).inputs
         key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
         views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]

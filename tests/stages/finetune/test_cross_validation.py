@@ -1,6 +1,7 @@
 """Whether adaptation helps, by cross-validation: the same as fine-tuning by hand on the files of each fold."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,19 @@ import numpy as np
 import pytest
 
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS
-from greenadapt.config import AssessConfig, TaskConfig
+from greenadapt.config import AssessConfig, RunConfig, TaskConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.finetune.cross_validation import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.session import Session
 from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.ner.task import NerTask
 from tests.conftest import Notes, Run
 from tests.support.small_tasks import (
     TRAIN,
+    Signalling,
     TinyModel,
     adapted,
     facts_file,
@@ -84,14 +87,13 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(tiny_model
 def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = adapted(tiny_model)
     facts_file(ours)
-    request = _request(ours, ner_file(tmp_path / "train.tsv"))
+    request = _request(ours, ner_file(tmp_path / "train.tsv"), run=RunConfig(checkpoint_steps=1))
     trained: list[Any] = []
 
-    def stop(*given: Any) -> Any:
-        trained.append(given)
-        if len(trained) == 3:
-            raise KeyboardInterrupt
-        return finetune(*given)
+    def stop(given: Session, request: FinetuneRequest) -> Any:
+        trained.append(request)
+        progress = Signalling(signal.SIGINT, 3) if len(trained) == 3 else Notes()
+        return finetune(replace(given, progress=progress), request)
 
     with monkeypatch.context() as patch:
         patch.setattr("greenadapt.stages.finetune.cross_validation.finetune", stop)
@@ -99,7 +101,10 @@ def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypa
             cross_validate(session(tmp_path, "work"), request, None, TWO)
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}
     assert len(kept) == 2
-    found = cross_validate(session(tmp_path, "work"), request, None, TWO)
+    resumed = session(tmp_path, "work")
+    found = cross_validate(resumed, request, None, TWO)
+    assert isinstance(resumed.progress, Notes)
+    assert any("fold 2 of 2, base model: seed 0: going on from step 3" in note for note in resumed.progress.notes)
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
     assert cross_validate(session(tmp_path, "work"), request, None, TWO) == found  # seconds included
     assert len([*(tmp_path / "work").glob("*.safetensors")]) == 4
