@@ -88,7 +88,7 @@ def test_the_fast_engine_has_both_gradients_of_a_mean_and_that_of_a_sum() -> Non
     ("build", "message"),
     [
         (lambda: AlignConfig(method="typo"), "^--method is 'typo', must be one of lstsq, procrustes, ridge, identity,"),  # type: ignore[arg-type]
-        (lambda: ExpandConfig(rows="typo"), "^--rows is 'typo', must be one of map, norm, pieces, blend$"),  # type: ignore[arg-type]
+        (lambda: ExpandConfig(rows="typo"), "^--rows is 'typo', must be one of map, norm, pieces, blend, form, auto$"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs="3"), "^--epochs is '3', must be a whole number, at least 1$"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs=True), "^--epochs is True, must be a whole number, at least 1$"),
         (lambda: W2VConfig(epochs=2.5), "^--epochs is 2.5, must be a whole number"),  # type: ignore[arg-type]

@@ -74,6 +74,7 @@ def _burn(seconds: float) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_codecarbon")
 def test_a_meter_sees_time_memory_and_children() -> None:
     with Meter() as meter:

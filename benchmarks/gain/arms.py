@@ -90,9 +90,7 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if not expanded.is_dir():
         expand(replace(session, out=expanded), None, None, rows, aligned)
     if arm.peer:
-        expanded = with_rows_of(
-            arm.peer, Adapted(model, corpus, trained, aligned, fitted, rows, expanded, session.workers)
-        )
+        expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded, session.workers))
     return str(expanded)
 
 

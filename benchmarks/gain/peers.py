@@ -11,7 +11,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import write_expanded
-from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.config import ExpandConfig
 from greenadapt.corpus.opening import open_binary
 from greenadapt.stages.align import overlap
 from greenadapt.stages.expand import Expansion
@@ -32,7 +32,6 @@ class Adapted:
     corpus: Path
     vectors: Path
     aligned: Path
-    fitting: AlignConfig
     config: ExpandConfig
     expanded: Path
     workers: int = 1
@@ -44,7 +43,7 @@ def omp(made: Adapted) -> Array:
     from mergekit.tokensurgeon.omp import batch_omp
 
     base, vectors = OpenedBase(find_model(made.base)), WordVectors.load(made.vectors)
-    expansion = Expansion(base, vectors, Alignment.load(made.aligned), made.config, made.fitting)
+    expansion = Expansion(base, vectors, Alignment.load(made.aligned), made.config)
     _, known, ids = overlap(vectors, base.vocabulary)
     donor, rows = (
         torch.from_numpy(np.array(each, np.float32))

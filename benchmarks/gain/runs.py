@@ -105,7 +105,7 @@ class Lab:
         train = cell.of.drawn("train", cell.budget, self.work / "sets", 0)
         dev = cell.of.drawn("dev", self.limits.dev, self.work / "sets")
         model = self._model(cell, BASE)
-        found = []
+        found, n_before = [], len(self.plans.by_key)
         for values in product(*grid.values()):
             tried = replace(training, **dict(zip(grid, values, strict=True)))
             asked = self._describe(cell, model, tried, (train, dev), (False, 0))
@@ -126,7 +126,8 @@ class Lab:
             found.append((self.plans.by_key[key]["dev"], tried))
         best = max(found, key=lambda one: one[0])[1]  # the first of equally good ones
         for name, values in grid.items():
-            if len(values) > 1 and getattr(best, name) in (min(values), max(values)):
+            at_edge = len(values) > 1 and getattr(best, name) in (min(values), max(values))
+            if at_edge and len(self.plans.by_key) > n_before:  # said once
                 self.session.progress.warn(
                     f"{cell.of.name}, {cell.budget or 'all'}: {name} {getattr(best, name):g} is the best and at the "
                     "edge of the grid: widen it"

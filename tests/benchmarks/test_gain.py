@@ -10,7 +10,7 @@ import pytest
 
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AlignConfig, ExpandConfig, TrainConfig
+from greenadapt.config import ExpandConfig, TrainConfig
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile
@@ -165,7 +165,7 @@ def test_rows_of_others_replace_only_the_new_rows(tiny_model: TinyModel, monkeyp
     rows = np.arange((before.n_rows - base.n_rows) * base.dim, dtype=np.float32).reshape(-1, base.dim)
     monkeypatch.setitem(peers.PEERS, "omp", ("numpy", lambda made: rows))
     none = expanded.parent / "not-needed"
-    made = peers.Adapted(str(base.folder), none, none, none, AlignConfig(), ExpandConfig(), expanded)
+    made = peers.Adapted(str(base.folder), none, none, none, ExpandConfig(), expanded)
     folder = peers.with_rows_of("omp", made)
     after = Checkpoint.open(folder)
     np.testing.assert_array_equal(after.embedding()[-len(rows) :], rows)

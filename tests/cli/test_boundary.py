@@ -42,6 +42,7 @@ def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, a
     assert process.wait(60) == 128 + signal.SIGPIPE
 
 
+@pytest.mark.slow
 def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
     """What was to be printed would be lost, so it is no success; nothing printed loses nothing."""
     for command, code in (("corpus list", 1), ("corpus list --quiet", 1), ("--version", 1)):
@@ -61,6 +62,7 @@ def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
     assert done.stderr == "greenadapt: standard input is closed: give a file to read\n"
 
 
+@pytest.mark.slow
 def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     """As Ctrl-C: the text that was written for the engine goes, the checkpoint stays, and the next run goes on."""
     (tmp_path / "text.txt").write_text(text(2000))

@@ -63,6 +63,7 @@ def last_line(result: Result) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     model = tiny_model()
     done = json.loads(run("w2v", "-c", corpus, "-m", model, *QUICK, "--json").stdout)
@@ -241,6 +242,7 @@ FAILURES: dict[str, Case] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures_say_one_line_and_leave_what_was_there(
     name: str, run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +283,7 @@ def test_fewer_overlapping_words_than_dimensions_is_a_warning_with_the_rank(
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "greenadapt", "adapt", "-c", corpus, "-m", tiny_model(), *QUICK]
     command += ["--workspace", tmp_path / "ws"]
@@ -468,6 +471,7 @@ def _start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text(20_000))
     options = ["-m", tiny_model(), "--workers", 1, "--epochs", 1000, "--workspace", tmp_path / "ws"]
@@ -486,6 +490,7 @@ def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: P
     assert list(work.glob("*/*/corpus/manifest.json"))
 
 
+@pytest.mark.slow
 def test_a_terminated_command_is_one_line_and_143(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
     options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]

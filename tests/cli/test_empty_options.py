@@ -24,6 +24,7 @@ def _parameters(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 PARAMETERS = [*_parameters(typer.main.get_command(app))]
 
 
+@pytest.mark.slow
 def test_every_command_refuses_them(run_alone: Run, tmp_path: Path) -> None:
     (tmp_path / "here.txt").write_text("text that nobody asked to be read\n")
     assert len(PARAMETERS) > 200

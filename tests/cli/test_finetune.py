@@ -43,6 +43,7 @@ def files(tmp_path: Path) -> tuple[object, ...]:
     return ("--task", "ner", *(part for pair in made for part in pair))
 
 
+@pytest.mark.slow
 def test_a_run_and_what_it_prints(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ MEMORY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [(), MEMORY])
 def test_the_cards_command_gives_the_same(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, memory: tuple[str, ...]
@@ -85,6 +87,7 @@ def test_the_cards_command_gives_the_same(
     assert "finetune: up to date" in run_alone(*words, "-o", "run").stdout
 
 
+@pytest.mark.slow
 def test_by_the_corpus_it_was_adapted_to(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
@@ -107,6 +110,7 @@ def test_by_the_corpus_it_was_adapted_to(
     assert "text" in run_alone("corpus", "list").stdout
 
 
+@pytest.mark.slow
 def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     base = model.parent / "base"
@@ -137,6 +141,7 @@ def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: Tin
     assert "there is no gap to close" in shown
 
 
+@pytest.mark.slow
 def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
     command = (
         "finetune",
@@ -166,6 +171,7 @@ def as_options(settings: dict[str, Any]) -> list[object]:
     return made
 
 
+@pytest.mark.slow
 def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
     given = {
         "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
@@ -309,6 +315,7 @@ def test_no_model(run_alone: Run, files: tuple[object, ...]) -> None:
     assert "no model folder" in last_line(run_alone("finetune", *files, "-m", "ws/none/here", code=1))
 
 
+@pytest.mark.slow
 def test_what_fails_says_so_in_a_line(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:

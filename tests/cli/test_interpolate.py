@@ -82,6 +82,7 @@ def test_a_second_run_does_nothing(run_alone: Run, folders: tuple[Path, Path], t
     assert again.stdout.startswith("interpolate: done in")
 
 
+@pytest.mark.slow
 def test_fine_tuning_takes_it_as_it_takes_the_domain_model(
     run_alone: Run, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def text(tmp_path: Path) -> str:
     return text_file(tmp_path / "text.txt").name
 
 
+@pytest.mark.slow
 def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     text_file(tmp_path / "general.txt", 20, 7)
     command = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--general-text", "general.txt", *QUICK)
@@ -49,6 +50,7 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     assert json.loads(again.stdout)["config"]["whole_words"] is True
 
 
+@pytest.mark.slow
 def test_the_cards_command_gives_the_same(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     texts_file(tmp_path / "task.jsonl")
     model = adapted(tiny_model)
@@ -63,6 +65,7 @@ def test_the_cards_command_gives_the_same(run_alone: Run, text: str, tiny_model:
     assert "pretrain: up to date" in run_alone(*words, "-o", "run").stdout
 
 
+@pytest.mark.slow
 def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     done = json.loads(run_alone("pretrain", "-m", tiny_model(), "--text", text, *QUICK, "--json").stdout)
     folder = Path(done["folder"])
@@ -73,6 +76,7 @@ def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: Tiny
     assert "pretrain: done" in run_alone("pretrain", "-m", folder, "--text", text, *QUICK, "-o", "next").stdout
 
 
+@pytest.mark.slow
 def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
     given: dict[str, Any] = {
         "max_length": 24, "heldout": 0.25, "mask_share": 0.2, "whole_words": True, "head_steps": 2,
@@ -91,6 +95,7 @@ def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None
     assert config == {**given, "only_new_rows": False, "format": "text", "fields": []}
 
 
+@pytest.mark.slow
 def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
     model = adapted(tiny_model)
     options = ("--memory", model.parent / "base", "--strategy", "gated", "--memory-attention", "gate")
@@ -125,6 +130,7 @@ def test_wrong_usage(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model()
     start = ("pretrain", "-m", model, *QUICK, "-o", "run")

@@ -38,6 +38,7 @@ def many(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
     return tmp_path / "many"
 
 
+@pytest.mark.slow
 def test_from_training_to_removal(run_alone: Run, many: Path, tmp_path: Path) -> None:
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK, "-o", "many"]
     assert "finetune: up to date" in run_alone(*command).stdout

@@ -237,6 +237,7 @@ def test_fingerprint_follows_the_sources(installed: Path) -> None:
     assert first["zed-pkg"] != second["zed-pkg"]
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_documents() -> None:
     names = ["smart-open", "safetensors", "platformdirs"]
     one = list(read_pydocs(names))
@@ -246,6 +247,7 @@ def test_several_processes_give_the_same_documents() -> None:
     assert pydocs_versions(["smart-open"]) == {"smart-open": metadata.version("smart-open")}
 
 
+@pytest.mark.slow
 def test_real_docstrings_have_little_mark_up_left() -> None:
     text = [line for document in read_pydocs(["numpy", "smart-open"]) for line in document.lines]
     words = sum(len(line.split()) for line in text)

@@ -97,6 +97,7 @@ def test_broken_utf8_is_counted_or_refused(tmp_path: Path) -> None:
         list(reading(path, strict=True).documents())
 
 
+@pytest.mark.slow
 def test_a_line_of_100_mb(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with open(path, "wb") as file:
@@ -375,6 +376,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.slow
 def test_xml_streams(tmp_path: Path) -> None:
     """A file of 27 MB must not take more memory than one of 1 MB; held as a tree, it would take ten times its size."""
     peaks = []
@@ -623,6 +625,7 @@ def test_a_local_file_is_checked_as_the_recipe_says(tmp_path: Path, check: str, 
             wrong()
 
 
+@pytest.mark.slow
 def test_sources_that_are_not_on_this_machine(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"gone\.txt does not exist"):
         reading(own_recipe(tmp_path, '[[sources]]\nurl = "gone.txt"\n'))

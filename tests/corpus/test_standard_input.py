@@ -39,6 +39,7 @@ def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     model = tiny_model()
     prepare = ["corpus", "prepare", "-", "-m", model, "--json"]

@@ -117,6 +117,7 @@ def test_cutting_and_batching_change_nothing(
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_processes_or_memory(
     bert_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +158,7 @@ def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: P
     assert (kept["documents"], kept["duplicates"], kept["lines"]) == (7, 0, 10)
 
 
+@pytest.mark.slow
 def test_a_line_longer_than_a_batch_stays_one_line(tokenizer_file: Path, tmp_path: Path) -> None:
     line = " ".join(word for document in random_documents(6_000) for word in document.lines)
     assert len(line) > 2 * stream.BATCH_BYTES
@@ -267,6 +269,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_killed_parent(bert_file: Path, tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(ENDLESS)

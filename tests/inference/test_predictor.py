@@ -509,6 +509,7 @@ def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Pa
     assert "warning: 1 of the examples are longer than the model reads at once" in errors
 
 
+@pytest.mark.slow
 def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
     source = text_file(tmp_path / "text.txt", [*SENTENCES, "é"])
     asked = ("-m", several, "-i", source, "--task")

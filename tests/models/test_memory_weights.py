@@ -80,6 +80,7 @@ def test_a_frozen_general_model_is_not_among_what_is_trained() -> None:
         assert any(name.startswith("memory.general.") for name in names) != frozen
 
 
+@pytest.mark.slow
 def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     given: dict[str, Any] = {"memory": str(model.parent / "base"), "memory_config": NORMAL}

@@ -144,6 +144,7 @@ def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, a
     torch.testing.assert_close(logits(opened, ids), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_other_seeds_are_kept_as_what_differs(

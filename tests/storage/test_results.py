@@ -66,6 +66,7 @@ def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(
     assert [text for text in left if text == "first"] == []
 
 
+@pytest.mark.slow
 def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
     def build(work: Path) -> Outcome:
         end = time.process_time() + 0.3

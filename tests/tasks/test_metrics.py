@@ -76,6 +76,7 @@ def test_paths_into_the_scores_of_each_kind() -> None:
     assert metric_of(scores, "has_answer.f1") is None
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.dictionaries(st.text(), x)))
 def test_a_path_into_anything(value: Any) -> None:
     scores = {"a": value, "by_class": {"x.y": {"f1": value}}}

@@ -124,6 +124,7 @@ def test_a_word_of_marks_that_the_normalizer_puts_into_another_order(minilm: Pat
     assert grouped(dual.encode(text).expanded) == [[new_ids[text[1:]]]] == model.rule(text, new_ids)[1]
 
 
+@pytest.mark.slow
 @PATIENT
 @given(text=TEXTS, data=st.data())
 def test_dual_tokenizer_is_the_word_rule(model: Model, text: str, data: st.DataObject):

@@ -141,6 +141,7 @@ print(line.split()[1])  # ru_maxrss would be that of the process that started th
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_estimate_of_memory_holds_and_is_not_far_off(tmp_path: Path) -> None:
     words = [f"word{i}" for i in range(100_000)]
@@ -315,6 +316,7 @@ def check_batches(lines: list[list[str]]) -> None:
             read = trained = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 150, 3000, 7000, 9999, 10_100, 50_000])
 def test_no_word_of_a_line_is_dropped(tmp_path: Path, length: int) -> None:
     """Without subsampling every word is predicted from its neighbours, so every output row moves."""
@@ -353,6 +355,7 @@ sys.stdout.buffer.write(vectors.matrix.tobytes())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bits(tmp_path: Path, corpus: PreparedCorpus) -> None:
     def run(seed: str) -> bytes:
         command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / f"work{seed}")]
@@ -406,6 +409,7 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, co
 # -- quality ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_words_of_a_topic_are_neighbours(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_PART", 5000)

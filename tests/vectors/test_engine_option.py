@@ -195,6 +195,7 @@ def test_without_numba_gensim_is_used_and_one_line_says_so(
     assert json.loads(manifest.read_text())["config"]["engine"] == "gensim"
 
 
+@pytest.mark.slow
 def test_auto_keeps_to_the_engine_of_the_result_that_is_there(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     """As where numba is removed, the result made anew without it, and numba installed again."""
     run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")

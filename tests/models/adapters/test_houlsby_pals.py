@@ -86,6 +86,7 @@ def test_settings_come_back(adapter: AdapterConfig) -> None:
     assert AdapterConfig.of_settings(json.loads(json.dumps(adapter.settings()))) == adapter
 
 
+@pytest.mark.slow
 def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
     wanted = request(tmp_path, adapted(tiny_model), ("ill.1",), adapter=AdapterConfig("houlsby-pals", 8, 2))
     own = session(tmp_path, "many")

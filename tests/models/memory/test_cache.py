@@ -406,6 +406,7 @@ def test_no_texts(tiny_model: TinyModel) -> None:
         cache.read(setting.inputs(2))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_reading_keeps_none_of_the_pages(tiny_model: TinyModel) -> None:
     setting = Setting.of(tiny_model, MemoryConfig(strategy="multiple"), width=256, intermediate_size=16)

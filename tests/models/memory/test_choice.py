@@ -67,6 +67,7 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
     assert chosen.sha256 == MemoryChoice.find(base, find_model(str(folder)), MemoryConfig()).sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["ner", "classification", "qa"])
 def test_predict_gives_what_the_test_set_got(task: str, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     """By the general model where it was, and where it went."""
@@ -105,6 +106,7 @@ def _records(tmp_path: Path, task: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_without_its_general_model_it_says_what_is_missing(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
@@ -129,6 +131,7 @@ def test_without_its_general_model_it_says_what_is_missing(
     assert f"{run} has no memory.safetensors: copy the whole folder, or train it again" in said
 
 
+@pytest.mark.slow
 def test_a_general_model_that_was_trained_too_comes_along(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
@@ -152,6 +155,7 @@ def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path
         check_memories([found], "there")
 
 
+@pytest.mark.slow
 def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     """In an ensemble, and beside the base model."""
     folder = adapted(tiny_model)
@@ -200,6 +204,7 @@ def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run
     assert "task.json is broken: its memory (" in said
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path) -> None:
     run = _trained(tmp_path, adapted(tiny_model), strategy="gated")
     request = FinetuneRequest.of_one(

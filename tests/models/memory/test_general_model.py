@@ -81,6 +81,7 @@ def test_an_expanded_general_model_is_read_by_its_base_rows(tiny_model: TinyMode
     assert int(read["memory_ids"].max()) < n_base
 
 
+@pytest.mark.slow
 def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path: Path) -> None:
     """To what bfloat16 rounds off, step by step; and from the second time on the general model is not called."""
     folder = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -26,6 +26,7 @@ def test_every_punctuation_character_is_a_word() -> None:
     assert "|".join(split_text(TEXT, "punctuation").words) == words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["whitespace", "punctuation"])
 @given(text=st.text())
 def test_spans_are_the_words_and_nothing_is_lost(split: Split, text: str) -> None:

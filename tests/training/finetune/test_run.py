@@ -242,6 +242,6 @@ def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path
     weights = load_file(run.best)
     del weights["classifier.bias"]
     save_file(weights, run.best, {"shrink": "1.0"})
-    with pytest.raises(InputError, match=r"best.safetensors has other weights than the model: remove .*seed to begin"):
+    with pytest.raises(InputError, match=r"best.safetensors has other weights than the model: remove .*seed"):
         run.finish(tmp_path / "whole", is_whole=True)
     assert not (tmp_path / "whole").exists()

@@ -283,6 +283,7 @@ def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> N
     assert changed(before, after) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_whole", "place"), [(True, "whole"), (False, "seed")])
 def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path, is_whole: bool, place: str) -> None:
     setup = make_setup(model, ("ill.1",), replace(PALS, freeze_encoder=True))

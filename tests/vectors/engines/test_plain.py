@@ -35,6 +35,7 @@ def plain_chunks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_plain_numba_gives_the_numbers_of_lanes(plain_chunks: ModuleType) -> None:
     assert chunks.WHY_PLAIN == ""
     assert plain_chunks.WHY_PLAIN.startswith("ModuleNotFoundError")
@@ -67,6 +68,7 @@ def test_the_engine_says_that_it_is_slower(tmp_path: Path) -> None:
     assert len(told.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_an_edit_of_any_file_of_the_engine_changes_the_name_of_the_cache(tmp_path: Path) -> None:
     shutil.copytree(Path(chunks.__file__).parents[2], tmp_path / "greenadapt", ignore=shutil.ignore_patterns("*.nb?"))
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); " + WITHOUT_LANES
