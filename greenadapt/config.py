@@ -376,6 +376,18 @@ class ExpandConfig(Checked):
 
 
 @dataclass(frozen=True)
+class AssessConfig(Checked):
+    """How much ``assess`` measures."""
+
+    words: Annotated[Count, Option("Without --train: substitute the rows of at most this many held-out words.")] = 300
+    folds: Annotated[
+        Annotated[int, Ge(2)], Option("Parts of the labelled examples, each left out once.", panel=Panel.TRAINING)
+    ] = 3
+    seeds: Annotated[Count, Option("Number of models to train of each fold.", panel=Panel.TRAINING)] = 1
+    seed: Annotated[Seed, Option("The first of the seeds, and that of the folds.", panel=Panel.TRAINING)] = 0
+
+
+@dataclass(frozen=True)
 class TableFormat(Checked):
     """How a CSV or TSV is written if not as its suffix says."""
 

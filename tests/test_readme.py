@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from tests.cli.test_commands import text
 from tests.conftest import WORDS
-from tests.support.small_tasks import ner_file, qa_file, texts_file
+from tests.support.small_tasks import known_text, ner_file, qa_file, texts_file, worded_model
 
 ROOT = Path(__file__).parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -173,6 +173,10 @@ def test_the_json_keys_are_those_of_the_table(
     assert last == _keys("`corpus list`") | {"sources"}
     assert keys("corpus", "show", "pydocs") == [_keys("`corpus list`") | _keys("`corpus show`")]
     assert set().union(*keys("neighbours", *corpus, "heart")) == _keys("`neighbours`")
+    (tmp_path / "known.txt").write_text(known_text())
+    known = ["--corpus", str(tmp_path / "known.txt")]
+    keys("adapt", *known, "--model", str(worded_model(tiny_model)), "--workspace", str(tmp_path / "known"))
+    assert keys("assess", *known, "--workspace", str(tmp_path / "known")) == [_keys("`assess`")]
     costs = keys("cost")
     assert costs[:4] == [_keys("`cost`, one line per stage")] * 4
     assert costs[4:] == [_keys("`cost`, lines of the paper")] * 4
@@ -182,6 +186,8 @@ def test_the_json_keys_are_those_of_the_table(
     tuned = ["--task", "ner", "--model", str(tiny_model()), "--train", str(labelled), "--test", str(labelled)]
     out = str(tmp_path / "tuned")
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
+    validated = [*known, "--workspace", str(tmp_path / "known"), "--task", "ner", "--train", str(labelled)]
+    assert keys("assess", *validated, "--folds", "2", "--max-steps", "1") == [_keys("`assess --train`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
     scored = keys("evaluate", "--model", out, "--test", str(labelled), "--test", str(tmp_path / "train.tsv.gz"))

@@ -25,6 +25,7 @@ _ORDER = [
     "expand",
     "interpolate",
     "neighbours",
+    "assess",
     "export",
     "pretrain",
     "params",

@@ -23,6 +23,7 @@ _GOES_ON = {
     "demo": _STAGES,
     "w2v": "the same command resumes after the last full epoch",
     "corpus": "the same command resumes a download, but splits the text from its beginning",
+    "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _STEPS,
     "pretrain": _STEPS,
     "qa": "with --out, the same command resumes after the last question",

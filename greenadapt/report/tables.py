@@ -31,6 +31,9 @@ _NAMES = {"ner": "NER", "qa": "question answering"}
 _ANSWERS = ("has_answer", "no_answer")
 
 
+_SCORE_NAMES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
+
+
 _NOT_SHARES = frozenset({"mse"})
 
 
@@ -73,6 +76,34 @@ def figure(share: float | None) -> str:
 def signed(share: float | None) -> str:
     """A difference of shares in percent, with its sign."""
     return "" if share is None else f"{100 * share:+.2f}"
+
+
+def assessment(found: Json) -> list[str]:
+    """What cross-validation (``cross_validate``) says, in plain sentences.
+
+    The average of both tokenizations decides; of one alone it is said if its interval is clear of zero as well, or
+    instead.
+    """
+    _, both, *single = found["rows"]
+    sure = [row for row in single if row["low"] > 0]
+    if found["verdict"] == "helps":
+        lines = [f"Adaptation helps: {_with_ends(found, both)}; use both tokenizations."]
+    elif found["verdict"] == "hurts":
+        lines = [f"Adaptation hurts: {_with_ends(found, both)}; try expand with --min-count or --rows auto."]
+    else:
+        lines = [f"No clear difference: {_with_ends(found, both)}; keep the base model, or label more."]
+    if sure:
+        best = max(sure, key=lambda row: float(row["score"]))
+        lines.append(
+            f"By {VIEW_NAMES[best['read_by']]} alone it is {_with_ends(found, best)}, at the cost of one pass "
+            f"(finetune --pool {best['read_by']})."
+        )
+    return lines
+
+
+def _with_ends(found: Json, row: Json) -> str:
+    ends = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
+    return f"{100 * row['difference']:+.1f} {_SCORE_NAMES.get(found['main'], found['main'])} ({ends})"
 
 
 def _seed_name(seed: int | None) -> str:

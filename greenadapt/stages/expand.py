@@ -1,5 +1,6 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +33,7 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntri
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, compare_recipes
+from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, predict_rows
 from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
 from greenadapt.vectors.form import fit_form
 from greenadapt.vectors.piece_rows import wordpiece_norm
@@ -129,10 +130,10 @@ class Expansion:
             name = self.config.rows
         else:
             name = max(self.figures, key=lambda name: self.figures[name].cosine)
-        recipe = replace(self._blank, config=replace(self.config, rows=name))
+        recipe = replace(self.blank, config=replace(self.config, rows=name))
         if name != "form":
             return recipe
-        known = self._known
+        known = self.known
         rows = known.base[known.rows]
         return replace(recipe, form=fit_form(known.vectors, known.counts, known.pieces, known.base, rows, recipe.norm))
 
@@ -145,19 +146,23 @@ class Expansion:
         if self.config.rows in ("map", "norm"):
             return {}
         names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
-        if self.config.rows != "auto" and len(self._known.rows) < MIN_OVERLAP:
+        if self.config.rows != "auto" and len(self.known.rows) < MIN_OVERLAP:
             return {}
-        return compare_recipes(self._known, self._blank, names, self.fitting)
+        return self.predicted(names).figures()
+
+    def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
+        """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
+        return predict_rows(self.known, self.blank, names, self.fitting)
 
     @cached_property
-    def _blank(self) -> Recipe:
+    def blank(self) -> Recipe:
         """A recipe without its name."""
         embedding, vocabulary = self.base.checkpoint.embedding(), self.base.vocabulary
         norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
         return Recipe(self.config, self.alignment, embedding, norm)
 
     @cached_property
-    def _known(self) -> KnownWords:
+    def known(self) -> KnownWords:
         """The overlapping words that the model could spell without their rows."""
         vocabulary = self.base.vocabulary
         words, rows, ids = overlap(self.vectors, vocabulary)
@@ -170,6 +175,7 @@ class Expansion:
             self.base.checkpoint.embedding()[: vocabulary.size],
             [pieces[i] for i in kept.tolist()],
             vocabulary.special_ids,
+            [words[i] for i in kept.tolist()],
         )
 
     @cached_property

@@ -47,6 +47,10 @@ class Workspace:
         """The cache of general models' states (``finetune --cache-memory``); may be deleted."""
         return self.root / ".memory"
 
+    def folds(self) -> Path:
+        """What is kept of finished folds (``assess --train``); may be deleted."""
+        return self.root / ".assess"
+
     def corpora(self) -> list[str]:
         """Names of the corpora that have a folder here."""
         return _visible_folders(self.root)

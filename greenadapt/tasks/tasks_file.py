@@ -12,6 +12,7 @@ from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import own_folder
+from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.metrics import check_metric
 from greenadapt.tasks.records import as_number
 
@@ -32,6 +33,8 @@ class TaskEntry:
     """The same of test sets."""
     metric: str | None
     """Path of a score, see ``metric_of``; ``None`` is the task's own main score."""
+    fold: Fold | None = None
+    """The part of the training examples that is left out, in cross-validation."""
 
 
 def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:

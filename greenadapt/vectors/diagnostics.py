@@ -13,7 +13,7 @@ from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.expansion import Recipe
 from greenadapt.vectors.form import fit_form
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.piece_rows import PieceIds
+from greenadapt.vectors.piece_rows import PieceIds, rescaled
 
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
@@ -100,6 +100,8 @@ class KnownWords:
     """What each word would be cut into without its row, for recipes that read pieces."""
     special_ids: Collection[int] = ()
     """Rows that nothing is compared with."""
+    words: Sequence[str] = ()
+    """The words themselves, if they are wanted."""
 
     def targets(self, among: Int64Array) -> FloatArray:
         """The model's rows of some of the words, float32 (n_some, dim)."""
@@ -120,10 +122,35 @@ def diagnose(known: KnownWords, config: AlignConfig) -> Diagnostics:
     return Diagnostics(n, figures)
 
 
-def compare_recipes(
-    known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig
-) -> dict[RowRecipe, HeldOut]:
-    """Figures of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
+@dataclass(frozen=True, eq=False)
+class PredictedRows:
+    """Rows of held-out words, each predicted from a fit on the other words of ``known``."""
+
+    known: KnownWords
+    heldout: Int64Array
+    """Which of the known words are held out, (n_heldout,)."""
+    rows: dict[RowRecipe, FloatArray]
+    """Recipe → its rows of them, (n_heldout, dim)."""
+
+    def figures(self) -> dict[RowRecipe, HeldOut]:
+        """How near each recipe's rows are to the model's."""
+        return {name: self.measure(rows) for name, rows in self.rows.items()}
+
+    def measure(self, rows: FloatArray) -> HeldOut:
+        """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
+        return _measure(rows, self.known, self.heldout)
+
+    def random(self, norm: float, seed: int) -> FloatArray:
+        """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn by the mean and deviation of the
+        rows of the words that are not held out.
+        """
+        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
+        drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
+        return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
+
+
+def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
+    """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
 
     Raises ``InputError`` for fewer than 50 words.
     """
@@ -138,11 +165,11 @@ def compare_recipes(
         pieces = [known.pieces[i] for i in fitted.tolist()]
         form = fit_form(known.vectors[fitted], known.counts[fitted], pieces, known.base, targets, recipe.norm)
     vectors, counts, pieces = known.vectors[held], known.counts[held], [known.pieces[i] for i in held.tolist()]
-    figures = {}
+    rows = {}
     for name in names:
         one = replace(recipe, config=replace(recipe.config, rows=name), alignment=alignment, form=form)
-        figures[name] = _measure(one.rows(vectors, counts, pieces), known, held)
-    return figures
+        rows[name] = one.rows(vectors, counts, pieces)
+    return PredictedRows(known, held, rows)
 
 
 def _too_few(n: int) -> str:

@@ -1,4 +1,6 @@
-from greenadapt.report.tables import loss_tables
+from typing import Any
+
+from greenadapt.report.tables import assessment, loss_tables
 from tests.support.small_texts import MEASURED
 
 
@@ -15,3 +17,24 @@ def test_what_was_not_measured() -> None:
     nothing = {"inputs": 1, "targets": {"base": 0}, "before": {"base": None}, "after": {"base": None}}
     (table,) = loss_tables({"losses": {"heldout": nothing}})
     assert table.rows == [["held-out text", "the base tokenizer", "1", "0", "", "", ""]]
+
+
+def _validated(verdict: str, *rows: tuple[float, float, float]) -> dict[str, Any]:
+    """What cross-validation found: difference and interval of both tokenizations, base and expanded."""
+    made: list[dict[str, Any]] = [{"read_by": "base model", "score": 0.5}]
+    for view, (difference, low, high) in zip(("mean", "base", "expanded"), rows, strict=True):
+        made.append({"read_by": view, "score": 0.5 + difference, "difference": difference, "low": low, "high": high})
+    return {"main": "f1", "verdict": verdict, "rows": made}
+
+
+def test_the_advice_of_cross_validation() -> None:
+    zero, sure = (0.0, -0.01, 0.01), (0.018, 0.004, 0.032)
+    [helps] = assessment(_validated("helps", sure, zero, zero))
+    assert "helps: +1.8 F1 (+0.4 to +3.2)" in helps
+    [unclear] = assessment(_validated("unclear", zero, zero, zero))
+    assert "keep the base model" in unclear
+    [hurts] = assessment(_validated("hurts", (-0.02, -0.03, -0.01), zero, zero))
+    assert "-2.0 F1 (-3.0 to -1.0)" in hurts
+    assert "--min-count" in hurts
+    _, single = assessment(_validated("unclear", zero, sure, (0.02, 0.01, 0.03)))
+    assert "--pool expanded" in single

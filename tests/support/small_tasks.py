@@ -1,9 +1,11 @@
 """Small labelled files and expanded models on which fine-tuning takes a moment and learns something."""
 
 import json
+import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ TinyModel = Callable[..., Path]
 Json = dict[str, Any]
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
+KNOWN = ["".join(pair) for pair in product("abcdefgh", "rstuvwxyz")]
 DISEASES = {"tachycardia", "coronavirus", "virus"}
 FAMILIES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
@@ -70,6 +73,24 @@ def adapted(tiny_model: TinyModel, **config: Any) -> Path:
     """An expanded tiny model, beside the one it was made from."""
     base = tiny_model(name="base", initializer_range=0.1, **config)
     return expand(base, base.parent / "adapted")
+
+
+def worded_model(tiny_model: TinyModel) -> Path:
+    """A tiny model that has the words ``KNOWN``, too, and could also spell them."""
+    folder = tiny_model(vocab_size=400, initializer_range=0.3, name="worded")
+    file = folder / "tokenizer.json"
+    content = read_json(file)
+    vocabulary = content["model"]["vocab"]
+    for word in KNOWN:
+        vocabulary.setdefault(word, len(vocabulary))
+    file.write_text(json.dumps(content), "utf-8")
+    return folder
+
+
+def known_text(n_lines: int = 200) -> str:
+    """Lines of words that ``worded_model`` has, and of ``NEW`` ones."""
+    draw = random.Random(1)
+    return "".join(" ".join(draw.choices([*KNOWN, *NEW], k=12)) + "\n" for _ in range(n_lines))
 
 
 def facts_file(model: Path) -> Json:

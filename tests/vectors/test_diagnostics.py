@@ -9,7 +9,7 @@ import pytest
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
-from greenadapt.vectors.diagnostics import Diagnostics, KnownWords, compare_recipes, diagnose
+from greenadapt.vectors.diagnostics import Diagnostics, KnownWords, diagnose, predict_rows
 from greenadapt.vectors.expansion import Recipe
 from greenadapt.vectors.form import fit_form
 
@@ -168,7 +168,7 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     config, norm = AlignConfig(), 3.0
     known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
     recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
-    figures = compare_recipes(known, recipe, ("map", "norm", "pieces", "form"), config)
+    figures = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config).figures()
     diagnosed = diagnose(known, config).figures
     assert diagnosed is not None
     assert figures["map"].r2 == diagnosed.r2
@@ -187,4 +187,4 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     )
     few = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
     with pytest.raises(InputError, match="49 words are in both vocabularies"):
-        compare_recipes(few, recipe, ("norm",), config)
+        predict_rows(few, recipe, ("norm",), config)

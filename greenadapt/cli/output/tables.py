@@ -1,13 +1,15 @@
 """Tables of costs, neighbours and scores, printed."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
 from greenadapt.report.map_quality import r2
-from greenadapt.report.tables import Table, figure, score_tables, signed
+from greenadapt.report.tables import VIEW_NAMES, Table, assessment, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
+from greenadapt.wording import counted
 
 _MOST_COLUMNS = 10
 
@@ -63,6 +65,58 @@ def print_heldout(figures: Json) -> None:
     ]
     title = f"The map on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}"
     print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
+
+
+def print_rows(found: Json) -> None:
+    """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
+    first = next(iter(found["rows"].values()))
+    bands = [band["min_count"] for band in first["by_count"]]
+    ends = [f"{low} to {high - 1}" for low, high in pairwise(bands)]
+    columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {end}" for end in ends), f"in 10: {bands[-1]} and more"]
+    table = []
+    for name, figures in found["rows"].items():
+        nearest = figures["base_rows"]["cosine"]
+        row = [f"{name} *" if name == found["recipe"] else name, f"{figures['cosine']:.3f}"]
+        row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
+        row += [_percent(band["precision_at_10"]) for band in figures["by_count"]]
+        table.append(row + ([] if figures["state_cosine"] is None else [f"{figures['state_cosine']:.3f}"]))
+    if found["substitution"] is not None:
+        columns.append("state")
+    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {found['base']}", columns, table)
+    lines = [
+        f"* the rows of {found['folder']}; random: random rows of the same length as the model's, the least to beat",
+        "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
+        "one, or among the ten nearest; in 10: also of the words that occur so often in the corpus",
+    ]
+    if (test := found["substitution"]) is not None:
+        text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
+        lines.append(
+            "state: mean cosine of the model's last state at the word, with its own row and with the predicted one; "
+            f"{counted(test['words'], 'word')} {text}"
+        )
+    print_text([*lines, ""])
+
+
+def print_folds(found: Json) -> None:
+    """What cross-validation found, see ``cross_validate``: a table, and what to do in a sentence or two."""
+    base, *ours = found["rows"]
+    rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
+    for row in ours:
+        name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
+        rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row), _seconds(row)])
+    columns = ["model", found["main"], "difference", "95 % interval", "training, predicting"]
+    seeds = f", {counted(found['seeds'], 'seed')}" if found["seeds"] > 1 else ""
+    title = f"{counted(found['folds'], 'fold')} of {counted(found['examples'], 'example')}{seeds}, scores in percent"
+    print_table(title, columns, rows)
+    print_text([*assessment(found), ""])
+
+
+def _seconds(row: Json) -> str:
+    return f"{row['training']:,.0f} s, {row['predicting']:,.1f} s"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
 
 
 def _small(number: float) -> str:

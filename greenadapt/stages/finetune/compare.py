@@ -43,7 +43,7 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     if others and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
-    requests = [request, *(_for_model(plain, model) for model in others)]
+    requests = [request, *(for_model(plain, model) for model in others)]
     outs = _outs(session, requests)  # before the first one is trained
     for out, other in zip(outs[1:], requests[1:], strict=True):
         check_finetune(replace(session, out=out), other)
@@ -51,8 +51,8 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     return Comparison(results, _rows(request, results) if others else [])
 
 
-def _for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another model."""
+def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
+    """The request for another model, without an agreement if that has one tokenization."""
     training = request.training
     if not has_added_words(starting_model(model)):
         training = replace(training, agreement=0.0)

@@ -1,6 +1,6 @@
 """A fine-tuning request, and its starting model."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from greenadapt.checkpoints.layout import MEMORY_FILE
@@ -13,6 +13,7 @@ from greenadapt.progress import Progress
 from greenadapt.stages.finetune.seeds import check_seeds
 from greenadapt.storage.files import Json
 from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.tasks_file import TaskEntry
 
 
@@ -98,6 +99,10 @@ class FinetuneRequest:
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
+    def leaving_out(self, fold: Fold) -> "FinetuneRequest":
+        """The same for one task alone without the examples of ``fold``."""
+        return replace(self, tasks=(replace(self.tasks[0], fold=fold),))
+
     @property
     def is_plain(self) -> bool:
         """Whether it is a single task, on a transformers model with a head."""
@@ -112,7 +117,9 @@ class FinetuneRequest:
         """Everything that determines the result except the content of files and the memory."""
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
-            return asdict(self.tasks[0].config) | self.training.settings() | seeds | {"save_logits": self.save_logits}
+            first = self.tasks[0]
+            own = asdict(first.config) | self.training.settings() | seeds | {"save_logits": self.save_logits}
+            return own if first.fold is None else own | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{f"task {entry.name}": {**asdict(entry.config), "metric": entry.metric} for entry in self.tasks},

@@ -39,6 +39,8 @@ def read_task_data(
         if not train:
             raise InputError("--train has no examples", "give a file with examples")
         task = task.fit(train, progress)
+        if entry.fold is not None:
+            train, _ = entry.fold.split(train)
         return TaskData(
             name=entry.name,
             task=task,

@@ -1,0 +1,101 @@
+"""``greenadapt assess``."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples, names_of
+from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
+from greenadapt.errors import UsageError
+
+Corpus = Annotated[
+    str | None,
+    typer.Option("--corpus", "-c", help="Assess the model in the workspace that was adapted to this corpus."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="The adapted model's folder; with --corpus, its base model [default: the only one]."
+    ),
+]
+TrainFile = Annotated[
+    list[str] | None,
+    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
+]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        "--base",
+        help="Compare with this model [default: the one that was adapted].",
+        rich_help_panel=Panel.COMPARISON,
+    ),
+]
+_SPLIT = ("folds", "seeds", "seed")
+_NO_DEV = ("pool", "keep", "patience")
+_RUN = ("max_tokens", "checkpoint_steps", "compile")
+_OF_LABELS = {
+    **names_of(TaskConfig, TrainConfig),
+    **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, "task", "base", "out", "force")},
+}
+"""Parameters that only cross-validation has → their options."""
+
+
+@app.command(
+    epilog=examples("assess -m adapted", "assess -c pydocs --json", "assess -m adapted --task ner --train train.tsv")
+)
+def assess(
+    ctx: typer.Context,
+    *,
+    corpus: Corpus = None,
+    model: Model = None,
+    train: TrainFile = None,
+    task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
+    base: Base = None,
+    training: Annotated[TrainConfig, Pick(without=_NO_DEV)],
+    run: Annotated[RunConfig, Pick(*_RUN)],
+    config: AssessConfig,
+    options: Annotated[SessionOptions, Pick("workspace", "out", "force")],
+    variant: o.VariantOfResults = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Say whether an adapted model helps: with --train on your task, else by how well rows are predicted.
+
+    With --train, the adapted model and its base are fine-tuned alike on all but one part of the labelled examples and
+    predict that part, and so on for each part. Finished parts are kept in --out, or in the workspace.
+
+    Without, each recipe of rows predicts the rows of held-out words as if they were new. They are compared with the
+    model's own: by cosine, by whether the own row is the nearest, and by how much the model's states change in texts of
+    the corpus if the predicted row takes its place.
+    """
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.tables import print_folds, print_rows
+    from greenadapt.stages.session import adapted_model
+
+    given = o.given(ctx)
+    session = o.make_session(options, variant=variant)
+    found: dict[str, Any]
+    if not train:
+        o.refuse(given, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
+        from greenadapt.stages.assess import assess_rows
+
+        found = assess_rows(session, adapted_model(session, corpus, model), config)
+    else:
+        o.refuse(given, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
+        if "task" not in given:
+            raise UsageError("no task", "give --task ner, classification or qa")
+        from greenadapt.stages.finetune.cross_validation import cross_validate
+        from greenadapt.stages.finetune.request import FinetuneRequest
+
+        start = adapted_model(session, corpus, model)
+        seeds = tuple(range(config.seed, config.seed + config.seeds))
+        request = FinetuneRequest.of_one(start, tuple(train), task=task(), training=training, run=run, seeds=seeds)
+        found = cross_validate(session, request, base, config)
+    if as_json:
+        print_json(found)
+    elif train:
+        print_folds(found)
+    else:
+        print_rows(found)

@@ -1,0 +1,198 @@
+"""Whether an adapted model helps on a task: cross-validation of it and of its base model on the user's own labels."""
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from greenadapt.checkpoints.provenance import read_facts, starting_model
+from greenadapt.config import AssessConfig, Pool, ReadingOptions
+from greenadapt.errors import UsageError, require_torch
+from greenadapt.inference.opened_models import OpenedModel, one_process
+from greenadapt.inference.qa.comparison import FEWEST
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Named, Silent
+from greenadapt.stages.finetune.compare import for_model
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import check_finetune, finetune, has_added_words
+from greenadapt.stages.session import FINETUNE, Session
+from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
+from greenadapt.storage.files import Json, plain
+from greenadapt.storage.results import Manifest, Outcome, Result
+from greenadapt.tasks.base import Task, make_task
+from greenadapt.tasks.bootstrap import paired, summed
+from greenadapt.tasks.folds import Fold
+from greenadapt.tasks.tasks_file import TaskEntry
+
+BASE = "base model"
+VIEWS: tuple[Pool, ...] = get_args(Pool)
+"""How an adapted model is read; the first is what it predicts by if nothing else is chosen, and decides."""
+
+
+def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
+    """Fine-tune the adapted model of ``request`` and its ``base`` (``None``: the one that it was made from) on all but
+    one fold of the training examples, predict that, and so on for each fold.
+
+    ``rows`` are the base model and the adapted one by each of ``VIEWS``: ``score``, for the adapted one ``difference``
+    to the base model and the ends ``low`` and ``high`` of its 95 % interval (a paired bootstrap over the examples of
+    all folds, or contexts of questions, as ``resampled`` says, and over seeds), and seconds of all folds ``training``
+    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. None covers
+    what other training examples would change.
+
+    Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
+    the model has no added words or no known base, and what ``finetune`` raises, before any training.
+    """
+    require_torch("cross-validation")
+    one_process("assess")
+    adapted = starting_model(request.model)
+    if not has_added_words(adapted):
+        raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
+    facts = read_facts(adapted.folder)
+    if base is None and facts is None:
+        raise UsageError(f"{request.model} does not say which model it was made from", "name it with --base")
+    base = base or facts["model"]["source"]  # type: ignore[index]  # checked above
+    [entry] = request.tasks
+    examples = _examples(entry, session)
+    folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
+    left_out = [fold.split(examples)[1] for fold in folds]
+    requests = {BASE: for_model(request, base), "adapted model": request}
+    runs = [
+        [
+            _Run.of(session, each.leaving_out(fold), f"fold {fold.number + 1} of {fold.of}, {name}")
+            for name, each in requests.items()
+        ]
+        for fold in folds
+    ]  # all are checked before the first one is trained
+    measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
+    ordered = [example for out in left_out for example in out]
+    return {
+        "model": request.model,
+        "base": base,
+        "task": entry.config.task,
+        "examples": len(ordered),
+        "folds": config.folds,
+        "seeds": len(request.seeds),
+        **_compared(make_task(entry.config).fit(examples, Silent()), ordered, measured),
+    }
+
+
+def _examples(entry: TaskEntry, session: Session) -> list[Any]:
+    """The labelled examples; raises ``InputError`` if they cannot be trained on."""
+    task = make_task(entry.config)
+    examples = [example for source in entry.train for example in task.read(source, Silent())]
+    task.fit(examples, session.progress)
+    return examples
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One model, to be trained on all but one fold and to predict that one."""
+
+    session: Session
+    request: FinetuneRequest
+    views: tuple[Pool, ...]
+    file: Path
+    """What is kept of the finished run, see ``_Measured``."""
+
+    @classmethod
+    def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
+        """A run that progress calls ``name``; raises what ``finetune`` refuses before any work."""
+        work = session.out or session.workspace.folds()
+        session = replace(session, progress=Named(session.progress, name))
+        # Its folder is named after its key, which is not known before.
+        checked = check_finetune(replace(session, out=work / "running" / "unnamed"), request)
+        inputs = checked.job(lambda _: Outcome({})).inputs
+        key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
+        views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]
+        return cls(replace(session, out=work / "running" / key), request, views, work / f"{key}.safetensors")
+
+    def measure(self, examples: Sequence[Any]) -> "_Measured":
+        """Train, and predict the ``examples`` of the fold; or what is kept of that."""
+        if not self.file.is_file() or self.session.force:
+            result = finetune(self.session, self.request)
+            self._predict(result, examples).write(self.file)
+            shutil.rmtree(result.folder)
+        return _Measured.read(self.file)
+
+    def _predict(self, result: Result, examples: Sequence[Any]) -> "_Measured":
+        statistics: dict[str, list[Array]] = {view: [] for view in self.views}
+        seconds: dict[str, float] = dict.fromkeys(self.views, 0.0)
+        precision, max_tokens = self.request.training.precision, self.request.run.max_tokens
+        for seed in self.request.seeds:
+            reading = ReadingOptions(self.views[0], seed, precision, max_tokens)
+            opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
+            for view in self.views:
+                one = replace(opened, run=replace(opened.run, pool=view))
+                begin, predictions = time.perf_counter(), []
+                with self.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
+                    for example, logits in one.logits(examples):
+                        predictions.append(one.task.decode(example, logits))
+                        bar.advance(1)
+                seconds[view] += time.perf_counter() - begin
+                statistics[view].append(one.task.statistics(examples, predictions))
+        stacked = {view: np.stack(each) for view, each in statistics.items()}
+        return _Measured(stacked, result.manifest.cost["seconds"], seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """What one model did on the examples of a fold."""
+
+    statistics: dict[str, Array]
+    """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
+    training: float
+    """Seconds."""
+    predicting: dict[str, float]
+    """Seconds by view."""
+
+    def write(self, file: Path) -> None:
+        """Write all of it, at once."""
+        part = file.with_suffix(".part")
+        seconds = {"training": self.training, "predicting": self.predicting}
+        write_arrays(part, self.statistics, {"seconds": json.dumps(seconds)})
+        part.replace(file)
+
+    @classmethod
+    def read(cls, path: Path) -> "_Measured":
+        """What ``write`` wrote."""
+        file = ArrayFile(path)
+        return cls({view: np.asarray(file[view]) for view in file.names}, **json.loads(file.metadata["seconds"]))
+
+
+def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:
+    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one of each fold."""
+    groups = [getattr(example, "context", "") for example in examples]
+    is_grouped = len(set(groups)) >= FEWEST
+
+    def over_folds(own: Sequence[_Measured], view: str) -> tuple[Array, Json]:
+        joined = np.concatenate([one.statistics[view] for one in own], axis=1)
+        seconds = {
+            "training": sum(one.training for one in own),
+            "predicting": sum(one.predicting[view] for one in own),
+        }
+        return summed(joined, groups) if is_grouped else joined, seconds
+
+    of_base, of_adapted = zip(*measured, strict=True)
+    theirs, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
+    score = float(task.main_score(theirs.sum(axis=1)).mean())
+    rows: list[Json] = [{"read_by": BASE, "score": score, **seconds}]
+    for view in VIEWS:
+        ours, seconds = over_folds(of_adapted, view)
+        found = asdict(paired(ours, theirs, task.main_score))
+        rows.append(
+            {"read_by": view, "score": found["ours"], **{name: found[name] for name in ("difference", "low", "high")}}
+            | seconds
+        )
+    decides = rows[1]
+    verdict = "helps" if decides["low"] > 0 else "hurts" if decides["high"] < 0 else "unclear"
+    return {
+        "main": task.main,
+        "resampled": "contexts" if is_grouped else "examples",
+        "rows": rows,
+        "verdict": verdict,
+    }

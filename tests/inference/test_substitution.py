@@ -1,0 +1,67 @@
+"""The substitution test, against transformers with another embedding matrix, one text at a time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import greenadapt.inference.substitution as module
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.inference.substitution import Occurrence, state_cosines
+from greenadapt.models.weights import open_encoder
+from greenadapt.progress import Silent
+from tests.support.small_tasks import FAMILIES, TinyModel
+
+PAD = {"Roberta": 1, "XLMRoberta": 1, "ModernBert": 1, "MPNet": 1}
+WORDS = [40, 60, 75]  # rows of the embedding
+
+
+def _occurrences() -> list[Occurrence]:
+    """Texts of several lengths; in each second one the word occurs twice."""
+    draw = np.random.default_rng(0)
+    made = []
+    for i, n in enumerate([9, 5, 30, 12, 7]):
+        ids = draw.choice(np.setdiff1d(np.arange(5, 120), WORDS), n).astype(np.int32)
+        position = int(draw.integers(1, n - 2))
+        ids[position] = WORDS[i % 3]
+        ids[-2] = WORDS[i % 3] if i % 2 else ids[-2]
+        made.append(Occurrence(ids, position, i % 3))
+    return made
+
+
+def _cosines(model: Any, rows: dict[str, Any], pad: int) -> dict[str, Any]:
+    with Silent().bar("", None, "") as bar:
+        return state_cosines(model, _occurrences(), rows, pad, bar)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cosines_are_those_of_another_embedding_matrix(
+    tiny_model: TinyModel, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    monkeypatch.setattr(module, "_BATCH_PIECES", 40)  # several batches, one of them padded
+    folder = tiny_model(f"{family}Model", initializer_range=0.3)
+    checkpoint = Checkpoint.open(folder)
+    table = np.array(checkpoint.embedding(), np.float32)
+    random = np.random.default_rng(1).normal(scale=0.3, size=(3, table.shape[1])).astype(np.float32)
+    found = _cosines(open_encoder(checkpoint, len(table)), {"own": table[WORDS], "other": random}, PAD.get(family, 0))
+    np.testing.assert_allclose(found["own"], 1, atol=1e-5)
+    plain: Any = transformers.AutoModel.from_pretrained(folder)
+
+    def state(one: Occurrence) -> torch.Tensor:
+        with torch.no_grad():
+            output: torch.Tensor = plain(torch.from_numpy(one.ids)[None].long()).last_hidden_state
+        return output[0, one.position]
+
+    expected = []
+    for one in _occurrences():
+        weight, row = plain.get_input_embeddings().weight, WORDS[one.word]
+        original, before = weight[row].clone(), state(one)
+        with torch.no_grad():
+            weight[row] = torch.from_numpy(random[one.word])
+            expected.append(float(torch.cosine_similarity(before, state(one), dim=0)))
+            weight[row] = original
+    np.testing.assert_allclose(found["other"], expected, atol=1e-5)
+    assert max(expected) < 0.99

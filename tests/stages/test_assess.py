@@ -1,0 +1,147 @@
+"""Whether an adapted model helps, without labels: figures of recipes, and the substitution test."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, TextOptions, W2VConfig
+from greenadapt.corpus.contexts import find_contexts
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import InputError
+from greenadapt.stages.adapt import AdaptRequest, adapt
+from greenadapt.stages.align import align
+from greenadapt.stages.assess import assess_rows
+from greenadapt.stages.expand import expand
+from greenadapt.stages.session import OpenedBase, Session, model_of
+from greenadapt.storage.results import Result
+from greenadapt.storage.workspace import Workspace
+from tests.conftest import Notes, Run
+from tests.support.small_tasks import KNOWN, TinyModel, known_text, worded_model
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(Workspace(tmp_path / "ws"), Notes())
+
+
+@pytest.fixture
+def adapted(session: Session, tiny_model: TinyModel, tmp_path: Path) -> list[Result]:
+    """The results of ``adapt``."""
+    (tmp_path / "text.txt").write_text(known_text())
+    plan = AdaptRequest(
+        W2VConfig(min_count=1, epochs=1, dim=16), AlignConfig(heldout=0.2), ExpandConfig(rows="pieces"), TextOptions()
+    )
+    return adapt(session, str(tmp_path / "text.txt"), str(worded_model(tiny_model)), plan)
+
+
+def _state(model: Any, ids: Any, place: int) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return model(**ids).last_hidden_state[0, place]
+
+
+@pytest.mark.slow
+def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Session, adapted: list[Result]) -> None:
+    import torch
+    import transformers
+
+    found = assess_rows(session, str(adapted[-1].path), AssessConfig())
+    assert found["recipe"] == "pieces"
+    assert list(found["rows"]) == ["map", "norm", "pieces", "blend", "form", "random"]
+    base = OpenedBase(model_of(adapted[-1]))
+    prepared = PreparedCorpus.open(adapted[0].folder)
+    trained_words = [word for word in prepared.words if word in base.vocabulary.whole_words]
+    spelled = [word for word in trained_words if base.vocabulary.pieces_without_row([word])[0]]
+    order = np.random.default_rng(AlignConfig.seed).permutation(len(spelled))
+    held = [spelled[i] for i in np.sort(order[: round(0.2 * len(spelled))])]
+    assert len(held) >= 10
+    embedding = np.array(Checkpoint.open(base.model.folder).embedding(), np.float32)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(base.model.folder)
+    plain: Any = transformers.AutoModel.from_pretrained(base.model.folder)
+    weight, means, nearness, n_texts = plain.get_input_embeddings().weight, [], [], 0
+    for word, contexts in find_contexts(prepared, held, 3, 64).items():
+        row, [pieces] = base.vocabulary.whole_words[word], base.vocabulary.pieces_without_row([word])
+        made = embedding[pieces].mean(axis=0)
+        nearness.append(made @ embedding[row] / np.linalg.norm(made) / np.linalg.norm(embedding[row]))
+        cosines = []
+        for context in contexts:
+            ids = tokenizer(" ".join(context.words), return_tensors="pt")
+            place = ids["input_ids"][0].tolist().index(row)
+            before = _state(plain, ids, place)
+            with torch.no_grad():
+                weight[row] = torch.from_numpy(made)
+                cosines.append(float(torch.cosine_similarity(before, _state(plain, ids, place), dim=0)))
+                weight[row] = torch.from_numpy(embedding[row])
+        means.append(np.mean(cosines))
+        n_texts += len(cosines)
+    assert found["substitution"] == {"words": len(held), "texts": n_texts}
+    assert found["rows"]["pieces"]["state_cosine"] == pytest.approx(np.mean(means), abs=1e-5)
+    assert found["rows"]["pieces"]["cosine"] == pytest.approx(np.mean(nearness), abs=1e-5)
+    assert found["rows"]["random"]["mapped_norm"] == pytest.approx(found["rows"]["norm"]["mapped_norm"], rel=1e-5)
+    few = assess_rows(session, str(adapted[-1].path), AssessConfig(words=4))["substitution"]
+    assert few["words"] == 4
+    assert few["texts"] <= 12
+
+
+@pytest.mark.slow
+def test_words_stand_alone_without_a_text(session: Session, adapted: list[Result], tmp_path: Path) -> None:
+    (tmp_path / "my.vec").write_text(
+        f"{len(KNOWN) + 1} 3\n" + "".join(f"{word} {i} {i % 3} 1\n" for i, word in enumerate([*KNOWN, "tachycardia"]))
+    )
+    own = Session(session.workspace, Notes(), out=tmp_path / "map")
+    model = str(model_of(adapted[-1]).folder)
+    aligned = align(own, None, model, AlignConfig(), tmp_path / "my.vec")
+    imported = expand(
+        Session(session.workspace, Notes(), out=tmp_path / "imported"), None, None, ExpandConfig(), aligned.path
+    )
+    alone = assess_rows(session, str(imported.path), AssessConfig())
+    assert alone["substitution"]["texts"] == 0
+    assert 0 < alone["rows"]["map"]["state_cosine"] < 1
+    shutil.rmtree(adapted[0].folder)
+    gone = assess_rows(session, str(adapted[-1].path), AssessConfig())
+    assert gone["substitution"]["texts"] == 0
+    assert isinstance(session.progress, Notes)
+    assert any(str(adapted[0].folder) in note for note in session.progress.notes)
+
+
+def test_without_torch_there_are_the_other_figures(
+    session: Session, adapted: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    assessed = assess_rows(session, str(adapted[-1].path), AssessConfig())
+    assert assessed["substitution"] is None
+    assert {each["state_cosine"] for each in assessed["rows"].values()} == {None}
+    assert isinstance(session.progress, Notes)
+    assert any("greenadapt[train]" in note for note in session.progress.notes)
+
+
+def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, adapted: list[Result]) -> None:
+    with pytest.raises(InputError, match="result of align, expected expand"):
+        assess_rows(session, str(adapted[2].path), AssessConfig())
+    again = Session(session.workspace, Notes(), force=True)
+    align(again, adapted[2].manifest.facts["corpus"], None, AlignConfig(method="ridge"))
+    with pytest.raises(InputError, match=r"align changed since .*expand was made from it"):
+        assess_rows(session, str(adapted[-1].path), AssessConfig())
+
+
+@pytest.mark.slow
+def test_the_command(run_alone: Run, adapted: list[Result]) -> None:
+    folder = adapted[-1].path
+    found = json.loads(run_alone("assess", "-m", folder, "--json").stdout)
+    assert found["folder"] == str(folder)
+    shown = run_alone("assess", "-c", adapted[-1].manifest.facts["corpus"], "--workspace", folder.parents[2]).stdout
+    rows = [line.split() for line in shown.splitlines()]
+    [own] = [row for row in rows if row[:2] == ["pieces", "*"]]
+    figures = found["rows"]["pieces"]
+    assert own[2] == f"{figures['cosine']:.3f}"
+    assert own[-1] == f"{figures['state_cosine']:.3f}"
+    [baseline] = [row for row in rows if row[:1] == ["random"] and len(row) > 4]
+    assert baseline[-1] == f"{found['rows']['random']['state_cosine']:.3f}"
