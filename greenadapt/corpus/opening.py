@@ -38,7 +38,8 @@ _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
 STDIN = "-"
 
 
-_TEXT = re.compile(rb"\S")
+_LINE = re.compile(rb"\S[^\n]*\n")
+_PARAGRAPH = re.compile(rb"\S[^\n]*\n(?:[^\n]*\S[^\n]*\n)*[^\S\n]*\n")
 
 
 _UNALTERABLE = TextLimits(option="")
@@ -110,7 +111,7 @@ class Decoder:
         while line := stream.readline(most):
             number += 1
             if number <= _LINES_CHECKED:
-                _refuse_binary(line, name)
+                _refuse_binary(line, name, is_first=number == 1)
             if not line.endswith(b"\n"):
                 line += self._rest_of_line(stream, len(line), f"{name}, line {number}")
             text = line.removeprefix(_BOM) if number == 1 else line
@@ -120,7 +121,7 @@ class Decoder:
         """Numbered lines as one text; ``InputError`` if they are longer than the limit of a document."""
         size, text = 0, io.StringIO()  # a list of short lines would take 30 times as much memory
         for _, line in lines:
-            size += len(line)
+            size += len(line) if line.isascii() else len(line.encode(errors="surrogatepass"))
             self.check_size(size, name)
             text.write(line)
         return text.getvalue()
@@ -203,17 +204,14 @@ class ArrivingLines:
         del self._held[:end]
         return line
 
-    def would_wait(self) -> bool:
-        """Whether no line with text is there yet, nor the end."""
-        while not self._has_line() and len(self._held) < _BLOCK and not self._has_ended:
+    def would_wait(self, *, for_paragraph: bool = False) -> bool:
+        """Whether no line with text, or no paragraph with the blank line after it, is there yet, nor the end."""
+        wanted = _PARAGRAPH if for_paragraph else _LINE
+        while not wanted.search(self._held) and len(self._held) < _BLOCK and not self._has_ended:
             if not select.select([self._stream], [], [], 0)[0]:
                 return True
             self._read()
         return False
-
-    def _has_line(self) -> bool:
-        text = _TEXT.search(self._held)
-        return text is not None and self._held.find(b"\n", text.start()) >= 0
 
     def _read(self) -> bool:
         """Read what is there, or wait for something; whether there was anything."""
@@ -234,10 +232,10 @@ def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
     return data, b""
 
 
-def _refuse_binary(head: bytes, name: str) -> None:
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+def _refuse_binary(line: bytes, name: str, *, is_first: bool) -> None:
+    if is_first and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InputError(f"{name} is UTF-16, not UTF-8", "convert it, such as with iconv -f UTF-16 -t UTF-8")
-    if b"\0" in head:
+    if b"\0" in line:
         raise InputError(f"{name} is not text: it has NUL bytes", "give a UTF-8 text file, or its format with --format")
 
 

@@ -93,7 +93,8 @@ def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress
     with open_input(source) as (stream, name):
         arriving = ArrivingLines.of(stream)
         for entry in _entries(reader, decoder.lines(arriving or stream, name), kind, name, decoder):
-            yield replace(entry, is_last_yet=True) if arriving and arriving.would_wait() else entry
+            is_last_yet = arriving is not None and arriving.would_wait(for_paragraph=kind == "conll")
+            yield replace(entry, is_last_yet=True) if is_last_yet else entry
     decoder.warn_replaced(name, progress)
 
 

@@ -42,23 +42,17 @@ def sentences(figures: Json) -> str:
 
 def recipes(rows: Json) -> str:
     """The figures of recipes of rows as a table in Markdown; ``rows`` is as the manifest of an adapted model has it."""
-    lines = [
-        f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
-        "cut into without their rows:\n",
-        f"| recipe | mean cosine | own row first | among ten | the same by count: {_bands_header(rows)} |",
-        "|---|---|---|---|---|",
-    ]
+    counts = [str(band["min_count"]) for band in next(iter(rows["heldout"].values()))["by_count"]]
+    head = ["recipe", "mean cosine", "own row first", "among ten", *(f"of words from {count}" for count in counts)]
+    table = [head, ["---"] * len(head)]
     for name, figures in rows["heldout"].items():
         found = figures["base_rows"]["cosine"]
         shares = [band["precision_at_10"] for band in figures["by_count"]]
-        bands = ", ".join("–" if share is None else f"{share:.0%}" for share in shares)
-        lines.append(
-            f"| {name} | {figures['cosine']:.3f} | {found['precision_at_1']:.1%} | {found['precision_at_10']:.1%} "
-            f"| {bands} |"
-        )
-    return "\n".join(lines)
-
-
-def _bands_header(rows: Json) -> str:
-    least = [band["min_count"] for band in next(iter(rows["heldout"].values()))["by_count"]]
-    return ", ".join(f"from {count}" for count in least)
+        bands = ["–" if share is None else f"{share:.0%}" for share in shares]
+        share = f"{found['precision_at_1']:.1%}", f"{found['precision_at_10']:.1%}"
+        table.append([name, f"{figures['cosine']:.3f}", *share, *bands])
+    return (
+        f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
+        "cut into without their rows; the last columns are the share among ten of words that occur so often:\n\n"
+        + "\n".join(f"| {' | '.join(row)} |" for row in table)
+    )

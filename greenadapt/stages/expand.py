@@ -35,7 +35,7 @@ from greenadapt.tokenization.writer import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, predict_rows
 from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
-from greenadapt.vectors.form import fit_form
+from greenadapt.vectors.form import GATE, fit_form
 from greenadapt.vectors.piece_rows import wordpiece_norm
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
 
@@ -134,6 +134,12 @@ class Expansion:
         if name != "form":
             return recipe
         known = self.known
+        if len(known.rows) < MIN_OVERLAP:
+            raise InputError(
+                f"--rows form is fitted on words that could be spelled without their row: there are {len(known.rows)}, "
+                f"{MIN_OVERLAP} are needed",
+                "use a larger corpus, or --rows norm",
+            )
         rows = known.base[known.rows]
         return replace(recipe, form=fit_form(known.vectors, known.counts, known.pieces, known.base, rows, recipe.norm))
 
@@ -170,13 +176,20 @@ class Expansion:
         kept = np.array([i for i, own in enumerate(pieces) if own], np.int64)
         return KnownWords(
             np.asarray(self.vectors.matrix[rows[kept]], np.float32),
-            self.vectors.counts[rows[kept]],
+            self._weighed.counts[rows[kept]],
             ids[kept],
             self.base.checkpoint.embedding()[: vocabulary.size],
             [pieces[i] for i in kept.tolist()],
             vocabulary.special_ids,
             [words[i] for i in kept.tolist()],
         )
+
+    @cached_property
+    def _weighed(self) -> WordVectors:
+        """The vectors; if they came without counts, with those at which contexts count as much as form."""
+        counts = self.vectors.counts
+        is_known = len(np.unique(counts)) > 1
+        return self.vectors if is_known else replace(self.vectors, counts=np.full_like(counts, GATE))
 
     @cached_property
     def _forms(self) -> Array:
@@ -212,7 +225,7 @@ class Expansion:
         replaced = None
         if self.config.replace_all:
             replaced = replacements(self.vectors, vocabulary.whole_words, self.alignment)
-        rows = NewRows(self.entries.surfaces(), self.chosen[self.entries.word], self.vectors, vocabulary, self.recipe)
+        rows = NewRows(self.entries.surfaces(), self.chosen[self.entries.word], self._weighed, vocabulary, self.recipe)
         write_expanded(checkpoint, rows.streamed(), work, dtype=self.config.dtype, replaced=replaced)
         copy_side_files(folder, work)
         copy_task(folder, work)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from tokenizers import Tokenizer
 
+from greenadapt.errors import InputError
 from greenadapt.tokenization.bytelevel import SPACE_MARK, from_byte_characters, to_byte_characters
 from greenadapt.tokenization.splitter import WordSplitter
 
@@ -27,6 +28,11 @@ class BaseVocabulary:
         self.special_ids: frozenset[int] = frozenset(row for row, token in added.items() if token.special)
         self.size: int = 1 + max((*self._entries.values(), *added), default=-1)
         self.unk_id: int | None = self._entries.get(tokenizer.model.unk_token or "")
+        if self.kind == "wordpiece" and self.unk_id is None:
+            raise InputError(
+                f"the tokenizer's vocabulary lacks its unknown token {tokenizer.model.unk_token}",
+                "use the model's own tokenizer.json",
+            )
         self._model = Tokenizer(tokenizer.model)  # only the model: its input is one pre-token
 
     @cached_property

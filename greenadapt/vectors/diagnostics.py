@@ -56,7 +56,7 @@ class HeldOut:
     - ``base_rows``, ``overlap_rows``: retrieval of the own row among all non-special base rows, or among the rows of
       overlapping words only; under ``"cosine"``, and under ``"csls"`` (Conneau et al., arXiv 1710.04087, equation 3,
       10 neighbours; the source side of the neighbourhoods are the held-out words).
-    - ``by_count``: the precision of rare and of frequent words.
+    - ``by_count``: the precision of rare and of frequent words; empty if all occur equally often.
     """
 
     n_fitted: int
@@ -156,7 +156,11 @@ def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], 
     """
     n = len(known.rows)
     if n < MIN_OVERLAP:
-        raise InputError(_too_few(n), "use a larger corpus")
+        raise InputError(
+            f"{n} of the words in both vocabularies can be spelled without their row, held-out figures need "
+            f"{MIN_OVERLAP}",
+            "use a larger corpus, or --rows norm",
+        )
     held, fitted = _split(n, config)
     targets = known.targets(fitted)
     alignment = fit(known.vectors[fitted], targets, config)
@@ -212,6 +216,8 @@ def _measure(made: FloatArray, known: KnownWords, held: Int64Array, rank: int | 
 
 
 def _bands(counts: Int64Array, ranks: Int64Array) -> list[Band]:
+    if len(np.unique(counts)) == 1:  # vectors that came without counts have 1 each
+        return []
     bands = []
     for i, least in enumerate(COUNT_BANDS):
         most = COUNT_BANDS[i + 1] if i + 1 < len(COUNT_BANDS) else np.inf

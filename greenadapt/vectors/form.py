@@ -15,8 +15,8 @@ from greenadapt.vectors.neighbours import unit_rows
 from greenadapt.vectors.piece_rows import PieceIds, mean_of_pieces, rescaled
 
 _BLOCK = 4096  # words whose features are in memory at once
-_GATE = 50  # occurrences at which contexts count as much as form
-_RIDGE = 1.0  # penalty, in units of the features' mean squared singular value
+GATE = 50
+"""Occurrences at which contexts count as much as form."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class FormMap:
 def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:
     """Fit the map on n words with rows of their own, ``targets`` (n, dim): argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖².
 
-    λ is the mean squared singular value of the centred features. ``pieces`` are those that each word would be cut into
-    without its row, so that the words of the fit look like new ones; the other arguments are those of ``FormMap.rows``.
-    Computed in float64, a block of words at a time.
+    λ is the sum over the words of a centred feature's square, on average over the features. ``pieces`` are those that
+    each word would be cut into without its row, so that the words of the fit look like new ones; the other arguments
+    are those of ``FormMap.rows``. Computed in float64, a block of words at a time.
     """
     n, dim = targets.shape
     size = 2 * vectors.shape[1] + 4 * dim
@@ -65,7 +65,7 @@ def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, 
     mean, row_mean = features_sum / n, targets_sum / n
     gram -= n * np.outer(mean, mean)
     cross -= n * np.outer(mean, row_mean)
-    gram[np.diag_indices(size)] += _RIDGE * np.trace(gram) / size
+    gram[np.diag_indices(size)] += np.trace(gram) / size or 1.0  # without spread every W is as good
     weights = solve(gram, cross, assume_a="pos", overwrite_a=True, overwrite_b=True)
     return FormMap(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
 
@@ -76,7 +76,7 @@ def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array,
         block = slice(begin, begin + _BLOCK)
         own = pieces[block]
         units = unit_rows(vectors[block])
-        gate = (counts[block] / (counts[block] + _GATE)).astype(np.float32)[:, None]
+        gate = (counts[block] / (counts[block] + GATE)).astype(np.float32)[:, None]
         means = mean_of_pieces(own, embedding) / np.float32(norm)
         first, last = (np.asarray(embedding[[ids[i] for ids in own]], np.float32) / np.float32(norm) for i in (0, -1))
         yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])

@@ -654,3 +654,10 @@ def test_every_error_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(GreenadaptError) as caught:
         lines(write(tmp_path / "a.xml", "<PubmedArticleSet>\n<a>\n</b>"))
     assert "\n" not in str(caught.value)
+
+
+def test_the_limit_of_a_joined_text_is_one_of_bytes() -> None:
+    decoder = Decoder(limits=TextLimits(100, 1000))
+    assert decoder.joined([(1, "x" * 60), (2, "y" * 40)], "a") == "x" * 60 + "y" * 40
+    with pytest.raises(InputError, match="a document of over 100"):
+        decoder.joined([(1, "語" * 34)], "a")

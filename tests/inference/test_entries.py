@@ -129,6 +129,7 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
         (TEXTS, None, ["a\n", "\n", "b\nc\nd", "d\n"], [[1], [2], [3, 4], [5]]),
         (TEXTS, "jsonl", ['{"text": "a"}\n\n', '{"text": "b"}\n{"text": "c"}\n'], [[1], [3, 4]]),
         (NER, "conll", ["a\tO\n\n\n", "b\tO\nc\tO\n\n"], [[1], [4]]),
+        (NER, "conll", ["a\tO\n\nb\tO\n", "c\tO\n\n"], [[1], [3]]),
     ],
 )
 @pytest.mark.parametrize("source", ["-", "/dev/fd"])

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
 from tokenizers import Tokenizer
 
+from greenadapt.errors import InputError
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import load_tokenizer
 from tests.conftest import bytelevel_tokenizer
@@ -47,3 +49,10 @@ def test_bytelevel() -> None:
         (entry,) = vocabulary.entries([word])
         expected = lacking(vocabulary.tokenizer, entry).encode(entry, add_special_tokens=False)
         assert pieces == expected.ids, word
+
+
+def test_a_wordpiece_vocabulary_without_its_unknown_token_is_refused(minilm: Path) -> None:
+    tokenizer = load_tokenizer(minilm)
+    tokenizer.model.unk_token = "[NONE]"
+    with pytest.raises(InputError, match=r"lacks .*\[NONE\]"):
+        BaseVocabulary(tokenizer)

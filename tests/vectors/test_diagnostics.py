@@ -186,5 +186,5 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
         np.mean([_cosine(row, base[rows[i]]) for row, i in zip(form, held, strict=True)]), abs=1e-6
     )
     few = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
-    with pytest.raises(InputError, match="49 words are in both vocabularies"):
+    with pytest.raises(InputError, match="49 of the words in both vocabularies"):
         predict_rows(few, recipe, ("norm",), config)

@@ -85,3 +85,10 @@ def test_a_rare_word_is_known_by_its_form_and_a_frequent_one_by_its_contexts() -
 
     assert cosine(rows, means)[counts == 1].mean() > 0.9 > 0.3 > cosine(rows, mapped)[counts == 1].mean()
     assert cosine(rows, mapped)[counts > 1].mean() > 0.9 > 0.3 > cosine(rows, means)[counts > 1].mean()
+
+
+def test_words_that_are_all_alike_get_their_mean_row() -> None:
+    targets = np.array([[1.0, 2], [3, 6]], np.float32)
+    fitted = fit_form(np.zeros((2, 3), np.float32), np.ones(2), [[0], [0]], np.ones((1, 2), np.float32), targets, 1.0)
+    (row,) = fitted.rows(np.zeros((1, 3), np.float32), np.ones(1), [[0]], np.ones((1, 2), np.float32))
+    np.testing.assert_allclose(row, np.array([1, 2]) / np.sqrt(5), rtol=1e-6)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
@@ -86,6 +86,7 @@ def _may_be_utf8(content: bytes) -> bool:
 
 
 @given(content=st.binary(min_size=1, max_size=40).filter(_may_be_utf8))
+@example(content=b"a\n\xff\xfeb\n")
 def test_characters_count_as_in_the_decoded_file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     expected = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     source = write(tmp_path_factory.mktemp("documents") / "a.txt", content)
