@@ -1,6 +1,7 @@
 """Whether an adapted model helps on a task: cross-validation of it and of its base model on the user's own labels."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -10,9 +11,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from greenadapt.checkpoints.provenance import read_facts, starting_model
+from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
+from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import AssessConfig, Pool, ReadingOptions
-from greenadapt.errors import UsageError, require_torch
+from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.inference.qa.comparison import FEWEST
 from greenadapt.models.task_folder import TaskFolder
@@ -20,10 +22,12 @@ from greenadapt.progress import Named, Silent
 from greenadapt.stages.finetune.compare import for_model
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import check_finetune, finetune, has_added_words
-from greenadapt.stages.session import FINETUNE, Session
+from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import Json, plain
-from greenadapt.storage.results import Manifest, Outcome, Result
+from greenadapt.storage.files import Json, described_in, plain
+from greenadapt.storage.locks import lock
+from greenadapt.storage.publish import beside
+from greenadapt.storage.results import Manifest, Outcome, Place, Result
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.bootstrap import paired, summed
 from greenadapt.tasks.folds import Fold
@@ -32,6 +36,9 @@ from greenadapt.tasks.tasks_file import TaskEntry
 BASE = "base model"
 VIEWS: tuple[Pool, ...] = get_args(Pool)
 """How an adapted model is read; the first is what it predicts by if nothing else is chosen, and decides."""
+_RUNNING = "running"
+_OURS = re.compile(rf"{_RUNNING}|[0-9a-f]{{16}}\.(safetensors|part)|\..*")
+"""Names in the folder of finished folds; hidden ones are locks, or the system's."""
 
 
 def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
@@ -45,17 +52,17 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     what other training examples would change.
 
     Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
-    the model has no added words or no known base, and what ``finetune`` raises, before any training.
+    the model has no added words or no known base, ``InputError`` if that changed since, ``ConflictError`` if
+    ``session.out`` has other files, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
     one_process("assess")
+    if session.out is not None:
+        _refuse_foreign(session.out)
     adapted = starting_model(request.model)
     if not has_added_words(adapted):
         raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
-    facts = read_facts(adapted.folder)
-    if base is None and facts is None:
-        raise UsageError(f"{request.model} does not say which model it was made from", "name it with --base")
-    base = base or facts["model"]["source"]  # type: ignore[index]  # checked above
+    base = base or _base_of(adapted)
     [entry] = request.tasks
     examples = _examples(entry, session)
     folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
@@ -79,6 +86,34 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         "seeds": len(request.seeds),
         **_compared(make_task(entry.config).fit(examples, Silent()), ordered, measured),
     }
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Raise ``ConflictError`` if ``out`` is a file, or a folder with anything but finished folds."""
+    if out.exists() and not out.is_dir():
+        raise ConflictError(f"{out} is not a folder", "give another --out")
+    others = sorted(path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)) if out.is_dir() else []
+    if others:
+        raise ConflictError(f"{out} has files of something else, such as {others[0]}", "give an empty or new folder")
+
+
+def _base_of(adapted: PretrainedModel) -> str:
+    """The model that ``adapted`` was made from.
+
+    Raises ``UsageError`` if that is not known, ``InputError`` if it changed since.
+    """
+    facts = read_facts(adapted.folder)
+    if facts is None:
+        raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
+    base: str = facts["model"]["source"]
+    made = Place(adapted.folder).current()
+    if made is None or made.manifest.stage != EXPAND:  # other stages record the adapted model that they started from
+        return base
+    if made.manifest.inputs["model"]["sha256"] != model_input(find_model(base))["sha256"]:
+        raise InputError(
+            f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
+        )
+    return base
 
 
 def _examples(entry: TaskEntry, session: Session) -> list[Any]:
@@ -105,19 +140,36 @@ class _Run:
         work = session.out or session.workspace.folds()
         session = replace(session, progress=Named(session.progress, name))
         # Its folder is named after its key, which is not known before.
-        checked = check_finetune(replace(session, out=work / "running" / "unnamed"), request)
+        checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
         inputs = checked.job(lambda _: Outcome({})).inputs
         key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
         views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]
-        return cls(replace(session, out=work / "running" / key), request, views, work / f"{key}.safetensors")
+        return cls(replace(session, out=work / _RUNNING / key), request, views, work / f"{key}.safetensors")
 
     def measure(self, examples: Sequence[Any]) -> "_Measured":
         """Train, and predict the ``examples`` of the fold; or what is kept of that."""
-        if not self.file.is_file() or self.session.force:
-            result = finetune(self.session, self.request)
-            self._predict(result, examples).write(self.file)
-            shutil.rmtree(result.folder)
-        return _Measured.read(self.file)
+        with lock(beside(self.file, "lock"), self.file, self.session.command):
+            measured = None if self.session.force else self._kept()
+            if measured is None:
+                # Imported here, since the first run's seconds would include it.
+                import transformers.modeling_utils  # noqa: F401
+
+                import greenadapt.training.finetune.run  # noqa: F401
+
+                measured = self._predict(finetune(self.session, self.request), examples)
+                measured.write(self.file)
+            shutil.rmtree(self.file.parent / _RUNNING / self.file.stem, ignore_errors=True)
+            return measured
+
+    def _kept(self) -> "_Measured | None":
+        """What is kept of the finished run; ``None`` if nothing is, or, with a warning, if it cannot be read."""
+        if not self.file.is_file():
+            return None
+        try:
+            return _Measured.read(self.file, self.views)
+        except (InputError, OSError):
+            self.session.progress.warn(f"{self.file} cannot be read: computing it again")
+            return None
 
     def _predict(self, result: Result, examples: Sequence[Any]) -> "_Measured":
         statistics: dict[str, list[Array]] = {view: [] for view in self.views}
@@ -158,10 +210,11 @@ class _Measured:
         part.replace(file)
 
     @classmethod
-    def read(cls, path: Path) -> "_Measured":
-        """What ``write`` wrote."""
+    def read(cls, path: Path, views: Sequence[str]) -> "_Measured":
+        """What ``write`` wrote; raises ``InputError`` if the file is broken."""
         file = ArrayFile(path)
-        return cls({view: np.asarray(file[view]) for view in file.names}, **json.loads(file.metadata["seconds"]))
+        with described_in(path):
+            return cls({view: np.asarray(file[view]) for view in views}, **json.loads(file.metadata["seconds"]))
 
 
 def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:

@@ -2,7 +2,9 @@
 
 import json
 import signal
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,16 @@ import numpy as np
 import pytest
 
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS
+from greenadapt.checkpoints.provenance import model_input
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, RunConfig, TaskConfig
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.stages.finetune.cross_validation import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
-from greenadapt.stages.session import Session
+from greenadapt.stages.session import EXPAND, Session
+from greenadapt.storage.files import write_json
+from greenadapt.storage.results import MANIFEST, Manifest
 from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.ner.task import NerTask
@@ -33,6 +39,7 @@ from tests.support.small_tasks import (
     session,
     tags_of,
     texts_file,
+    trained,
 )
 
 QUICK = replace(TRAIN, epochs=2)
@@ -114,6 +121,78 @@ def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
+def test_a_fold_that_cannot_be_read_is_computed_again(tiny_model: TinyModel, tmp_path: Path) -> None:
+    ours = adapted(tiny_model)
+    facts_file(ours)
+    request, out = _request(ours, ner_file(tmp_path / "train.tsv", 8)), tmp_path / "work"
+    found = cross_validate(session(tmp_path, "work"), request, None, TWO)
+    first, second, third, _ = kept = sorted(out.glob("*.safetensors"))
+    content = {file: file.read_bytes() for file in kept}
+    first.write_bytes(content[first][:-8])
+    second.write_bytes(content[second].replace(b"seconds", b"moments"))
+    left = out / "running" / third.stem  # as if killed after the fold was written
+    left.mkdir()
+    again = session(tmp_path, "work")
+    rows = cross_validate(again, request, None, TWO)["rows"]
+    assert isinstance(again.progress, Notes)
+    assert [any(str(file) in line for line in again.progress.warnings) for file in kept] == [True, True, False, False]
+    assert [row["score"] for row in rows] == [row["score"] for row in found["rows"]]
+    assert not left.exists()
+    assert cross_validate(session(tmp_path, "work"), request, None, TWO)["rows"] == rows
+
+
+@pytest.mark.slow
+def test_a_fold_that_another_process_computes(tiny_model: TinyModel, tmp_path: Path) -> None:
+    ours = adapted(tiny_model)
+    facts_file(ours)
+    request = _request(ours, ner_file(tmp_path / "train.tsv", 8))
+    cross_validate(session(tmp_path, "work"), request, None, TWO)
+    file, *_ = (tmp_path / "work").glob("*.safetensors")
+    code = f"""
+from pathlib import Path
+from greenadapt.storage.locks import lock
+from greenadapt.storage.publish import beside
+with lock(beside(Path({str(file)!r}), "lock")):
+    print("held", flush=True)
+    input()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ConflictError, match=file.name):
+            cross_validate(session(tmp_path, "work"), request, None, TWO)
+        other.communicate("\n")
+
+
+@pytest.mark.slow
+def test_seconds_of_training_do_not_include_imports(tiny_model: TinyModel, tmp_path: Path) -> None:
+    ours = adapted(tiny_model)
+    facts_file(ours)
+    train = ner_file(tmp_path / "train.tsv", 8)
+    code = f"""
+import sys
+from pathlib import Path
+from greenadapt.config import AssessConfig, TaskConfig
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune import cross_validation
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+
+def finetune(*_):
+    slow = {{"torch", "transformers.modeling_utils", "greenadapt.training.finetune.run"}}
+    sys.exit(", ".join(slow - set(sys.modules)) or 0)
+
+cross_validation.finetune = finetune
+request = FinetuneRequest.of_one({str(ours)!r}, ({str(train)!r},), task=TaskConfig())
+cross_validation.cross_validate(Session(Workspace(Path("ws")), Silent()), request, None, AssessConfig(folds=2))
+sys.exit("nothing was trained")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.slow
 def test_a_model_with_itself_is_unclear(tiny_model: TinyModel, tmp_path: Path) -> None:
     ours = adapted(tiny_model)
     request = _request(ours, texts_file(tmp_path / "train.jsonl"), task=TaskConfig("classification", max_length=64))
@@ -146,6 +225,37 @@ def test_what_is_refused_before_any_training(tiny_model: TinyModel, tmp_path: Pa
     with pytest.raises(InputError, match=r"bad\.tsv"):
         cross_validate(here, _request(ours, tmp_path / "bad.tsv"), None, TWO)
     assert not (tmp_path / "work").exists()
+
+
+def test_a_base_model_that_changed(tiny_model: TinyModel, tmp_path: Path) -> None:
+    ours = adapted(tiny_model)
+    facts_file(ours)
+    base = ours.parent / "base"
+    made = Manifest(EXPAND, {}, {"model": model_input(find_model(str(base)))})
+    write_json(ours / MANIFEST, asdict(made))
+    here, request = session(tmp_path, "work"), _request(ours, ner_file(tmp_path / "train.tsv", 4))
+    passed = pytest.raises(UsageError, match="only 4 examples")  # what is refused next
+    with passed:
+        cross_validate(here, request, None, AssessConfig(folds=5))
+    trained(base)
+    with pytest.raises(InputError, match=f"{base} changed .*--base"):
+        cross_validate(here, request, None, AssessConfig(folds=5))
+    with passed:
+        cross_validate(here, request, str(base), AssessConfig(folds=5))
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "model.safetensors", "notes.txt"])
+def test_a_folder_with_other_files_is_refused(tiny_model: TinyModel, tmp_path: Path, name: str) -> None:
+    ours = adapted(tiny_model)
+    facts_file(ours)
+    request, out = _request(ours, ner_file(tmp_path / "train.tsv", 4)), tmp_path / "work"
+    out.mkdir()
+    (out / name).write_text("{}")
+    with pytest.raises(ConflictError, match=f"{out} .*{name}"):
+        cross_validate(session(tmp_path, "work"), request, None, TWO)
+    with pytest.raises(ConflictError, match=f"{out / name} "):
+        cross_validate(session(out, name), request, None, TWO)
+    assert [path.name for path in out.iterdir()] == [name]
 
 
 @pytest.mark.slow
