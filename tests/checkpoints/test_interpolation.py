@@ -49,6 +49,7 @@ def write(domain: Path, general: Path, weight: float, out: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "general", "config"),
     [
@@ -160,6 +161,7 @@ def test_the_domain_models_element_type_is_kept(tiny_model: TinyModel, tmp_path:
         torch.testing.assert_close(tensor, mean.to(getattr(torch, ours)), msg=name)
 
 
+@pytest.mark.slow
 def test_a_large_table_is_never_whole_in_memory(tiny_model: TinyModel, tmp_path: Path) -> None:
     folders = [tiny_model(name=name, type_vocab_size=1 << 18) for name in ("domain", "general")]
     for folder in folders:  # a layer that is larger than what is read at once

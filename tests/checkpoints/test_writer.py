@@ -223,6 +223,7 @@ def test_values_too_large_for_a_type_are_refused(tiny_model: TinyModel, tmp_path
     np.testing.assert_array_equal(Checkpoint.open(tmp_path / "out").embedding()[checkpoint.n_rows :], expected)
 
 
+@pytest.mark.slow
 def test_replaced_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
     # 20 MB: the embedding is read in more than one block.
     source = tiny_model("BertForMaskedLM", tie_word_embeddings=False, width=256, vocab_size=20_000)

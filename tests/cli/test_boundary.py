@@ -22,6 +22,7 @@ def start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **{"stdout": subprocess.PIPE, **how})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["cost"], ["cost", "--json"], ["cost", "--help"]])
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
@@ -31,6 +32,7 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
     assert error == "greenadapt: No space left on device: standard output\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["cost"], ["cost", "--json"], ["corpus", "list"], ["--help"]])
 def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, arguments: list[str]) -> None:
     process = start(*arguments, env=_plain_environment(tmp_path))

@@ -92,6 +92,7 @@ def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..
         assert run(*command).stdout
 
 
+@pytest.mark.slow
 def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     result = run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "-o", tmp_path / "adapted")
     assert [line.split(":")[0] for line in result.stdout.splitlines() if "done in" in line] == [
@@ -108,6 +109,7 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
     assert str(tmp_path) not in card
 
 
+@pytest.mark.slow
 def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     assert "no corpus" in run("w2v", code=2).stderr
     assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
@@ -127,12 +129,14 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
     assert "v.npy has an unknown suffix" in run("export", "v.npy", "-c", corpus, code=2).stderr
 
 
+@pytest.mark.slow
 def test_help_and_version(run: Run) -> None:
     assert run("--version").stdout.startswith("greenadapt 0.")
     for command in ("w2v", "align", "expand", "adapt", "neighbours", "cost", "demo", "export", "corpus"):
         assert "Usage" in run(command, "--help").stdout
 
 
+@pytest.mark.slow
 def test_fields_and_formats(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     path = tmp_path / "papers.jsonl.gz"
     with gzip.open(path, "wt") as file:
@@ -302,6 +306,7 @@ def test_a_full_disk_is_one_line(corpus: Path, tiny_model: Callable[..., Path], 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "greenadapt", "cost", "--json", "--workspace", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
@@ -353,6 +358,7 @@ def test_the_card_tells_how_the_text_was_read(run: Run, tiny_model: Callable[...
     assert f"{command}greenadapt adapt --corpus papers.txt --workers 1" in card
 
 
+@pytest.mark.slow
 def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     models = [tiny_model(name="one"), tiny_model(name="two")]
     for model in models:
@@ -370,6 +376,7 @@ def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Ca
     assert "no results for nothing" in last_line(run("cost", "-c", "nothing", code=1))
 
 
+@pytest.mark.slow
 def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
     ask = ("neighbours", "-c", corpus)
@@ -389,6 +396,7 @@ def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny
     assert re.search(rf"^ {near['word']} +{near['cosine']:.2f}$", shown, re.M)
 
 
+@pytest.mark.slow
 def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     (corpus.parent / "twice.txt").write_bytes(b"the heart\nthe heart\nb\xffd the heart\n")
     adapt = ("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "--quiet")
@@ -406,6 +414,7 @@ def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Cal
     assert "up to date" in run("adapt", *adapt[1:-1]).stdout
 
 
+@pytest.mark.slow
 def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -430,6 +439,7 @@ def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     assert [json.loads(line)["stage"] for line in changed.stdout.splitlines() if "folder" in line] == ["expand"]
 
 
+@pytest.mark.slow
 def test_help_says_what_corpus_is_where_it_is_no_text(run: Run) -> None:
     for command in ("finetune", "pretrain"):
         assert "was adapted to this corpus" in " ".join(run(command, "--help").stdout.replace("│", " ").split())
@@ -451,6 +461,7 @@ def test_align_says_how_good_the_map_is(run: Run, tiny_model: Callable[..., Path
     assert re.search(r"on \d+ held-out words: R² -?\d\.\d+[^,]*, cosine -?\d\.\d+, own row first for \d+\.\d%", shown)
 
 
+@pytest.mark.slow
 def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     """Of random vectors nothing can be learnt; the figure is remarked on wherever it is shown."""
     known = list(dict.fromkeys([*WORDS, *map(chr, range(97, 123)), *map(chr, range(48, 58)), *"!?.,;:()"]))
@@ -509,6 +520,7 @@ def test_a_terminated_command_is_one_line_and_143(tiny_model: Callable[..., Path
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
     ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ascii_only.pop("PYTHONIOENCODING", None)
@@ -524,6 +536,7 @@ def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path:
     assert json.loads(out)["title"] == "Äpfel"
 
 
+@pytest.mark.slow
 def test_a_refused_text_leaves_no_folder(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     (tmp_path / "a.jsonl").write_text("broken\n")
     prepare = ("corpus", "prepare", "a.jsonl", "-m", tiny_model())
@@ -536,6 +549,7 @@ def test_a_refused_text_leaves_no_folder(run_alone: Run, tmp_path: Path, tiny_mo
     assert (list((tmp_path / "ws").iterdir()), (tmp_path / "new").exists()) == ([], False)
 
 
+@pytest.mark.slow
 def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("heart rate\n")

@@ -185,6 +185,7 @@ def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, 
     assert config == {**asdict(TaskConfig(task="ner")), "text_fields": ["text"], **given, "seeds": [3, 4]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "given"),
     [

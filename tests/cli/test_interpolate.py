@@ -41,6 +41,7 @@ def folders(tiny_model: TinyModel) -> tuple[Path, Path]:
     return domain, domain.parent / "base"
 
 
+@pytest.mark.slow
 def test_the_folder_is_the_domain_models_but_for_its_weights(
     run_alone: Run, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_the_folder_is_the_domain_models_but_for_its_weights(
     assert len(model.get_input_embeddings().weight) == n_base + len(NEW)
 
 
+@pytest.mark.slow
 def test_a_second_run_does_nothing(run_alone: Run, folders: tuple[Path, Path], tmp_path: Path) -> None:
     domain, general = folders
     command = ("interpolate", "--model", domain, "--with", general, "--out", tmp_path / "out", "--weight")
@@ -98,6 +100,7 @@ def test_fine_tuning_takes_it_as_it_takes_the_domain_model(
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_stays_one(run_alone: Run, folders: tuple[Path, Path], tmp_path: Path) -> None:
     """Interpolated with what it was trained from, it predicts with the head that it had."""
     domain, _ = folders
@@ -115,6 +118,7 @@ def test_a_fine_tuned_model_stays_one(run_alone: Run, folders: tuple[Path, Path]
     assert [json.loads(row)["line"] for row in rows] == [1]
 
 
+@pytest.mark.slow
 def test_what_is_refused(run_alone: Run, folders: tuple[Path, Path], tiny_model: TinyModel, tmp_path: Path) -> None:
     domain, general = folders
     command = ("interpolate", "--model", domain, "--out", tmp_path / "out", "--with")

@@ -93,6 +93,7 @@ def test_a_comparison_is_in_each_row_and_in_the_last_line(run: Run, model: Path,
     assert [one["name"] for one in last["comparison"]["models"]] == ["base_model", "base", "expanded", "mean"]
 
 
+@pytest.mark.slow
 def test_a_document_and_questions(run: Run, model: Path, paper: Path, tmp_path: Path) -> None:
     ask = ("-m", model, *SHORT, "-q", "what virus", "--question", "the heart")
     from_file = run(*ask, "--context", "paper.txt")
@@ -133,6 +134,7 @@ def test_output_is_ascii_where_stdout_is(model: Path, tmp_path: Path, monkeypatc
     assert json.loads(stdout.getvalue())["sentence"] == "Ärzte — 严重"
 
 
+@pytest.mark.slow
 def test_the_view_on_a_terminal(run: Run, model: Path, paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("-m", model, "--context", paper.name, "-q", "what virus", *SHORT, "--max-answer-chars", 30)
     (row,) = rows_of(run(*command, "--top", 3))
@@ -150,6 +152,7 @@ def test_the_view_on_a_terminal(run: Run, model: Path, paper: Path, monkeypatch:
     assert json.loads(shown(monkeypatch, *command, "--json"))["answer"] == row["answer"]
 
 
+@pytest.mark.slow
 def test_the_answer_is_marked_without_styles(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +196,7 @@ def test_rows_are_where_they_belong_while_a_bar_is_shown(
     assert "questions/s" in terminal.getvalue()
 
 
+@pytest.mark.slow
 def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 9, impossible=True)
     command = ("-m", model, "--data", data, *SHORT, "--no-answer")
@@ -223,6 +227,7 @@ def test_null_odds_are_numbers_where_nothing_can_be_chosen(run: Run, model: Path
     assert read_json(tmp_path / "odds.json") == {"e": sys.float_info.max}
 
 
+@pytest.mark.slow
 def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path: Path) -> None:
     command = ("-m", model, "--data", qa_file(tmp_path / "data.json", 4), *SHORT, "-o", "run")
     done = json.loads(run(*command, "--json").stdout)

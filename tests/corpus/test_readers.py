@@ -557,6 +557,7 @@ def test_what_is_too_long_for_text_is_refused(tmp_path: Path, name: str, content
         list(open_corpus(recipe, tmp_path, limits=SMALL).documents())
 
 
+@pytest.mark.slow
 def test_what_is_just_short_enough_is_read(tmp_path: Path) -> None:
     line = ("a" * 1000 + " ") * 199
     assert len(line) == 199_199

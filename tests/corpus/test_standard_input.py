@@ -79,6 +79,7 @@ def test_it_is_given_once() -> None:
         PretrainRequest("m", ("-",), general_text="-")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_it(tmp_path: Path) -> None:
     script = """
 import resource, sys

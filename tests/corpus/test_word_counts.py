@@ -9,6 +9,7 @@ from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1).filter(lambda w: not {"\t", "\n"} & set(w)), st.integers(0, 2**60)))
 def test_words_and_counts_come_back(tmp_path_factory: pytest.TempPathFactory, vocabulary: dict[str, int]) -> None:
     path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.tsv"

@@ -102,6 +102,7 @@ def test_lines_words_and_counts_are_those_of_a_plain_loop(tokenizer_file: Path, 
 LINES = st.text("ab'é,\u0301\t\n\x1c \u3000汉", max_size=30)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(texts=st.lists(st.lists(LINES, max_size=4), max_size=6), batch_bytes=st.integers(1, 40))
 def test_cutting_and_batching_change_nothing(
@@ -233,6 +234,7 @@ def test_too_little_memory_is_refused(bert_file: Path, tmp_path: Path) -> None:
     prepare(random_documents(5), bert_file, tmp_path, max_memory=MIN_MEMORY)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_one_clear_error(bert_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "BATCH_BYTES", 1_000)
 

@@ -151,6 +151,7 @@ def test_what_a_pipe_has_is_a_block_at_once(
         assert [entry.line for block in blocks for entry in block] == ([] if kind else [6])
 
 
+@pytest.mark.slow
 def test_a_long_line_from_a_pipe_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     end, begin = os.pipe()
     text = "word " * 100_000

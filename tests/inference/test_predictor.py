@@ -93,6 +93,7 @@ def plain_words(folder: Path, sentence: str, tokenizer: str = "base_tokenizer") 
     return output.logits[0, first].numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["base", "expanded", "mean"])
 def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
     folder, source = make(NER), text_file(tmp_path / "text.txt", SENTENCES)
@@ -118,6 +119,7 @@ def test_the_two_views_differ_and_the_folder_says_which_is_read(make: Callable[.
     assert results(folder, source=source) != results(folder, source=source, pool="base")
 
 
+@pytest.mark.slow
 def test_classes_and_the_mean_of_several_models(make: Callable[..., Path], tmp_path: Path) -> None:
     folders = [make(TEXTS, "one"), make(TEXTS, "two", seed=1)]
     source = text_file(tmp_path / "text.txt", SENTENCES)
@@ -152,6 +154,7 @@ def test_answers(make: Callable[..., Path], tmp_path: Path) -> None:
     assert [(row["line"], row.get("id")) for row in found] == [(1, 9), (2, None)]
 
 
+@pytest.mark.slow
 def test_several_models_answer_together(make: Callable[..., Path], tmp_path: Path) -> None:
     folders = [make(QA, "one"), make(QA, "two", is_expanded=False, seed=1)]
     row = {"question": "what rate", "context": "the heart rate of a patient with tachycardia"}
@@ -195,6 +198,7 @@ def test_another_seed_of_the_folder(make: Callable[..., Path], tmp_path: Path) -
         results(folder, source=text, seed=6)
 
 
+@pytest.mark.slow
 def test_the_order_and_every_line_are_kept(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, draw = make(NER, is_expanded=False), np.random.default_rng(0)
     words = ["heart", "virus", "patient", "", "\u200b", "Ünïcode\u200b", "x" * 300, "\u00a0"]
@@ -240,6 +244,7 @@ def run(*arguments: object, code: int = 0, stdin: bytes | None = None) -> Result
     return result
 
 
+@pytest.mark.slow
 def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, packed = make(NER), tmp_path / "text.txt.gz"
     content = "\n".join([*SENTENCES, "", "é\t\u200b x"]).encode()
@@ -284,6 +289,7 @@ CONLL = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [1, 2])
 def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[..., Path], tmp_path: Path) -> None:
     folder, source = make(NER), tmp_path / "test.tsv"
@@ -305,6 +311,7 @@ def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[...
     assert run("-m", folder, "-i", named, "--bio").stdout == bio
 
 
+@pytest.mark.slow
 def test_columns_that_are_refused(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, out = make(NER), tmp_path / "a.bio"
     for token in ("a\tb", "a\nb", "a\rb", ""):

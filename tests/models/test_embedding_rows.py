@@ -80,6 +80,7 @@ def test_a_table_with_changed_rows() -> None:
     np.testing.assert_array_equal(RowTable.of(embedding).read(np.arange(10)), embedding)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_reading_the_whole_table_keeps_none_of_its_pages(tmp_path: Path) -> None:
     expected = np.random.default_rng(0).normal(size=(50_000, 256)).astype(np.float32)  # 51 MB

@@ -91,6 +91,7 @@ def test_one_task_has_no_names(tiny_model: TinyModel, tmp_path: Path) -> None:
         TaskFolder.open(str(folder), task="qa")
 
 
+@pytest.mark.slow
 def test_which_task_is_meant(two_tasks: Path, tmp_path: Path) -> None:
     for name in ("nothing", "../tasks/ner", str(two_tasks / "tasks" / "ner")):
         with pytest.raises(MissingError, match=r"many has no task '.*': it has ner, ill\.1"):

@@ -116,6 +116,7 @@ def logits(model: TaskModel, ids: torch.Tensor) -> torch.Tensor:
         return model.model(compact).logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float) -> None:
@@ -172,6 +173,7 @@ def test_other_seeds_are_kept_as_what_differs(
         torch.testing.assert_close(logits(opened, some[None]), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_rows_of_another_seed_exactly(tiny_model: TinyModel, tmp_path: Path) -> None:
     checkpoint = expanded(tiny_model, tmp_path, "Bert")
     both = train_both(checkpoint, 0.1, seed=3)
@@ -282,6 +284,7 @@ def test_a_model_that_has_a_head_already(tiny_model: TinyModel, tmp_path: Path) 
     assert_same_weights(model, expected, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS[:2])
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_a_head_for_other_labels_is_made_anew(

@@ -130,6 +130,7 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
     assert f"mean f1 {mean}, 95 % interval {low} to {high}, by resampling 20 examples and 2 seeds" in said
 
 
+@pytest.mark.slow
 def test_classes_and_their_fields(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
@@ -162,6 +163,7 @@ def test_one_of_several_tasks(two_tasks: Path, run_alone: Run) -> None:
     assert "name one with --task" in error
 
 
+@pytest.mark.slow
 def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     from torchmetrics.functional.text import squad
 

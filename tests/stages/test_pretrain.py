@@ -64,6 +64,7 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     assert "base_model" not in (again.folder / "README.md").read_text("utf-8")  # a folder, which is not a hub id
 
 
+@pytest.mark.slow
 def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("RobertaForMaskedLM")
     asked = request(tmp_path, model)
@@ -202,6 +203,7 @@ def test_the_usual_length_is_what_the_model_reads_at_most(tiny_model: TinyModel,
         assert read_losses(result)["max_length"] == length
 
 
+@pytest.mark.slow
 def test_sentence_transformers_files_are_kept(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model()
     (model / "modules.json").write_text(json.dumps([{"path": "1_Pooling"}]))

@@ -51,6 +51,7 @@ def adapt(session: Session, corpus: Path, model: Path, plan: AdaptRequest = PLAN
     return adapt_stage.adapt(session, str(corpus), str(model), plan)
 
 
+@pytest.mark.slow
 def test_stages_by_name_equal_adapt(
     session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_second_run_does_nothing(session: Session, corpus: Path, tiny_model: C
     assert [result.folder for result in second] == [result.folder for result in first]
 
 
+@pytest.mark.slow
 def test_changed_text_is_noticed_and_only_then_work_is_done(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -165,6 +167,7 @@ def test_another_configuration_is_refused_kept_beside_or_replaced(
     assert replaced.manifest.config["method"] == "ridge"
 
 
+@pytest.mark.slow
 def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -190,6 +193,7 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     np.testing.assert_allclose(np.sort(one[name], axis=0), np.sort(other[name], axis=0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_damage_upstream_is_found(
     session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -231,6 +235,7 @@ def test_rows_can_be_made_otherwise_without_refitting(
     assert not np.allclose(new, mapped)
 
 
+@pytest.mark.slow
 def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_path: Path) -> None:
     """Vectors of noise say nothing, so that the pieces alone, or a fit that reads them, must win."""
     vocabulary = BaseVocabulary(load_tokenizer(minilm))
@@ -258,6 +263,7 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
     assert f"| norm | {cosines['norm']:.3f} |" in card
 
 
+@pytest.mark.slow
 def test_too_few_words_to_fit_or_choose_rows_by(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -268,6 +274,7 @@ def test_too_few_words_to_fit_or_choose_rows_by(
         expand.expand(replace(session, variant="form"), str(corpus), None, ExpandConfig(rows="form"))
 
 
+@pytest.mark.slow
 def test_restricting_gives_the_same_logits_on_those_files(
     session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -300,6 +307,7 @@ def test_held_out_documents_are_not_trained_on(session: Session, corpus: Path, t
     assert prepared.manifest.counts["documents"] == len(lines) - len(held)
 
 
+@pytest.mark.slow
 def test_options_that_were_not_given_stay_as_they_were(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -349,6 +357,7 @@ def test_missing_earlier_stages_name_their_command(
         align_stage.align(session, str(corpus), None, PLAN.align)
 
 
+@pytest.mark.slow
 def test_a_map_whose_vectors_went_is_refused(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     _, vectors, _, _ = adapt(session, corpus, tiny_model())
     w2v.w2v(replace(session, force=True), str(corpus), None, replace(PLAN.w2v, epochs=1), PLAN.text)
@@ -359,6 +368,7 @@ def test_a_map_whose_vectors_went_is_refused(session: Session, corpus: Path, tin
         neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
 
 
+@pytest.mark.slow
 def test_neighbours_normalise_the_asked_words_and_name_near_ones(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -370,6 +380,7 @@ def test_neighbours_normalise_the_asked_words_and_name_near_ones(
         neighbours.neighbours(session, str(corpus), None, ["tachycardya"], 3)
 
 
+@pytest.mark.slow
 def test_byte_level_models_go_through_the_same_stages(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -384,6 +395,7 @@ def test_byte_level_models_go_through_the_same_stages(
     assert dual.encode(text).expanded.ids.tolist() == plain
 
 
+@pytest.mark.slow
 def test_variants_share_the_corpus_unless_they_read_it_otherwise(
     session: Session, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
@@ -398,6 +410,7 @@ def test_variants_share_the_corpus_unless_they_read_it_otherwise(
     assert not w2v.w2v(held, str(corpus), model, PLAN.w2v, PLAN.text).fresh
 
 
+@pytest.mark.slow
 def test_force_reads_the_text_otherwise(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     model = str(tiny_model())
     w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)

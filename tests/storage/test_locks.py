@@ -81,6 +81,7 @@ def test_a_folder_that_takes_no_files_is_named() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_second_command_is_told_which_one_is_running(tmp_path: Path) -> None:
     code = """
 import sys, time

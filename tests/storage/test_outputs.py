@@ -77,6 +77,7 @@ def test_what_is_no_file_is_written_as_it_is(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["null", "pipe"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_what_stdout_is_appended_to_is_not_replaced(tmp_path: Path, name: str) -> None:
@@ -121,6 +122,7 @@ def test_a_full_disk_is_named() -> None:
         write(Path("/dev/full"))
 
 
+@pytest.mark.slow
 def test_a_stage_follows_a_symlink_to_a_folder(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model, link, target = tiny_model("BertForMaskedLM"), tmp_path / "link", tmp_path / "data" / "run"
     target.parent.mkdir()

@@ -24,6 +24,7 @@ def lacking(tokenizer: Tokenizer, entry: str) -> Tokenizer:
     return Tokenizer(Tokenizer.from_str(json.dumps(state)).model)
 
 
+@pytest.mark.slow
 def test_wordpiece(minilm: Path) -> None:
     vocabulary = BaseVocabulary(load_tokenizer(minilm))
     words = ["insulin", "the", "tachycardia", "walking", "1990s", "of", "a", "女"]

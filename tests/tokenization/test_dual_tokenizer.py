@@ -160,6 +160,7 @@ def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: l
     assert extents(encoding.base) == extents(encoding.expanded)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(texts=st.lists(TEXTS | st.lists(TEXTS, max_size=4), max_size=6))
 def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | list[str]]):
@@ -178,6 +179,7 @@ LONG = st.lists(
 ).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(PATIENT, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(LONG | LONG.map(str.split), max_size=4), at_once=st.integers(1, 30))
 def test_a_text_in_parts_has_the_same_pieces(

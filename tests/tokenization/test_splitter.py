@@ -77,6 +77,7 @@ def test_words_are_the_tokenizers_own(name: str, text: str) -> None:
     assert WordSplitter(tokenizer).split(text) == reference(tokenizer, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHUNKWISE)
 @settings(deadline=None, max_examples=300)
 @given(text=TEXTS)

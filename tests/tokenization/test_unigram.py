@@ -107,6 +107,7 @@ def extents(pieces: Pieces) -> list[tuple[int, int]]:
     return list(found.values())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(text=TEXTS)
 def test_pieces_are_those_of_transformers(dual: DualTokenizer, plain: Any, text: str) -> None:
@@ -121,6 +122,7 @@ def test_pieces_are_those_of_transformers(dual: DualTokenizer, plain: Any, text:
         assert end - begin < 2 or not re.match(WHITE, text[begin]) or re.fullmatch(f"{WHITE}+", text[begin:end])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(text=TEXTS.filter(lambda text: "\u200b" not in text))
 def test_words_are_what_white_space_parts(dual: DualTokenizer, text: str) -> None:
@@ -187,6 +189,7 @@ def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
     assert dual.encode([""]).base.ids.tolist() == [3]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(words=st.lists(TEXTS, max_size=6))
 def test_every_given_word_has_pieces(dual: DualTokenizer, words: list[str]) -> None:
@@ -216,6 +219,7 @@ def test_words_are_never_added(folder: Path, tiny_model: TinyModel, tmp_path: Pa
         expand(tiny_model("XLMRobertaModel"), tmp_path / "expanded")
 
 
+@pytest.mark.slow
 def test_commands_that_need_words_say_so(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model, corpus, vectors = tiny_model("XLMRobertaModel"), tmp_path / "text.txt", tmp_path / "vectors.txt"
     corpus.write_text("the heart of a patient\n" * 20)
@@ -248,6 +252,7 @@ def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:
     return task_model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_entities(model: Path, tmp_path: Path) -> None:
     result = finetune(session(tmp_path), ner_request(tmp_path, model, task=LONG, training=replace(TRAIN, epochs=6)))
@@ -270,6 +275,7 @@ def test_entities(model: Path, tmp_path: Path) -> None:
         assert all(" ".join(each)[one["start"] : one["end"]] == one["text"] for one in row["entities"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("pair", [False, True])
 def test_classes(model: Path, tmp_path: Path, pair: bool) -> None:
@@ -287,6 +293,7 @@ def test_classes(model: Path, tmp_path: Path, pair: bool) -> None:
         assert list(found["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_answers(model: Path, tmp_path: Path) -> None:
     train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed) for seed in (0, 1))

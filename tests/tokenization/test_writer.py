@@ -290,6 +290,7 @@ ORDINARY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["uncased", "cased", "bytelevel"])
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())

@@ -146,6 +146,7 @@ def by_hand(prepared: Prepared, model: Any) -> tuple[float, float]:
     return float(np.mean(np.hstack(losses))), float(np.mean(distances))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_tokens", [4096, 40])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_cross_entropy_and_divergence_by_hand(kind: str, max_tokens: int, tmp_path: Path) -> None:
@@ -157,6 +158,7 @@ def test_the_loss_is_cross_entropy_and_divergence_by_hand(kind: str, max_tokens:
         assert step.loss == pytest.approx(likelihood + weight * divergence, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_no_agreement_is_mix_both_bit_for_bit(tmp_path: Path) -> None:
     prepared = Prepared.of("ner", tmp_path)
     learnt = []
@@ -172,6 +174,7 @@ def test_no_agreement_is_mix_both_bit_for_bit(tmp_path: Path) -> None:
     assert "agreement" not in BOTH.settings()  # results without it stay valid
 
 
+@pytest.mark.slow
 def test_agreement_brings_the_views_together(tmp_path: Path) -> None:
     prepared = Prepared.of("classes", tmp_path, 12, **NO_DROPOUT)
     distances = []
@@ -194,6 +197,7 @@ def test_what_is_the_same_in_both_views_is_read_once(tmp_path: Path) -> None:
     assert pieces[LAMBDA] == pieces[0.0] - sum(len(item.base[0]) for item in same)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ner", "qa"])
 def test_the_gradient_does_not_depend_on_the_cut(kind: str, tmp_path: Path) -> None:
     prepared = Prepared.of(kind, tmp_path, **NO_DROPOUT)
@@ -218,6 +222,7 @@ def test_a_batch_has_no_more_pieces_than_it_may(tmp_path: Path) -> None:
         assert dataset.batch(numbers[:n]).ids.numel() <= n * lengths[:n].max()
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_bit_for_bit_and_with_no_other_weight(tmp_path: Path) -> None:
     prepared = Prepared.of("qa", tmp_path)
     whole = prepared.training(AGREEING, 60)
@@ -252,6 +257,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> list[Encoder]:
 WORD = st.one_of(st.sampled_from([*NEW, *WORDS, "Tachycardia,", "(virus)"]), st.text(min_size=1, max_size=5))
 
 
+@pytest.mark.slow
 @given(words=st.lists(WORD.filter(lambda word: bool(word.strip())), min_size=1, max_size=25), which=st.integers(0, 1))
 def test_the_words_of_a_sentence_are_compared_one_by_one(encoders: list[Encoder], words: list[str], which: int) -> None:
     encoder = encoders[which]

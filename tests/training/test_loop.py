@@ -190,6 +190,7 @@ def test_dropout_is_on(tiny_model: Build) -> None:
     assert next(with_dropout.steps()).loss != next(without.steps()).loss
 
 
+@pytest.mark.slow
 def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path) -> None:
     training = _training(_model(tiny_model))
     assert not training.restore(tmp_path / "state")

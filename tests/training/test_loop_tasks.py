@@ -117,6 +117,7 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
 @pytest.mark.parametrize("max_tokens", [4096, 30])
 def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling, max_tokens: int) -> None:
@@ -134,6 +135,7 @@ def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling
     assert training.shrink == pytest.approx(np.prod([1 - 0.1 * rate for rate in rates]), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build) -> None:
     """Dropout included; the examples come in the order that the task's own seed gives."""
 
@@ -184,6 +186,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
     assert_same(*states)
 
 
+@pytest.mark.slow
 def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_path: Path) -> None:
     training = _training(_model(tiny_model), _feed(_train(max_steps=9), "anneal"))
     made = Counter(step.task for step in training.steps())
@@ -198,6 +201,7 @@ def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_
     assert "encoder.pooler.dense.weight" in steps
 
 
+@pytest.mark.slow
 def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Path) -> None:
     training = _training(_model(tiny_model), _feed(_train()))
     training.save(tmp_path / "state")
@@ -208,6 +212,7 @@ def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Pat
     assert _training(_model(tiny_model), _feed(_train())).restore(tmp_path / "state")
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
     model = _model(tiny_model, AdapterConfig("pals", size=8, heads=2, freeze_encoder=True))
     model.freeze()
@@ -222,6 +227,7 @@ def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
     assert training.shrink == 1.0
 
 
+@pytest.mark.slow
 def test_steps_tell_their_task(tiny_model: Build) -> None:
     training = _training(_model(tiny_model), _feed(_train(mix="both")))
     assert (training.steps_an_epoch, training.n_steps) == (6 + 6 + 3, 30)

@@ -28,6 +28,7 @@ def test_sigterm_exits_with_its_code() -> None:
     assert exit_.value.code == 143
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait() -> None:
     with pytest.raises(KeyboardInterrupt), stoppable() as stop:  # noqa: PT012
         os.kill(os.getpid(), signal.SIGINT)

@@ -174,6 +174,7 @@ def test_rows_are_x_times_w_transposed_over_many_blocks(monkeypatch: pytest.Monk
     assert alignment.apply(vectors[:0]).shape == (0, d_target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [384, 768])
 def test_a_row_is_the_same_however_many_are_mapped_with_it(dim: int) -> None:
     sizes = {"source_dim": dim, "target_dim": dim, "n_overlap": dim, "seed": 1}

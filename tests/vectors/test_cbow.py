@@ -165,6 +165,7 @@ def plain_gensim(corpus: PreparedCorpus, config: W2VConfig, file: Path, total_wo
     return model.wv
 
 
+@pytest.mark.slow
 def test_bit_for_bit_gensim_on_raw_text(tmp_path: Path) -> None:
     raw = planted_text(200)
     corpus = prepare(raw, tmp_path / "corpus")
@@ -181,6 +182,7 @@ def test_bit_for_bit_gensim_on_raw_text(tmp_path: Path) -> None:
     assert ours.matrix.tobytes() == theirs.vectors.tobytes()
 
 
+@pytest.mark.slow
 def test_bit_for_bit_gensim_over_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_PART", 1_000_000)
     corpus = prepare(planted_text(3000), tmp_path / "corpus")
@@ -271,6 +273,7 @@ def test_kernel_lowers_the_rate_inside_a_part(tmp_path: Path) -> None:
 # -- text for gensim --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     lines=st.lists(st.lists(st.integers(0, 12), max_size=30), max_size=40),
     n_words=st.integers(1, 12),
@@ -368,6 +371,7 @@ def test_two_processes_give_the_same_bits(tmp_path: Path, corpus: PreparedCorpus
     assert one == other == train(corpus, CONFIG, tmp_path / "here").matrix.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs_before", [0, 1, 2])
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus, epochs_before: int) -> None:
     check_that_it_goes_on(tmp_path, corpus, CONFIG, epochs_before)
@@ -393,6 +397,7 @@ def test_a_finished_run_trains_nothing_again(tmp_path: Path, corpus: PreparedCor
     assert watcher.steps == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, corpus: PreparedCorpus) -> None:
     whole = train(corpus, CONFIG, tmp_path / "whole")
     train(corpus, replace(CONFIG, seed=8), tmp_path / "work")

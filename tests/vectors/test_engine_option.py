@@ -100,6 +100,7 @@ def test_the_engine_that_is_named_is_used(
         train(corpus, CONFIG, tmp_path / "gensim")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["fast", "gensim"])
 @pytest.mark.parametrize("is_changed", [True, False])
 def test_a_checkpoint_of_another_version_is_not_used(

@@ -176,6 +176,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: b
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1, 50_000])
 @pytest.mark.parametrize("end", [b"", b"\n"], ids=["gensim", "word2vec"])
 def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, place: int, end: bytes) -> None:

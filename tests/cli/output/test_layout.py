@@ -37,6 +37,7 @@ def test_a_table_that_does_not_fit_has_a_block_a_row() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(
     rows=st.lists(st.lists(st.lists(st.text("aü漢", min_size=1, max_size=9)), min_size=3, max_size=3), max_size=4),
     width=st.sampled_from([45, 80]),

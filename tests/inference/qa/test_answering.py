@@ -104,6 +104,7 @@ def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_pa
     assert "comparison" not in answering.summary()
 
 
+@pytest.mark.slow
 def test_documents_answer_as_their_texts_alone_do(model: Path, documents: Path, tmp_path: Path) -> None:
     rows = rows_of(request(model, sources=of_documents(documents), config=QaConfig(top=20)))
     assert [row["id"] for row in rows] == ["1", "2"]
@@ -153,6 +154,7 @@ def test_each_context_is_read_once_for_all_its_questions(
     assert [text for text in read if context in text] == [f"heart {context}", f"cell {context}"]
 
 
+@pytest.mark.slow
 def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
     base = model.parent / "base"
     data = qa_file(tmp_path / "data.json", 12)
@@ -207,6 +209,7 @@ class Interrupted(Notes):
         yield Counting()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["data", "documents"])
 def test_a_killed_run_goes_on_from_the_last_question(kind: str, model: Path, documents: Path, tmp_path: Path) -> None:
     if kind == "data":

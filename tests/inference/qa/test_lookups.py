@@ -107,6 +107,7 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
         assert len(portion) == 256 or sum(held.values()) > 1 << 22
 
 
+@pytest.mark.slow
 @given(st.integers(1, 4), st.integers(1, 4), st.booleans(), st.data())
 def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_null: bool, data: st.DataObject) -> None:
     asked = {str(i): Question(str(i), "", "") for i in range(n)}

@@ -92,6 +92,7 @@ def test_the_base_alone_is_a_plain_model(architecture: str, tiny_model: TinyMode
     assert not any("task" in name or "adapter" in name for name in load_file(written.folder / "model.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 3, 7])
 def test_each_task_comes_back_bit_for_bit(seed: int | None, written: Written) -> None:
     for name in NAMES:

@@ -113,6 +113,7 @@ def test_where_inputs_are_the_same_outputs_are_bit_identical(shared: Shared) -> 
     assert alone["value"][0].base.shape == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 @pytest.mark.parametrize("block_pieces", [1, 150, 1 << 20])
 def test_tasks_that_read_other_inputs(tiny_model: TinyModel, architecture: str, block_pieces: int) -> None:

@@ -105,6 +105,7 @@ def batches(inputs: Features, size: int) -> Iterator[Features]:
         yield Features(inputs.ids[among], inputs.types[among], lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel"])
 @pytest.mark.parametrize("strategy", ["single", "chunk"])
 def test_kept_states_are_the_live_ones_rounded(tiny_model: TinyModel, architecture: str, strategy: Any) -> None:
@@ -160,6 +161,7 @@ def as_inputs(sequences: list[list[tuple[int, int]]]) -> Features:
     return Features(ids.astype(np.int32), types.astype(np.int8), np.array([len(one) for one in sequences], np.int64))
 
 
+@pytest.mark.slow
 @given(SEQUENCES, st.randoms(use_true_random=False), st.integers(1, 5))
 def test_texts_are_known_by_what_they_are_alone(sequences: list[Any], random: Any, size: int) -> None:
     texts = DistinctTexts.of([as_inputs(sequences)])
@@ -263,6 +265,7 @@ def test_a_killed_run_is_gone_on_with(tiny_model: TinyModel) -> None:
     assert setting.file.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_byte_is_gone_on_with(tiny_model: TinyModel) -> None:
     setting = Setting.of(tiny_model)
     setting.max_tokens = 60
@@ -326,6 +329,7 @@ def test_another_file_in_its_place_is_refused(tiny_model: TinyModel) -> None:
         assert setting.file.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_more_than_the_limit_is_refused(tiny_model: TinyModel) -> None:
     setting = Setting.of(tiny_model)
     texts = setting.texts(setting.inputs(200))

@@ -216,6 +216,7 @@ def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path
     assert again.progress.warnings == [f"{run} was trained with a memory, which needs --memory"]
 
 
+@pytest.mark.slow
 def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel, tmp_path: Path) -> None:
     general = tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
     folder = tiny_model("XLMRobertaForMaskedLM", name="domain", initializer_range=0.1)
@@ -225,6 +226,7 @@ def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel
     assert len(lines(run / "seeds" / "0" / "predictions.jsonl")) == 24
 
 
+@pytest.mark.slow
 def test_windows_longer_in_base_pieces_than_the_general_model_reads(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = adapted(tiny_model)
     tiny_model(name="short", max_position_embeddings=16)

@@ -170,6 +170,7 @@ def test_which_states_are_read(source: str, low: list[int]) -> None:
     torch.testing.assert_close(memory(memory_ids=ids).states[0], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_random_gates_are_those_of_the_seed_and_take_no_numbers_from_others() -> None:
     general = encoder("Bert", seed=1, hidden_size=1024)
 
@@ -234,6 +235,7 @@ def train(model: Any, n_steps: int = 20) -> None:
         optimiser.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> None:
     config = MemoryConfig(attention="gate")
@@ -251,6 +253,7 @@ def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> N
     assert len(same) > 50
 
 
+@pytest.mark.slow
 def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns() -> None:
     general = encoder("Bert", seed=1, num_hidden_layers=4)
     checkpoint = copy.deepcopy(general.state_dict())

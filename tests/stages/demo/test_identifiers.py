@@ -154,6 +154,7 @@ def test_no_package_makes_up_a_part_alone(packages: Path) -> None:
     assert 0 < len(big) <= 10
 
 
+@pytest.mark.slow
 def test_the_same_packages_give_the_same_sentences_whatever_the_processes(packages: Path) -> None:
     assert identifier_set(20, 40) == identifier_set(20, 40, workers=2)
 

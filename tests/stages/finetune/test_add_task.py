@@ -39,6 +39,7 @@ def test_a_task_is_added_and_the_others_stay(two_tasks: Path, tmp_path: Path) ->
     assert (again.fresh, files_of(two_tasks)) == (False, after)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_there_is_refused(two_tasks: Path, tmp_path: Path) -> None:
     own = session(tmp_path, "many")
     add_tasks(own, two_tasks, request(tmp_path, two_tasks, ("number",)))
@@ -66,6 +67,7 @@ def test_what_nothing_can_be_added_to(two_tasks: Path, tmp_path: Path) -> None:
         add_tasks(session(tmp_path), two_tasks, request(tmp_path, two_tasks, ("number",), memory="base"))
 
 
+@pytest.mark.slow
 def test_how_tasks_take_turns_says_nothing_of_one_alone(two_tasks: Path, tmp_path: Path) -> None:
     own, more = session(tmp_path, "many"), request(tmp_path, two_tasks, ("number",))
     (made,) = add_tasks(own, two_tasks, more)

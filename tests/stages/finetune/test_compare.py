@@ -107,12 +107,14 @@ def test_what_is_refused_before_anything_is_trained(tiny_model: TinyModel, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_one_model_alone_has_nothing_to_compare(tiny_model: TinyModel, tmp_path: Path) -> None:
     compared = compare(session(tmp_path), ner_request(tmp_path, tiny_model(), training=QUICK), [])
     assert compared.rows == []
     assert np.isfinite(read_scores(compared.results[0])["mean"]["f1"])
 
 
+@pytest.mark.slow
 def test_it_is_imported_without_torch(tmp_path: Path) -> None:
     """Where torch is not installed, fine-tuning says so in a line."""
     code = "import sys, greenadapt.stages.finetune.compare; sys.exit('torch' in sys.modules)"

@@ -150,6 +150,7 @@ def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
         assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
     from scipy.stats import pearsonr, spearmanr
 
@@ -236,6 +237,7 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
     assert finetune(session(tmp_path, force=True), other).manifest.counts["train"] == 30
 
 
+@pytest.mark.slow
 def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     wanted = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
@@ -507,6 +509,7 @@ def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) -> None:
     model, marker = adapted(tiny_model), tmp_path / "was_run"
     code = f"open({str(marker)!r}, 'w').close()\n"

@@ -107,6 +107,7 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
     assert same(folder, "number", None, folder / "tasks" / "number" / "seeds" / "0" / "predictions-test.jsonl")
 
 
+@pytest.mark.slow
 def test_runs_of_the_same_request_are_alike(two_tasks: Path, tmp_path: Path) -> None:
     other = finetune(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
     assert digests(two_tasks) == digests(other.folder)

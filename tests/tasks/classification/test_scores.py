@@ -15,6 +15,7 @@ PAIRS = st.lists(st.tuples(st.sampled_from([*KNOWN, "new", "newer"]), st.sampled
 NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 2))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(PAIRS)
 def test_class_scores_are_sklearns(pairs: list[tuple[str, str]]) -> None:
@@ -49,6 +50,7 @@ def test_all_of_one_class_is_no_error() -> None:
     assert (scores["macro_f1"], scores["accuracy"], scores["mcc"]) == (1, 1, 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(PAIRS, st.integers(0, 2**32 - 1))
 def test_macro_f1_from_sums_of_any_draw(pairs: list[tuple[str, str]], seed: int) -> None:
@@ -63,6 +65,7 @@ def test_macro_f1_from_sums_of_any_draw(pairs: list[tuple[str, str]], seed: int)
         assert values[index] == pytest.approx(metrics.f1_score(*sides, average="macro", zero_division=0))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=30))
 def test_number_scores_are_scipys(pairs: list[tuple[float, float]]) -> None:

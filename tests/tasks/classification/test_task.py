@@ -369,6 +369,7 @@ def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
     assert heard.warnings == [f"{path}: left out 1 row that does not have 3 columns, the first on line 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Callable[..., Path], kind: str) -> None:
     """Matthews' and Pearson's are of the whole set, however many examples the model reads at once."""

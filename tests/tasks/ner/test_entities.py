@@ -38,6 +38,7 @@ def test_entities_are_those_of_conlleval(tags: list[str]) -> None:
     assert all(b[2:] == a[2:] for a, b in zip(["O", *iob2(tags)], iob2(tags), strict=False) if b[0] == "I")
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(LISTS)
 def test_scores_equal_seqeval(sentences: list[list[tuple[str, str]]]) -> None:

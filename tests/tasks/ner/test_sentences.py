@@ -37,6 +37,7 @@ def test_spans_are_the_words_and_nothing_is_lost(split: Split, text: str) -> Non
     assert all(sentence.words)
 
 
+@pytest.mark.slow
 @given(words=st.lists(st.text()))
 def test_words_that_are_split_already(words: list[str]) -> None:
     sentence = joined(words)
@@ -100,6 +101,7 @@ def test_no_words_no_chunks() -> None:
     assert cut(ones(0), None, Limits(30, 510)) == []
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(tags=TAGS, words=st.integers(1, 9) | st.none(), pieces=st.integers(3, 20), data=st.data())
 def test_chunks_restore_the_sentence_and_cut_no_span_that_fits(

@@ -165,6 +165,7 @@ def test_types_unseen_in_training_are_told_and_missed(tmp_path: Path) -> None:
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(words=WORDS)
 def test_both_views_have_every_word_once(any_encoder: Encoder, words: list[str]) -> None:
@@ -289,6 +290,7 @@ def test_empty_sentences_have_no_inputs(bert: Encoder) -> None:
     assert list(task.inference([], bert)) == []
 
 
+@pytest.mark.slow
 def test_inference_streams_and_keeps_order(bert: Encoder) -> None:
     endless = repeat(Sentence(("heart", "rate")))
     assert [views.n_units for views in islice(NerTask(LABELS).inference(endless, bert), 1500)] == [2] * 1500

@@ -19,6 +19,7 @@ def found(logits: list[float], null: float | None = None, document: str = "") ->
     return Found(tuple(spans), null)
 
 
+@pytest.mark.slow
 @given(LOGITS, st.none() | st.floats(-50, 50))
 def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None) -> None:
     told = ranked(found(logits, null))

@@ -169,6 +169,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from([True, None, False]))
 def test_whatever_is_in_a_file_the_error_is_ours(
     tmp_path_factory: pytest.TempPathFactory, content: Any, labelled: bool | None
@@ -178,6 +179,7 @@ def test_whatever_is_in_a_file_the_error_is_ours(
         assert all(isinstance(one, Question) for one in read(path, json.dumps(content), labelled=labelled))
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 9), min_size=1))
 def test_ids_are_unique_or_refused(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
     path = tmp_path_factory.mktemp("squad") / "a.json"

@@ -47,6 +47,7 @@ def slowly(units: np.ndarray, logits: np.ndarray, max_chars: int) -> list[Span]:
     return sorted(found, key=lambda span: -span.logit)  # stable: what is found first stays first
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data(), st.integers(1, 12))
 def test_spans_come_in_the_order_of_going_through_all(data: st.DataObject, max_chars: int) -> None:

@@ -111,6 +111,7 @@ def test_the_best_epoch_is_kept(model: Path, tmp_path: Path, patience: int | Non
     np.testing.assert_allclose(weights[name][unused].numpy(), table[unused] * np.float32(shrink), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_last_epoch_is_kept_unless_asked_otherwise(model: Path, tmp_path: Path) -> None:
     run = Recorded(make_setup(model, tmp_path, contrary=True), 0, tmp_path / "seed")
     weights, scores = train_and_finish(run, tmp_path / "whole")
@@ -138,6 +139,7 @@ def test_the_model_holds_the_rows_that_are_trained_or_read(model: Path, tmp_path
     assert run.model.get_input_embeddings().weight.shape[0] == len(expected) < setup.checkpoint.n_rows
 
 
+@pytest.mark.slow
 def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
     losses = []
 
@@ -155,6 +157,7 @@ def test_history_has_each_epochs_mean_loss(model: Path, tmp_path: Path) -> None:
         assert row["loss"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[Json, int]] = []
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
@@ -177,6 +180,7 @@ def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monk
     assert "seed_4/dev_macro_f1" in scores[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Path, precision: Precision) -> None:
     setup = replace(make_setup(model, tmp_path, max_steps=3), machine=Machine.start(precision))

@@ -171,6 +171,7 @@ def test_a_task_without_training_inputs_is_named(model: Path, tmp_path: Path) ->
         FinetuneRun(replace(setup, tasks=(setup.tasks[0], empty)), 0, tmp_path / "seed")
 
 
+@pytest.mark.slow
 def test_a_pooler_that_no_task_reads_is_not_trained(model: Path, tmp_path: Path) -> None:
     """So that one task leaves no weight without a gradient, for which several processes would have to look."""
     for names, is_trained in ((("ner",), False), (("ner", "qa"), False), (("ill.1",), True), (("ner", "number"), True)):
@@ -361,6 +362,7 @@ def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: P
     assert later.setup.progress.notes == [f"its memory begins with what {tmp_path / 'whole'} has learnt"]
 
 
+@pytest.mark.slow
 def test_averaged_tokenizations_decide(model: Path, tmp_path: Path) -> None:
     """Words of the added vocabulary are read in two ways, and the mean of the outputs is what is scored."""
     setup = make_setup(model, ("ill.1",), max_steps=3)

@@ -22,6 +22,7 @@ def ordinary(n: int) -> tuple[np.ndarray, np.ndarray]:
     return ids, np.ones(len(ids), bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_shares(whole_words: bool) -> None:
     ids, begins = ordinary(41)  # 15 % are 6.15

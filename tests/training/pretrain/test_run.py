@@ -94,6 +94,7 @@ def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path
         np.testing.assert_allclose(kept[name], weight, rtol=0, atol=1e-20, err_msg=name)
 
 
+@pytest.mark.slow
 def test_only_new_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = expand(tiny_model("BertForMaskedLM"), tmp_path / "adapted")
     before = load_file(model / "model.safetensors")

@@ -256,6 +256,7 @@ def test_a_part_is_trained_as_described(kind: Settings, window: int, shrinks: bo
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [WORD2VEC, CORRECTED], ids=["word2vec", "corrected"])
 @pytest.mark.parametrize("kept", [1.0, 0.5], ids=["all", "subsampled"])
 def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, kept: float) -> None:

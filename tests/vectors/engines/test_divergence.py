@@ -15,6 +15,7 @@ from tests.vectors.test_cbow import CONFIG, planted_text, prepare, train
 ENGINES: list[ResolvedEngine] = ["gensim", "fast"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("alpha", [50, 100])
 def test_a_rate_far_too_high_is_refused_by_either_engine(tmp_path: Path, engine: ResolvedEngine, alpha: float) -> None:

@@ -169,6 +169,7 @@ def run_script(tmp_path: Path, work: str, last: float = float("inf")) -> "subpro
     return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "5"}, check=False)
 
 
+@pytest.mark.slow
 def test_another_process_and_a_killed_one_end_in_the_same_bits(tmp_path: Path, corpus: PreparedCorpus) -> None:
     here = train(corpus, CONFIG, tmp_path / "here")
     whole = run_script(tmp_path, "whole")
@@ -272,6 +273,7 @@ def pairs_found(vectors: WordVectors) -> float:
 LEARNING = replace(CONFIG, dim=32, epochs=8, alpha=0.05, sample=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_words_in_the_same_contexts_are_neighbours_as_by_gensim(tmp_path: Path, workers: int) -> None:
     corpus = prepare(paired_text(), tmp_path / "corpus")

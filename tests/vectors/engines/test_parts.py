@@ -80,6 +80,7 @@ def test_a_span_has_the_borders_of_its_lines(lines: list[list[int]], part: int) 
             assert (border - line) % 7 == 0
 
 
+@pytest.mark.slow
 @given(lines=LINES, part=st.integers(1, 60))
 def test_cuts_follow_each_other_and_are_about_as_long_as_wanted(lines: list[list[int]], part: int) -> None:
     stream = make_stream(lines, 13)

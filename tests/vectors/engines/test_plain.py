@@ -61,6 +61,7 @@ def run(code: str, folder: Path) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_the_engine_says_that_it_is_slower(tmp_path: Path) -> None:
     code = "from greenadapt.vectors.engines.fast import FastEngine; print(FastEngine.note)"
     told = run(WITHOUT_LANES + code, tmp_path)
