@@ -51,8 +51,8 @@ def recipes(rows: Json) -> str:
         bands = ["–" if share is None else f"{share:.0%}" for share in shares]
         share = f"{found['precision_at_1']:.1%}", f"{found['precision_at_10']:.1%}"
         table.append([name, f"{figures['cosine']:.3f}", *share, *bands])
+    explained = "; the last columns are the share among ten of words that occur so often" if counts else ""
     return (
         f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
-        "cut into without their rows; the last columns are the share among ten of words that occur so often:\n\n"
-        + "\n".join(f"| {' | '.join(row)} |" for row in table)
+        f"cut into without their rows{explained}:\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
     )

@@ -91,7 +91,9 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
 
 
 @pytest.mark.slow
-def test_words_stand_alone_without_a_text(session: Session, adapted: list[Result], tmp_path: Path) -> None:
+def test_words_stand_alone_without_a_text(
+    session: Session, adapted: list[Result], tmp_path: Path, run_alone: Run
+) -> None:
     (tmp_path / "my.vec").write_text(
         f"{len(KNOWN) + 1} 3\n" + "".join(f"{word} {i} {i % 3} 1\n" for i, word in enumerate([*KNOWN, "tachycardia"]))
     )
@@ -104,6 +106,9 @@ def test_words_stand_alone_without_a_text(session: Session, adapted: list[Result
     alone = assess_rows(session, str(imported.path), AssessConfig())
     assert alone["substitution"]["texts"] == 0
     assert 0 < alone["rows"]["map"]["state_cosine"] < 1
+    shown = run_alone("assess", "-m", imported.path).stdout
+    assert f"{alone['rows']['form']['cosine']:.3f}" in shown
+    assert "so often" not in shown  # these vectors came without counts
     shutil.rmtree(adapted[0].folder)
     gone = assess_rows(session, str(adapted[-1].path), AssessConfig())
     assert gone["substitution"]["texts"] == 0

@@ -261,6 +261,7 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
     card = (made.folder / "README.md").read_text()
     assert f"`--rows {rows['recipe']}`" in card
     assert f"| norm | {cosines['norm']:.3f} |" in card
+    assert "so often" not in card
 
 
 @pytest.mark.slow

@@ -71,8 +71,8 @@ def print_rows(found: Json) -> None:
     """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
     first = next(iter(found["rows"].values()))
     bands = [band["min_count"] for band in first["by_count"]]
-    ends = [f"{low} to {high - 1}" for low, high in pairwise(bands)]
-    columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {end}" for end in ends), f"in 10: {bands[-1]} and more"]
+    counts = [f"{low} to {high - 1}" for low, high in pairwise(bands)] + [f"{last} and more" for last in bands[-1:]]
+    columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
     table = []
     for name, figures in found["rows"].items():
         nearest = figures["base_rows"]["cosine"]
@@ -83,10 +83,11 @@ def print_rows(found: Json) -> None:
     if found["substitution"] is not None:
         columns.append("state")
     print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {found['base']}", columns, table)
+    by_count = "; in 10: also of the words that occur so often in the corpus" if bands else ""
     lines = [
         f"* the rows of {found['folder']}; random: random rows of the same length as the model's, the least to beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
-        "one, or among the ten nearest; in 10: also of the words that occur so often in the corpus",
+        f"one, or among the ten nearest{by_count}",
     ]
     if (test := found["substitution"]) is not None:
         text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
