@@ -17,18 +17,7 @@ from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.engines import fast
-from tests.support.engine_benchmarks import Benchmarks, load, random_corpus
-
-
-@pytest.fixture(scope="module")
-def benchmarks() -> Benchmarks:
-    return load()
-
-
-@pytest.fixture
-def corpus(benchmarks: Benchmarks, tmp_path: Path) -> PreparedCorpus:
-    return random_corpus(benchmarks, tmp_path)
-
+from tests.support.engine_benchmarks import Benchmarks
 
 # -- texts and sides --------------------------------------------------------------------------------------------------
 

@@ -14,18 +14,7 @@ from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 from tests.conftest import load_benchmark
-from tests.support.engine_benchmarks import Benchmarks, load, random_corpus
-
-
-@pytest.fixture(scope="module")
-def benchmarks() -> Benchmarks:
-    return load()
-
-
-@pytest.fixture
-def corpus(benchmarks: Benchmarks, tmp_path: Path) -> PreparedCorpus:
-    return random_corpus(benchmarks, tmp_path)
-
+from tests.support.engine_benchmarks import Benchmarks
 
 # -- runs and table ---------------------------------------------------------------------------------------------------
 
