@@ -6,9 +6,11 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -118,6 +120,12 @@ class Cost:
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON; ``Cost(**cost.as_dict())`` gives the same cost back."""
         return asdict(self)
+
+
+def total(costs: Iterable[Mapping[str, Any]]) -> Cost:
+    """The cost of several stages in sequence, each as its manifest has it."""
+    names = [one.name for one in fields(Cost)]
+    return reduce(add, (Cost(**{name: cost[name] for name in names}) for cost in costs))
 
 
 def _joined(first: str, second: str) -> str:

@@ -49,6 +49,22 @@ def base_id(model: PretrainedModel) -> str | None:
     return hub_id(made["model"]["source"] if made else model.source) or id_of_folder(model.folder)
 
 
+def licence_of(model: PretrainedModel) -> Json:
+    """The entries of a model's card that state its licence, as the hub reads them; empty if it states none."""
+    import yaml
+    from huggingface_hub.repocard import metadata_load
+
+    card = model.folder / "README.md"
+    try:
+        stated = metadata_load(card) if card.is_file() else None
+    except (OSError, ValueError, yaml.YAMLError):
+        stated = None  # the card is another program's, and only its licence is of interest
+    names = ("license", "license_name", "license_link")
+    return (
+        {name: stated[name] for name in names if isinstance(stated.get(name), str)} if isinstance(stated, dict) else {}
+    )
+
+
 def reads_sentences(folder: Path) -> bool:
     """Whether a model's folder has added words, and ``sentence-transformers`` loads it."""
     return (folder / WORDS_FILE).is_file() and (folder / "modules.json").is_file()

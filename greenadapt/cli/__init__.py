@@ -34,6 +34,7 @@ _ORDER = [
     "evaluate",
     "predict",
     "qa",
+    "push",
     "cost",
     "demo",
 ]

@@ -401,3 +401,9 @@ def is_hub_id(source: str) -> bool:
     if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
         return False
     return HUB_ID.fullmatch(source) is not None
+
+
+def hub_data_set(source: str) -> str | None:
+    """The hub's id of the data set that ``source`` names; ``None`` for a file."""
+    named = HUB_ID.fullmatch(source) if is_hub_id(source) else None
+    return named and named["name"]

@@ -53,8 +53,6 @@ class AdaptedCard(Card):
     rows: Json
     """The recipe of the new rows, and figures of recipes on held-out words."""
     heldout: Json
-    hidden_words: int
-    changed_entries: int
     imported: bool = False
     """Whether the vectors were made elsewhere."""
 
@@ -85,14 +83,14 @@ class AdaptedCard(Card):
         notes = [sentences(figures)] if figures else []
         if self.rows["heldout"]:
             notes.append(recipes(self.rows))
-        if self.hidden_words:
+        if hidden := self.counts["hidden_words"]:
             notes.append(
-                f"{self.hidden_words:,} of the words hold characters by which no added token of plain "
+                f"{hidden:,} of the words hold characters by which no added token of plain "
                 "transformers\ncan be matched; only DualTokenizer finds these, and placeholders hold their ids."
             )
-        if self.changed_entries:
+        if changed := self.counts["changed_entries"]:
             notes.append(
-                f"{self.changed_entries:,} entries of the base vocabulary that its merges never reach are now "
+                f"{changed:,} entries of the base vocabulary that its merges never reach are now "
                 "found\nwhere they are a whole word; DualTokenizer leaves them out."
             )
         return notes

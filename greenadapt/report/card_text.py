@@ -2,14 +2,16 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from greenadapt import __version__
+from greenadapt.corpus.opening import hub_data_set
 from greenadapt.report.tables import VIEW_NAMES, Table
 from greenadapt.storage.files import Json
+from greenadapt.storage.names import short
 
 _SENTENCES = """
 `sentence-transformers` reads this folder by the expanded tokenizer alone, and its embeddings can find less than those
@@ -22,6 +24,18 @@ paper averages what both give.
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A score on a set of examples, as the hub lists it."""
+
+    pipeline: str
+    """The hub's name of the task."""
+    source: str
+    """The file or data set."""
+    metric: str
+    value: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Card(ABC):
     """The README of a model's folder."""
@@ -30,6 +44,8 @@ class Card(ABC):
     """The model that was adapted or trained, by name or hub id."""
     base: str | None = None
     """The hub's id of the pretrained model, if known."""
+    licence_of_base: Json | None = None
+    """The entries of the pretrained model's card that state its licence, if known."""
     commands: Sequence[str] = ()
     """The command lines that it was made by; none if it was made from Python."""
     is_expanded: bool = True
@@ -53,12 +69,40 @@ class Card(ABC):
 
     def front(self) -> str:
         """The YAML at the top."""
-        return front_matter(self.base, pipeline=self.pipeline, tags=self.tags)
+        return front_matter(
+            self.base,
+            self.model,
+            library=self.library,
+            pipeline=self.pipeline,
+            tags=["greenadapt", "domain-adaptation", *self.tags],
+            datasets=sorted(filter(None, map(hub_data_set, self.data()))) or None,
+            measured=self.measured(),
+            co2_eq_emissions=None if self.cost is None else _emissions(self.cost, self.training),
+            **(self.licence_of_base or {}),
+        )
 
     @property
     def pipeline(self) -> str | None:
         """The hub's name of what the model does."""
+        return "sentence-similarity" if self.reads_sentences else None
+
+    @property
+    def library(self) -> str:
+        """The hub's name of the library that loads the folder."""
+        return "sentence-transformers" if self.reads_sentences else "transformers"
+
+    @property
+    def training(self) -> str | None:
+        """What the hub calls the training that the cost is of."""
         return None
+
+    def data(self) -> Iterable[str]:
+        """The files or data sets of the labels."""
+        return ()
+
+    def measured(self) -> Sequence[Measured]:
+        """The main scores."""
+        return ()
 
     @property
     def sentences(self) -> str:
@@ -82,13 +126,36 @@ class Card(ABC):
         return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def front_matter(base: str | None, *, pipeline: str | None = None, tags: Sequence[str] = ()) -> str:
-    """The YAML at the top of a card, with ``base``, the hub's id of the pretrained model, if known."""
-    from huggingface_hub import ModelCardData
+def front_matter(
+    base: str | None, name: str, *, library: str = "transformers", measured: Sequence[Measured] = (), **entries: Any
+) -> str:
+    """The YAML at the top of a card, with ``base``, the hub's id of the pretrained model, if known.
 
-    tags = ["greenadapt", "domain-adaptation", *tags]
-    data = ModelCardData(base_model=base, library_name="transformers", pipeline_tag=pipeline, tags=tags)
+    ``name`` is the model's in the list of its scores. ``entries`` are those of ``huggingface_hub.ModelCardData``.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = [
+        EvalResult(
+            task_type=one.pipeline,
+            dataset_type=hub_data_set(one.source) or short(one.source),
+            dataset_name=short(one.source),
+            metric_type=one.metric,
+            metric_value=round(one.value, 4),
+        )
+        for one in measured
+    ]
+    pipeline = entries.pop("pipeline", None)
+    scores: dict[str, Any] = {"eval_results": results, "model_name": name} if results else {}
+    data = ModelCardData(base_model=base, library_name=library, pipeline_tag=pipeline, **entries, **scores)
     return f"---\n{data.to_yaml()}\n---\n"
+
+
+def _emissions(cost: Json, training: str | None) -> Json:
+    """As the hub reads it: ``emissions`` is grams of CO₂-equivalent."""
+    source = f"greenadapt; energy: {cost['energy_source']}; carbon: {cost['co2_source']}"
+    of_training = {} if training is None else {"training_type": training}
+    return {"emissions": float(f"{1000 * cost['co2_kg']:.3g}"), "source": source, **of_training}
 
 
 def escaped(text: str) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from greenadapt.report.card_text import Card, escaped, example_file, memory_text, reads_text, section
+from greenadapt.report.card_text import Card, Measured, escaped, example_file, memory_text, reads_text, section
 from greenadapt.report.tables import Table, score_tables, set_name
+from greenadapt.report.task_card import PIPELINES
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -98,6 +99,25 @@ class MultitaskCard(Card):
     @property
     def title(self) -> str:
         return f"{escaped(self.model)}, fine-tuned for {counted(len(self.tasks), 'task')}"
+
+    @property
+    def training(self) -> str:
+        return "fine-tuning"
+
+    def data(self) -> Sequence[str]:
+        return [source for one in self.entries for source in (*one.train, *one.dev.values(), *one.test.values())]
+
+    def measured(self) -> Sequence[Measured]:
+        found = []
+        for entry in self.entries:
+            sets = self.scores["tasks"].get(entry.name, {}).get("test", {})
+            pipeline, metric = PIPELINES[self.tasks[entry.name]["task"]], self.scores["metrics"][entry.name]
+            found += [
+                Measured(pipeline, entry.test[name], metric, over["mean"])
+                for name, over in sets.items()
+                if over["mean"] is not None and name in entry.test
+            ]
+        return found
 
     def parts(self) -> Sequence[str]:
         about = _ABOUT.format(adapter=self._adapter(), trained=self._trained())

@@ -54,6 +54,14 @@ class PretrainCard(Card):
     def pipeline(self) -> str:
         return "fill-mask"
 
+    @property
+    def library(self) -> str:
+        return "transformers"
+
+    @property
+    def training(self) -> str:
+        return "pre-training"
+
     def parts(self) -> Sequence[str]:
         about = _ABOUT.format(
             model=escaped(self.model),

@@ -1,10 +1,12 @@
 """The README of a fine-tuned model's folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from greenadapt.report.card_text import (
     Card,
+    Measured,
     code,
     escaped,
     example_file,
@@ -34,7 +36,7 @@ tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 """
 
 
-_PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
+PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
 
 
 _WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
@@ -63,7 +65,21 @@ class TaskCard(Card):
 
     @property
     def pipeline(self) -> str:
-        return _PIPELINES[self.task["task"]]
+        return PIPELINES[self.task["task"]]
+
+    @property
+    def training(self) -> str:
+        return "fine-tuning"
+
+    def data(self) -> Collection[str]:
+        return self.sources.values()
+
+    def measured(self) -> Sequence[Measured]:
+        main, seeds = self.scores["main"], self.scores["seeds"]
+        values = [seed["test"][main] for seed in seeds if seed.get("test", {}).get(main) is not None]
+        if "test" not in self.sources or len(values) < len(seeds):
+            return ()
+        return [Measured(self.pipeline, self.sources["test"], main, fmean(values))]
 
     @property
     def closing(self) -> str:  # type: ignore[override]

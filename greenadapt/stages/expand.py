@@ -13,6 +13,7 @@ from greenadapt.checkpoints.provenance import (
     base_id,
     check_model,
     copy_task,
+    licence_of,
     note_code,
     reads_sentences,
     task_input,
@@ -21,6 +22,7 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.occurring import words_in_files
+from greenadapt.cost import total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report.adapted_card import AdaptedCard
 from greenadapt.stages.align import VectorSource, fitted_vectors, overlap
@@ -95,17 +97,20 @@ def run_expand(
             "base_rows": base.checkpoint.n_rows,
             "overlap": aligned.manifest.counts["overlap"],
             "hidden_words": report.hidden_words,
+            "changed_entries": len(report.changed_entries),
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
         chosen = expansion.recipe.config.rows
         figures = {name: asdict(each) for name, each in expansion.figures.items()}
         facts["rows"] = {"recipe": chosen, "heldout": figures}
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
-        card = _card(session, aligned, work, config, {"counts": counts, **facts}, report)
-        (work / "README.md").write_text(card.text(), "utf-8")
         return Outcome(counts, facts)
 
-    return session.run(session.place(corpus, model.name, EXPAND), Job(EXPAND, asdict(config), inputs, build))
+    def card(work: Path, outcome: Outcome, cost: Json) -> str:
+        return _card(session, aligned, work, config, outcome, cost).text()
+
+    job = Job(EXPAND, asdict(config), inputs, build, card=card)
+    return session.run(session.place(corpus, model.name, EXPAND), job)
 
 
 AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
@@ -234,14 +239,10 @@ class Expansion:
 
 
 def _card(
-    session: Session,
-    aligned: Result,
-    work: Path,
-    config: ExpandConfig,
-    facts: Json,
-    report: ExportReport,
+    session: Session, aligned: Result, work: Path, config: ExpandConfig, outcome: Outcome, cost: Json
 ) -> AdaptedCard:
     imported = (aligned.folder / VECTORS).is_file()
+    facts = outcome.facts
     model, made = short(facts["model"]["source"]), [aligned.manifest]
     if not imported:
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
@@ -249,16 +250,16 @@ def _card(
     return AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         base=base_id(model_of(aligned)),
+        licence_of_base=licence_of(model_of(aligned)),
         commands=commands_of(session, *made),
         corpus=facts["title"],
         licence=facts["licence"],
         align=aligned.manifest.config,
         expand=asdict(config),
-        counts=facts["counts"],
+        counts=outcome.counts,
         rows=facts["rows"],
         heldout=aligned.manifest.facts["heldout"],
-        hidden_words=report.hidden_words,
-        changed_entries=len(report.changed_entries),
         imported=imported,
         reads_sentences=reads_sentences(work),
+        cost=total([*(manifest.cost for manifest in made), cost]).as_dict(),
     )

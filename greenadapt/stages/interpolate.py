@@ -11,6 +11,7 @@ from greenadapt.checkpoints.provenance import (
     base_id,
     check_model,
     copy_task,
+    licence_of,
     model_facts,
     note_code,
     reads_sentences,
@@ -55,10 +56,12 @@ def interpolate(session: Session, model: str, general: str, config: InterpolateC
         return InterpolationCard(
             model=short(model),
             base=base_id(domain),
+            licence_of_base=licence_of(domain),
             commands=commands_of(session),
             general=short(general),
             weight=config.weight,
             reads_sentences=reads_sentences(work),
+            cost=cost,
         ).text()
 
     job = Job(INTERPOLATE, asdict(config), inputs, build, card=card)

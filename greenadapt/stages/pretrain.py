@@ -11,6 +11,7 @@ from greenadapt.checkpoints.provenance import (
     adapted_input,
     base_id,
     check_model,
+    licence_of,
     model_facts,
     note_code,
     read_facts,
@@ -189,6 +190,7 @@ class _Pretraining:
             return PretrainCard(
                 model=start.model.name,
                 base=base_id(start.model),
+                licence_of_base=licence_of(start.model),
                 commands=commands_of(self.session),
                 texts=request.texts,
                 memory=None if start.memory is None else start.memory.as_settings()["general"],

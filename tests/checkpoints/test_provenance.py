@@ -10,6 +10,7 @@ from greenadapt.checkpoints.provenance import (
     base_id,
     copy_task,
     encoder_input,
+    licence_of,
     read_facts,
     starting_model,
     task_input,
@@ -104,3 +105,22 @@ def test_a_model_must_be_named(tmp_path: Path) -> None:
     assert adapted_model(session(tmp_path), None, "here") == "here"
     with pytest.raises(UsageError, match="no model: give a folder with --model, or the corpus"):
         adapted_model(session(tmp_path), None, None)
+
+
+@pytest.mark.parametrize(
+    ("card", "stated"),
+    [
+        (None, {}),
+        ("# no front matter", {}),
+        ("---\ntags: [a]\nlicense: apache-2.0\n---\n# a\n", {"license": "apache-2.0"}),
+        ("---\nlicense: other\nlicense_name: own\n---\n", {"license": "other", "license_name": "own"}),
+        ("---\nlicense: [mit, gpl]\n---\n", {}),
+        ("---\n- license\n---\n", {}),
+        ("---\nlicense: *x\n---\n", {}),
+        ("---\n\udcff\n---\n", {}),
+    ],
+)
+def test_the_licence_is_what_the_card_states(card: str | None, stated: dict[str, str], tmp_path: Path) -> None:
+    if card is not None:
+        (tmp_path / "README.md").write_bytes(card.encode(errors="surrogateescape"))
+    assert licence_of(PretrainedModel("a", tmp_path, "a")) == stated

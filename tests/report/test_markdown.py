@@ -40,14 +40,14 @@ def test_a_cell_is_read_as_itself() -> None:
 
 def test_front_matter_is_what_was_given() -> None:
     evil = "m: x\nlicense: evil\n---"
-    front = front_matter(evil, pipeline="fill-mask", tags=["a: b"])
+    front = front_matter(evil, "m", pipeline="fill-mask", tags=["a: b"])
     assert yaml.safe_load(front.removeprefix("---\n").removesuffix("---\n")) == {
         "base_model": evil,
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",
-        "tags": ["greenadapt", "domain-adaptation", "a: b"],
+        "tags": ["a: b"],
     }
-    assert "base_model" not in front_matter(None)
+    assert "base_model" not in front_matter(None, "m")
 
 
 def test_a_section_is_a_heading_and_a_table_of_text_and_numbers() -> None:

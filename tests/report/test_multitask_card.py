@@ -4,6 +4,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
+import yaml
 
 from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.report.multitask_card import AddedTaskCard, MultitaskCard
@@ -70,6 +71,14 @@ def test_the_card_of_many_tasks() -> None:
     general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
     text = replace(CARD, memory={**asdict(MemoryConfig(strategy="single")), "general": general}).text()
     assert "It sees the states of the general model tiny (SHA-256 abababababab…) as memory" in text
+
+
+def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
+    (model,) = yaml.safe_load(CARD.text().split("---\n")[1])["model-index"]
+    found = {
+        (one["dataset"]["name"], one["metrics"][0]["type"]): one["metrics"][0]["value"] for one in model["results"]
+    }
+    assert found == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
 
 
 @pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])

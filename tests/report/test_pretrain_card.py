@@ -20,7 +20,13 @@ def card(**changes: Any) -> PretrainCard:
         scores={"new_head_steps": None, "losses": {"heldout": MEASURED}},
         counts={"documents": 1234, "pieces": 56789},
         is_expanded=True,
-        cost={"seconds": 12.5, "energy_kwh": 0.001, "energy_source": "estimate"},
+        cost={
+            "seconds": 12.5,
+            "energy_kwh": 0.001,
+            "energy_source": "estimate",
+            "co2_kg": 0.0006837,
+            "co2_source": "US average",
+        },
     )
     return replace(made, **changes)
 

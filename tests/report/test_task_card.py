@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub import ModelCardData
 
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.cost import estimate
@@ -57,6 +58,27 @@ def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
     assert front["base_model"] == "org/minilm"
     assert (front["library_name"], front["pipeline_tag"]) == ("transformers", "token-classification")
     assert "greenadapt" in front["tags"]
+
+
+def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
+    cost = estimate(seconds=100, cpu_seconds=200, peak_memory_bytes=1 << 30)
+    licence = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
+    made = card(cost=cost.as_dict(), licence_of_base=licence)
+    made.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
+    loaded = ModelCardData(**(front := yaml.safe_load(made.text().split("---\n")[1])))  # the hub's own reader
+    assert front.items() >= licence.items()
+    assert loaded.datasets == ["own/corpus"]
+    (score,) = loaded.eval_results or []
+    assert (score.task_type, score.dataset_name) == ("token-classification", "test.tsv")
+    assert (score.metric_type, score.metric_value) == ("f1", 0.8381)
+    assert front["co2_eq_emissions"]["training_type"] == "fine-tuning"
+    assert front["co2_eq_emissions"]["emissions"] == pytest.approx(1000 * cost.co2_kg, rel=0.01)
+
+
+def test_a_score_that_a_seed_lacks_is_not_listed() -> None:
+    made = card()
+    made.scores["seeds"][1].pop("test")
+    assert "model-index" not in yaml.safe_load(made.text().split("---\n")[1])
 
 
 def test_data_labels_and_scores() -> None:

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.layout import (
     read_described,
     task_names,
 )
-from greenadapt.checkpoints.provenance import adapted_input, base_id, model_facts
+from greenadapt.checkpoints.provenance import adapted_input, base_id, licence_of, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import AdapterConfig
@@ -228,6 +228,7 @@ class Finetuning:
         return TaskCard(
             model=start.model.name,
             base=base_id(start.model),
+            licence_of_base=licence_of(start.model),
             commands=commands_of(self.session),
             head=make_task(request.tasks[0].config).head,
             task=read_described(work / TASK_FILE),
@@ -247,6 +248,7 @@ class Finetuning:
         return (AddedTaskCard if self.adds else MultitaskCard)(
             model=start.model.folder.name if self.adds else start.model.name,
             base=base_id(start.model),
+            licence_of_base=licence_of(start.model),
             commands=commands_of(self.session),
             tasks={name: read_described(folder / TASK_FILE) for name, folder in folders.items()},
             weights={name: n_weights(folder) for name, folder in folders.items()},

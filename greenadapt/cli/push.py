@@ -1,0 +1,57 @@
+"""``greenadapt push``."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import examples
+
+Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
+Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
+Private = Annotated[bool, typer.Option("--private", help="Create a new repository as a private one.")]
+Revision = Annotated[str | None, typer.Option("--revision", help="The branch to write to [default: main].")]
+Message = Annotated[str | None, typer.Option("--message", help="The message of the commit.")]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", help="A pattern of files to leave out, such as 'seeds/*'; can be repeated."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and do not connect.")]
+
+
+@app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/diseases me/diseases --dry-run"))
+def push(
+    *,
+    folder: Folder,
+    repo: Repo,
+    private: Private = False,
+    revision: Revision = None,
+    message: Message = None,
+    exclude: Exclude = None,
+    dry_run: DryRun = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Upload a model to the Hugging Face hub. Needs a token: hf auth login, or HF_TOKEN.
+
+    The manifest (it names files of this machine), predictions and logits of test sets, hidden files and symlinks stay
+    here. The card, README.md, names the commands that made the model: read it first.
+    """
+    from greenadapt.cli.output.console import is_quiet, make_progress, print_json, print_lines, print_table
+    from greenadapt.stages import push as stage
+
+    request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
+    if is_quiet() or not sys.stderr.isatty():
+        stage.hide_bars()
+    found = stage.push(request, make_progress())
+    if as_json:
+        print_json(found)
+        return
+    if dry_run:
+        rows = [[one["path"], f"{one['bytes']:,}"] for one in found["files"]]
+        print_table(f"Would be uploaded to {repo}:", ["file", "bytes"], rows)
+        return
+    is_private = "" if found["private"] is None else f" ({'private' if found['private'] else 'public'})"
+    print_lines([f"{len(found['files'])} files in {repo}{is_private}\n  {found['url']}"])

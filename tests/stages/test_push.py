@@ -1,0 +1,119 @@
+"""``greenadapt push`` to a stand-in of the model hub, through the hub's own library."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run, last_line
+from tests.support.hub import TOKEN, Hub, local_hub
+from tests.support.small_tasks import TinyModel, adapted
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's own library
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    from huggingface_hub import constants
+
+    with local_hub() as made:
+        monkeypatch.setattr(constants, "ENDPOINT", made.url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by the older protocol
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield made
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    folder = adapted(tiny_model)
+    (folder / "README.md").write_text("---\ntags: [a]\n---\n# a\n")
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_folder_is_on_the_hub_as_it_is(run_alone: Run, model: Path, hub: Hub) -> None:
+    found: dict[str, Any] = json.loads(run_alone("push", model, "me/model", "--private", "--json").stdout)
+    assert {path: content for (_, _, path), content in hub.files.items()} == files(model)
+    assert {(repo, revision) for repo, revision, _ in hub.files} == {("me/model", "main")}
+    assert hub.repos == {"me/model": True}
+    assert (found["repo"], found["private"]) == ("me/model", True)
+    assert found["url"].startswith(f"{hub.url}/me/model/commit/")
+    assert {one["path"]: one["bytes"] for one in found["files"]} == {n: len(c) for n, c in files(model).items()}
+
+
+def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) -> None:
+    kept = set(files(model))
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "id").write_text("secret")
+    (model / "elsewhere").symlink_to(secret)
+    (model / "id").symlink_to(secret / "id")
+    for name in (
+        ".env",
+        ".git/config",
+        "seeds/0/predictions.jsonl",
+        "seeds/1/logits.safetensors",
+        "seeds/1/history.jsonl",
+    ):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("{}")
+    run_alone("push", model, "me/model", "--revision", "v1", "--message", "First", "--exclude", "seeds/1/*")
+    assert {path for _, _, path in hub.files} == kept
+    assert {revision for _, revision, _ in hub.files} == {"v1"}
+    assert hub.messages == ["First"]
+    assert hub.repos == {"me/model": False}
+
+
+def test_a_dry_run_lists_the_files_and_asks_nothing(run_alone: Run, model: Path, hub: Hub) -> None:
+    hub.refuses = 500
+    found = json.loads(run_alone("push", model, "me/model", "--dry-run", "--json").stdout)
+    assert found["url"] is None
+    assert {one["path"] for one in found["files"]} == set(files(model))
+    assert "model.safetensors" in run_alone("push", model, "me/model", "--dry-run").stdout
+
+
+def test_refusals_name_what_to_do_and_no_token(
+    run_alone: Run, model: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.refuses = 403
+    said = run_alone("push", model, "me/model", code=1)
+    assert "me/model" in last_line(said)
+    assert "HF_TOKEN" in last_line(said)
+    assert TOKEN not in said.output
+    hub.refuses = None
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert "401" in last_line(run_alone("push", model, "me/model", code=1))
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert "127.0.0.1:9" in last_line(run_alone("push", model, "me/model", code=1))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE" in last_line(run_alone("push", model, "me/model", code=1))
+    assert not hub.files
+
+
+@pytest.mark.parametrize("repo", ["model", "me/a/b", "me/..", "-", "me/mo del"])
+def test_an_invalid_name_is_wrong_usage(repo: str, run_alone: Run, model: Path) -> None:
+    assert "OWNER/" in last_line(run_alone("push", model, "--", repo, code=2)) or repo == "-"
+
+
+def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_folder: Path) -> None:
+    (corpus_folder / "tokenizer.json").write_text("{}")
+    said = last_line(run_alone("push", corpus_folder, "me/model", code=1))
+    assert "tokenizer.json" in said
+    assert not hub.files
+
+
+@pytest.fixture
+def corpus_folder(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
+    base = tiny_model(name="base", initializer_range=0.1)
+    text = " ".join(["tachycardia is a fast heart rate"] * 30)
+    (tmp_path / "text.txt").write_text(f"{text}\n" * 3)
+    run_alone("adapt", "--corpus", "text.txt", "--model", base, "--out", "made", "--engine", "gensim", "--min-count", 1)
+    return tmp_path / "made"
