@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
 from greenadapt.cli.options.command_line import command_words, remember
 from greenadapt.cli.options.generated import FIELDS, with_common, with_options
+from greenadapt.cli.options.help import as_shown
 from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
 from greenadapt.errors import UsageError
 from greenadapt.fields import allowed
@@ -69,6 +70,9 @@ class _Group(TyperGroup):
 
 class _Command(TyperCommand):
     """Takes what ``--config`` and the environment set, and refuses values in one line."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(_Command, as_shown(self, ctx)).format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         parser = self.make_parser(ctx)

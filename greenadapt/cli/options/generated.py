@@ -9,11 +9,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from greenadapt.config import Panel
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
 
 _QUIET = "Print only results, warnings and errors."
 _CONFIG = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
-
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
 
@@ -73,10 +73,10 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = signature(command)
     taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
-    quiet = typer.Option("--quiet", *{"-q"} - taken, help=_QUIET)
+    quiet = typer.Option("--quiet", *{"-q"} - taken, help=_QUIET, rich_help_panel=Panel.OUTPUT)
     kinds = {
         "quiet": Annotated[bool, quiet],
-        "config": Annotated[Path | None, typer.Option("--config", help=_CONFIG)],
+        "config": Annotated[Path | None, typer.Option("--config", help=_CONFIG, rich_help_panel=Panel.OUTPUT)],
     }
 
     @wraps(command)
@@ -90,7 +90,8 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
     common = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind) for name, kind in kinds.items()
     ]
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *common])  # type: ignore[attr-defined]
+    shown = sorted([*own.parameters.values(), *common], key=_is_advanced)  # so that their panel is the last
+    run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
     run.__annotations__ = {**command.__annotations__, **kinds}
     return run
 
@@ -159,6 +160,11 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
             value = tuple(map(str, value or field.default))
         chosen[field.name] = value
     return chosen
+
+
+def _is_advanced(parameter: Parameter) -> bool:
+    marks = get_args(parameter.annotation)[1:]
+    return any(getattr(mark, "rich_help_panel", None) == Panel.ADVANCED for mark in marks)
 
 
 def _names(parameter: Parameter) -> list[str]:
