@@ -73,6 +73,9 @@ class Panel(StrEnum):
     COMPARISON = "Comparison"
     RESULTS = "Results"
     MACHINE = "Machine"
+    OUTPUT = "Output and settings"
+    ADVANCED = "Advanced"
+    """What few users change; the last panel."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,11 @@ class SessionOptions(Checked):
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
 _DOCUMENT_BYTES = Option(
     "Refuse text with a longer document, such as 1G.",
-    panel=Panel.MACHINE,
+    panel=Panel.ADVANCED,
     parse=parse_bytes,
     unset="128M, at most a sixteenth of --max-memory",
 )
-_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.MACHINE, unset="1000000")
+_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.ADVANCED, unset="1000000")
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,7 @@ class TextOptions(Checked):
         Option(
             "Keep or drop exact duplicates of documents.",
             "--keep-duplicates/--drop-duplicates",
-            panel=Panel.TEXT,
+            panel=Panel.ADVANCED,
             unset="drop",
         ),
     ] = None
@@ -192,7 +195,7 @@ class TextOptions(Checked):
         Option(
             "Refuse broken UTF-8, or skip even broken JSON lines.",
             "--strict/--lenient",
-            panel=Panel.TEXT,
+            panel=Panel.ADVANCED,
             unset="replace broken UTF-8, refuse broken JSON",
         ),
     ] = None
@@ -229,33 +232,33 @@ class W2VConfig(Checked):
     """CBOW with negative sampling; the defaults are gensim's and word2vec's (arXiv 2004.03354, appendix)."""
 
     dim: Annotated[
-        Count | None, Option("Dimension of the vectors.", panel=Panel.VECTORS, unset="the model's embedding size")
+        Count | None, Option("Dimension of the vectors.", panel=Panel.ADVANCED, unset="the model's embedding size")
     ] = None
-    window: Annotated[Count, Option("Context words on each side.", panel=Panel.VECTORS)] = 5
-    negative: Annotated[Count, Option("Negative samples per word.", panel=Panel.VECTORS)] = 5
+    window: Annotated[Count, Option("Context words on each side.", panel=Panel.ADVANCED)] = 5
+    negative: Annotated[Count, Option("Negative samples per word.", panel=Panel.ADVANCED)] = 5
     sample: Annotated[
-        NotNegative, Option("Downsample words above this relative frequency; 0: never.", panel=Panel.VECTORS)
+        NotNegative, Option("Downsample words above this relative frequency; 0: never.", panel=Panel.ADVANCED)
     ] = 1e-3
     ns_exponent: Annotated[
         Annotated[float, Interval(ge=-1, le=1)],
-        Option("Exponent of the word counts in the negative sampling distribution.", panel=Panel.VECTORS),
+        Option("Exponent of the word counts in the negative sampling distribution.", panel=Panel.ADVANCED),
     ] = 0.75
     min_count: Annotated[Count, Option("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
     )
     epochs: Annotated[Count, Option("Passes over the corpus.", panel=Panel.VECTORS)] = 5
-    alpha: Annotated[Rate, Option("Initial learning rate.", panel=Panel.VECTORS)] = 0.025
-    min_alpha: Annotated[Positive, Option("Final learning rate.", panel=Panel.VECTORS)] = 1e-4
+    alpha: Annotated[Rate, Option("Initial learning rate.", panel=Panel.ADVANCED)] = 0.025
+    min_alpha: Annotated[Positive, Option("Final learning rate.", panel=Panel.ADVANCED)] = 1e-4
     cbow_mean: Annotated[
-        bool, Option("Average or sum the context vectors.", "--cbow-mean/--cbow-sum", panel=Panel.VECTORS)
+        bool, Option("Average or sum the context vectors.", "--cbow-mean/--cbow-sum", panel=Panel.ADVANCED)
     ] = True
     shrink_windows: Annotated[
         bool,
         Option(
             "Draw each window's size from 1 to --window, as word2vec does.",
             "--shrink-windows/--full-windows",
-            panel=Panel.VECTORS,
+            panel=Panel.ADVANCED,
         ),
     ] = True
     engine: Annotated[
@@ -272,7 +275,7 @@ class W2VConfig(Checked):
         Option(
             "Gradient of a context word: that of the mean, as in word2vec, or its own share of it (only --engine "
             "fast).",
-            panel=Panel.VECTORS,
+            panel=Panel.ADVANCED,
         ),
     ] = "word2vec"
     """For ``corrected`` see arXiv 2012.15332."""
@@ -303,7 +306,7 @@ class AlignConfig(Checked):
         NotNegative,
         Option(
             "Penalty of --method ridge, in units of the mean squared singular value of the word vectors.",
-            panel=Panel.MAP,
+            panel=Panel.ADVANCED,
         ),
     ] = 1.0
     heldout: Annotated[float, Interval(gt=0, lt=1)] = 0.1
@@ -313,7 +316,7 @@ class AlignConfig(Checked):
         Option(
             "Rows of --method random: N(0, 0.02), as BERT is initialised, or the mean and deviation of the base "
             "model's rows.",
-            panel=Panel.MAP,
+            panel=Panel.ADVANCED,
         ),
     ] = "bert"
     seed: Annotated[Seed, Option("Random seed.")] = 1
@@ -335,13 +338,13 @@ class ExpandConfig(Checked):
     ] = "map"
     blend: Annotated[
         Share,
-        Option("Weight of the mapped vector with --rows blend; the rest is the mean of pieces.", panel=Panel.ROWS),
+        Option("Weight of the mapped vector with --rows blend; the rest is the mean of pieces.", panel=Panel.ADVANCED),
     ] = 0.5
     oov: Annotated[
         OovRule,
         Option(
             "How to split words without a row: as the base model does, or by longest match over all entries.",
-            panel=Panel.ROWS,
+            panel=Panel.ADVANCED,
             paper="base",
         ),
     ] = "base"
@@ -349,7 +352,7 @@ class ExpandConfig(Checked):
         bool,
         Option(
             "Also replace the rows of words that the model already has (an ablation in the paper, and worse).",
-            panel=Panel.ROWS,
+            panel=Panel.ADVANCED,
         ),
     ] = False
     max_words: Annotated[Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
@@ -357,15 +360,15 @@ class ExpandConfig(Checked):
     )
     min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
     min_pieces: Annotated[
-        Count, Option("Add only words that the model splits into at least this many pieces.", panel=Panel.ROWS)
+        Count, Option("Add only words that the model splits into at least this many pieces.", panel=Panel.ADVANCED)
     ] = 1
     restrict_to: Annotated[
         tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
     ] = ()
     """Exactly equivalent for these files with ``oov="base"``."""
-    dtype: Annotated[DType | None, Option("Data type of the weights.", panel=Panel.ROWS, unset="the model's own")] = (
-        None
-    )
+    dtype: Annotated[
+        DType | None, Option("Data type of the weights.", panel=Panel.ADVANCED, unset="the model's own")
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -436,18 +439,21 @@ class TaskConfig(Checked):
     chunk: Annotated[Count | None, Option("Read at most this many words at once.", panel=Panel.NER)] = 30
     """``None`` reads whole sentences."""
     gold_chunks: Annotated[
-        bool, Option("Also split test sentences by their gold tags, as in the paper's experiments.", panel=Panel.NER)
+        bool,
+        Option("Also split test sentences by their gold tags, as in the paper's experiments.", panel=Panel.ADVANCED),
     ] = False
     x_class: Annotated[
         bool,
         Option(
-            "Make [CLS], [SEP] and pieces inside a word a class of their own, as in BioBERT's code.", panel=Panel.NER
+            "Make [CLS], [SEP] and pieces inside a word a class of their own, as in BioBERT's code.",
+            panel=Panel.ADVANCED,
         ),
     ] = False
     negatives: Annotated[
         Annotated[int, Ge(0)],
         Option(
-            "Windows without the answer to train on per question, in addition to all windows with it.", panel=Panel.QA
+            "Windows without the answer to train on per question, in addition to all windows with it.",
+            panel=Panel.ADVANCED,
         ),
     ] = 2
     max_length: Annotated[
@@ -494,7 +500,7 @@ class TrainConfig(Checked):
         Option(
             "With --mix both, read both tokenizations of an example in the same step, and add this times the symmetric "
             "KL divergence between their predictions to the loss.",
-            panel=Panel.TRAINING,
+            panel=Panel.ADVANCED,
         ),
     ] = 0.0
     """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448); 0 is ``mix="both"`` alone."""
@@ -509,19 +515,19 @@ class TrainConfig(Checked):
     ] = "mean"
     epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING)] = 10
     max_steps: Annotated[
-        Count | None, Option("Stop after this many optimizer steps, regardless of --epochs.", panel=Panel.TRAINING)
+        Count | None, Option("Stop after this many optimizer steps, regardless of --epochs.", panel=Panel.ADVANCED)
     ] = None
     learning_rate: Annotated[Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING)] = (
         5e-5
     )
     warmup: Annotated[
-        Share, Option("Share of the steps with a rising learning rate; it then falls to 0.", panel=Panel.TRAINING)
+        Share, Option("Share of the steps with a rising learning rate; it then falls to 0.", panel=Panel.ADVANCED)
     ] = 0.1
     batch_size: Annotated[Count, Option("Examples per optimizer step.", panel=Panel.TRAINING)] = 32
     weight_decay: Annotated[
-        NotNegative, Option("Decoupled weight decay, except on biases and layer norms.", panel=Panel.TRAINING)
+        NotNegative, Option("Decoupled weight decay, except on biases and layer norms.", panel=Panel.ADVANCED)
     ] = 0.0
-    clip: Annotated[Positive, Option("Maximum norm of the gradient.", panel=Panel.TRAINING)] = 1.0
+    clip: Annotated[Positive, Option("Maximum norm of the gradient.", panel=Panel.ADVANCED)] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"
     keep: Annotated[
         Keep, Option("Keep the model of the last epoch, or of the best on --dev.", panel=Panel.TRAINING)
@@ -566,7 +572,7 @@ class MemoryConfig(Checked):
         Option(
             "How layers attend to memory: one softmax over both, or one of the paper's two other variants.",
             "--memory-attention",
-            panel=Panel.MEMORY,
+            panel=Panel.ADVANCED,
             paper="memory",
         ),
     ] = "memory"
@@ -575,7 +581,7 @@ class MemoryConfig(Checked):
         Option(
             "Layers of the domain model that see memory, such as 6,12, counted from 1.",
             "--memory-layers",
-            panel=Panel.MEMORY,
+            panel=Panel.ADVANCED,
             parse=parse_numbers,
             unset="the strategy's",
         ),
@@ -586,14 +592,14 @@ class MemoryConfig(Checked):
             "Which states of the general model: paper, reference (one layer lower, as in the released code), or a "
             "range for each layer, such as 1-6,7-12, where 0 is the embedding layer.",
             "--memory-source",
-            panel=Panel.MEMORY,
+            panel=Panel.ADVANCED,
         ),
     ] = "paper"
     gate_init: Annotated[
         GateInit,
         Option(
             "Initial gates: zero, which is the mean over their layers, or N(0, 0.02), as in the released code.",
-            panel=Panel.MEMORY,
+            panel=Panel.ADVANCED,
         ),
     ] = "zero"
     project: Annotated[
@@ -601,7 +607,7 @@ class MemoryConfig(Checked):
         Option(
             "Learn a linear map from the general model's hidden size to the domain model's.",
             "--memory-project",
-            panel=Panel.MEMORY,
+            panel=Panel.ADVANCED,
         ),
     ] = False
     frozen: Annotated[
@@ -644,7 +650,7 @@ class SamplingConfig(Checked):
         Count | None,
         Option(
             "Steps of all tasks together.",
-            panel=Panel.ADAPTERS,
+            panel=Panel.ADVANCED,
             paper="2400",
             unset="the number of batches of all tasks",
         ),
@@ -669,13 +675,13 @@ class RunConfig(Checked):
     """A batch is split into as many parts as this needs."""
     checkpoint_steps: Annotated[
         Count,
-        Option("Optimizer steps between checkpoints, in addition to one per epoch.", panel=Panel.MACHINE),
+        Option("Optimizer steps between checkpoints, in addition to one per epoch.", panel=Panel.ADVANCED),
     ] = 500
     """A killed run resumes from its last checkpoint."""
-    compile: Annotated[bool, Option("Compile the model first.", panel=Panel.MACHINE)] = False
+    compile: Annotated[bool, Option("Compile the model first.", panel=Panel.ADVANCED)] = False
     report_to: Annotated[
         tuple[str, ...],
-        Option("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.", panel=Panel.MACHINE),
+        Option("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.", panel=Panel.ADVANCED),
     ] = ()
     cache_memory: Annotated[
         bool,
@@ -686,7 +692,7 @@ class RunConfig(Checked):
         ),
     ] = False
     max_cache: Annotated[
-        Count, Option("Largest size of the cache, such as 20G.", panel=Panel.MEMORY, parse=parse_bytes, shown="20G")
+        Count, Option("Largest size of the cache, such as 20G.", panel=Panel.ADVANCED, parse=parse_bytes, shown="20G")
     ] = 20 << 30
 
 
@@ -723,18 +729,18 @@ class QaConfig(Checked):
 
     top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS)] = 1
     n_best: Annotated[
-        Count, Option("Number of spans that the probabilities are computed over.", panel=Panel.ANSWERS)
+        Count, Option("Number of spans that the probabilities are computed over.", panel=Panel.ADVANCED)
     ] = 20
     word_unit: Annotated[
         WordUnit | None,
         Option(
             "Where answers may begin and end: at white space, or also at punctuation.",
-            panel=Panel.ANSWERS,
+            panel=Panel.ADVANCED,
             unset="as trained, else punct",
         ),
     ] = None
     max_answer_chars: Annotated[
-        Count | None, Option("Longest answer, in characters.", panel=Panel.ANSWERS, unset="as trained, else 500")
+        Count | None, Option("Longest answer, in characters.", panel=Panel.ADVANCED, unset="as trained, else 500")
     ] = None
     no_answer: Annotated[
         bool | None,
@@ -778,17 +784,17 @@ class PretrainConfig(Checked):
         HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
     ] = 0.3
     mask_share: Annotated[
-        Annotated[float, Interval(gt=0, lt=1)], Option("Share of the pieces to predict.", panel=Panel.MASKING)
+        Annotated[float, Interval(gt=0, lt=1)], Option("Share of the pieces to predict.", panel=Panel.ADVANCED)
     ] = 0.15
     whole_words: Annotated[bool, Option("Mask all pieces of a word together.", panel=Panel.MASKING)] = False
     only_new_rows: Annotated[bool, Option("Train only the rows of the added words.", panel=Panel.TRAINING)] = False
     head_steps: Annotated[
         Annotated[int, Ge(0)],
-        Option("Steps that train only the head first, if the checkpoint has none.", panel=Panel.TRAINING),
+        Option("Steps that train only the head first, if the checkpoint has none.", panel=Panel.ADVANCED),
     ] = 200
-    head_learning_rate: Annotated[Positive, Option("Peak learning rate of --head-steps.", panel=Panel.TRAINING)] = 1e-3
+    head_learning_rate: Annotated[Positive, Option("Peak learning rate of --head-steps.", panel=Panel.ADVANCED)] = 1e-3
     eval_inputs: Annotated[
-        Count, Option("Evaluate the loss on at most this many inputs per set.", panel=Panel.TEXT)
+        Count, Option("Evaluate the loss on at most this many inputs per set.", panel=Panel.ADVANCED)
     ] = 2000
     seed: Annotated[Seed, Option("Random seed.", panel=Panel.TRAINING)] = 0
 
@@ -867,7 +873,7 @@ class AdapterConfig(Checked):
         Option(
             "Attention heads of the adapters.",
             "--adapter-heads",
-            panel=Panel.ADAPTERS,
+            panel=Panel.ADVANCED,
             unset="heads of size 17 or slightly more",
         ),
     ] = None
@@ -875,13 +881,13 @@ class AdapterConfig(Checked):
         str,
         Option(
             "Layers with adapters: all, the top or bottom half, or numbers such as 1,3, counted from 1.",
-            panel=Panel.ADAPTERS,
+            panel=Panel.ADVANCED,
         ),
     ] = "all"
     placement: Annotated[
         Placement,
         Option(
-            "Beside the layer, or after it with its own layer norm (much worse in the paper).", panel=Panel.ADAPTERS
+            "Beside the layer, or after it with its own layer norm (much worse in the paper).", panel=Panel.ADVANCED
         ),
     ] = "parallel"
     form: Annotated[
@@ -889,7 +895,7 @@ class AdapterConfig(Checked):
         Option(
             "As in the paper, or as in its released code (GELU after the projections, six heads).",
             "--adapter-form",
-            panel=Panel.ADAPTERS,
+            panel=Panel.ADVANCED,
         ),
     ] = "paper"
     init: Annotated[
@@ -897,7 +903,7 @@ class AdapterConfig(Checked):
         Option(
             "N(0, 0.02), or zero for the projections up, so that training starts from the plain model.",
             "--adapter-init",
-            panel=Panel.ADAPTERS,
+            panel=Panel.ADVANCED,
         ),
     ] = "paper"
     freeze_encoder: Annotated[bool, Option("Train only adapters and heads.", panel=Panel.ADAPTERS)] = False

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+COUNTRY = "GREENADAPT_COUNTRY"
+"""Environment variable of the country whose electricity is used."""
 _KEEP_EVERY = 2.0  # seconds
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
@@ -155,7 +157,7 @@ def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost
 
 def default_country() -> str:
     """Three-letter ISO code of the country whose electricity is used: ``$GREENADAPT_COUNTRY``, else ``USA``."""
-    return os.environ.get("GREENADAPT_COUNTRY", "").strip().upper() or "USA"
+    return os.environ.get(COUNTRY, "").strip().upper() or "USA"
 
 
 class Meter:

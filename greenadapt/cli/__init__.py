@@ -11,8 +11,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
-from greenadapt.cli.options.command_line import remember
-from greenadapt.cli.options.generated import FIELDS, with_options, with_quiet
+from greenadapt.cli.options.command_line import command_words, remember
+from greenadapt.cli.options.generated import FIELDS, with_common, with_options
+from greenadapt.cli.options.help import as_shown
+from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
 from greenadapt.errors import UsageError
 from greenadapt.fields import allowed
 from greenadapt.storage.publish import STDOUT, naming
@@ -36,6 +38,7 @@ _ORDER = [
     "qa",
     "push",
     "cost",
+    "config",
     "demo",
 ]
 
@@ -67,29 +70,53 @@ class _Group(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """Refuses values in one line; also an empty one (an unset variable, say), which as a path is the current folder."""
+    """Takes what ``--config`` and the environment set, and refuses values in one line."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(_Command, as_shown(self, ctx)).format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        parser = self.make_parser(ctx)
+        given, _, order = parser.parse_args(args=list(args))
+        if ctx.resilient_parsing:  # completion, which has to be fast: types and ranges are not checked
+            ctx._opt_prefixes.update(parser._opt_prefixes)
+            ctx.params = {**given}
+            return []
+        self._refuse_empty(given)
+        if "help" not in given:  # which shows the defaults
+            keep_settings(
+                ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), given.get(CONFIG))
+            )
+        set_elsewhere = {name: each.value for name, each in all_settings(ctx).items() if given.get(name) is None}
+        own = [parameter for parameter in self.params if parameter.name in set_elsewhere]
+        remember(ctx, {**given, **set_elsewhere}, [*order, *own])
+        try:
+            with naming(STDOUT):  # which --help prints to
+                return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            raise with_places(UsageError(self._in_one_line(error, {**set_elsewhere, **given})), ctx) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            raise with_places(error, ctx) from None
+
+    def _refuse_empty(self, given: dict[str, Any]) -> None:
+        """An empty value (of an unset variable, say) is no path: it would be the current folder."""
         for parameter in self.params:
             value = given.get(parameter.name)
             if value == "" or (isinstance(value, list | tuple) and "" in value):
                 name = parameter.opts[0]
                 shown = name if name.startswith("-") else name.upper()
                 raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
-        remember(ctx, given, order)
-        try:
-            with naming(STDOUT):  # which --help prints to
-                return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            raise UsageError(self._in_one_line(error, given)) from None
 
-    def _in_one_line(self, error: typer.BadParameter, given: dict[str, Any]) -> str:
+    def _in_one_line(self, error: typer.BadParameter, said: dict[str, Any]) -> str:
         name = getattr(error.param, "name", None)
         field = getattr(self.callback, FIELDS, {}).get(name)
-        if name not in given or error.param is None:
+        if name not in said or error.param is None:
             return error.format_message()
-        wrong = f"{error.param.opts[0]} is {given[name]!r}"
+        wrong = f"{error.param.opts[0]} is {said[name]!r}"
         return f"{wrong}, must be {allowed(field.kind)}" if field else f"{wrong}: {error.message}"
 
 
@@ -140,4 +167,4 @@ for _command in _ORDER:  # each file adds its command to the app
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
         _info.cls = _Command
-        _info.callback = with_quiet(with_options(_info.callback)) if _info.callback else None
+        _info.callback = with_common(with_options(_info.callback)) if _info.callback else None

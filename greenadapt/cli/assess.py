@@ -78,12 +78,12 @@ def assess(
     session = o.make_session(options, variant=variant)
     found: dict[str, Any]
     if not train:
-        o.refuse(given, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
+        o.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
         from greenadapt.stages.assess import assess_rows
 
         found = assess_rows(session, adapted_model(session, corpus, model), config)
     else:
-        o.refuse(given, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
+        o.refuse(ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.cross_validation import cross_validate

@@ -9,7 +9,6 @@ from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
-from greenadapt.errors import UsageError
 
 Folders = Annotated[
     list[Path] | None,
@@ -33,6 +32,7 @@ Model = Annotated[
 
 @app.command(epilog=examples("cost", "cost -c pydocs --json", "cost runs/ner-adapted-train"))
 def cost(
+    ctx: typer.Context,
     *,
     folders: Folders = None,
     corpus: Corpus = None,
@@ -44,10 +44,9 @@ def cost(
 
     Covers the results in the workspace or, if folders are given, those and everything they were made from.
     """
-    if folders and (corpus is not None or model is not None):
-        raise UsageError(
-            "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
-        )
+    if folders:
+        why = "chooses from the workspace, but folders are given: leave out one of the two"
+        o.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.tables import print_costs, print_paper_costs

@@ -179,7 +179,7 @@ def finetune(
     common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
     common |= {"memory": memory, "memory_config": memory_config}
     if tasks is None:
-        o.refuse(given, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
+        o.refuse(ctx, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
         if whole_sentences and "chunk" in given:
@@ -191,12 +191,13 @@ def finetune(
         sources = (tuple(train or ()), dev, test)
         request = FinetuneRequest.of_one(start, *sources, config, save_logits=save_logits, **common)
     else:
-        o.refuse(given, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
+        o.refuse(ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
         if add_to is not None:
             if not (corpus is None and model is None):
                 raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
             why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            o.refuse(given, {"out": "--out", "sampling": "--sampling"}, why)
+            o.refuse(ctx, {"out": "--out", "sampling": "--sampling"}, why)
+            session = replace(session, out=None)
         start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
         request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)
     others = [name for name in (compare, reference) if name is not None]

@@ -43,7 +43,7 @@ def params(
     if "adapter" in given:
         adapters = [adapter()]
     else:
-        o.refuse(given, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
+        o.refuse(ctx, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
     rows = count_params(model, adapters, tasks)
     if as_json:
         for row in rows:

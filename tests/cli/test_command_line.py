@@ -1,6 +1,7 @@
 """The command line as manifests and cards keep it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -49,8 +50,7 @@ from greenadapt.cli.options.command_line import GIVEN
 )
 def test_what_is_kept(given: list[str], kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    group = typer.main.get_command(app)
-    context = group.make_context("greenadapt", given, resilient_parsing=True)
-    command = group.get_command(context, given[0])  # type: ignore[attr-defined]
-    command.make_context(given[0], given[1:], parent=context, resilient_parsing=True)
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("greenadapt", given)
+    group.get_command(context, given[0]).make_context(given[0], given[1:], parent=context)
     assert GIVEN.get() == f"greenadapt {given[0]} {kept}"

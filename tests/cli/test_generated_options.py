@@ -32,10 +32,12 @@ def test_every_help_ends_with_examples_that_can_be_typed(command: Any) -> None:
     for line in lines:
         words = shlex.split(line.strip("-` "))[1:]
         group: Any = typer.main.get_command(app)
+        context = typer.Context(group)
         while hasattr(group, "commands"):
             group = group.commands[words.pop(0)]
+            context = typer.Context(group, info_name=group.name, parent=context)
         assert group.name == command.name
-        group.make_context(group.name, words)
+        group.parse_args(context, words)
 
 
 @pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
@@ -49,10 +51,29 @@ def test_no_option_is_cut_at_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     command.get_help(typer.Context(command))
-    words = capsys.readouterr().out.replace(",", " ").split()
-    options = [name for param in command.params for name in param.opts if name.startswith("-")]
+    shown = capsys.readouterr().out
+    words = shown.replace(",", " ").replace(". ", " ").split()
+    options = [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
+    options = [name for name in options if name.startswith("-")]
     assert options
     assert [name for name in options if name not in words] == []
+    assert "<bool>" not in words
+
+
+@pytest.mark.parametrize("name", ["adapt", "w2v", "finetune", "pretrain"])
+def test_common_options_come_first_and_the_text_has_room(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    [command] = [one for one in LEAVES if one.name == name]
+    command.get_help(typer.Context(command))
+    before, _, after = capsys.readouterr().out.partition("─ Advanced ─")
+    assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
+    assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
+    panel = after.split("╰")[0]
+    texts = [line.rsplit(">  ", 1)[-1] for line in panel.splitlines() if line.count(">  ") == 1]
+    assert len(texts) > 5
+    assert min(map(len, texts)) >= 33
 
 
 def test_a_default_without_options_is_the_configurations() -> None:

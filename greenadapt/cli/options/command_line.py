@@ -4,37 +4,59 @@ import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any
 
 from greenadapt.storage.names import short
 
 GIVEN: ContextVar[str | None] = ContextVar("given", default=None)
 """The command that is running."""
-_LEFT_OUT = {"workspace", "force", "as_json", "quiet"}
+_WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
+"""Its words by parameter; those of its name are at ""."""
+_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "config"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
-    """Keep the command of ``ctx`` in ``GIVEN``: ``values`` by name of its parameters, in the ``order`` given."""
-    words: list[str] = []
-    arguments: list[str] = []
+    """Keep the command of ``ctx`` in ``GIVEN``: ``values`` by name of its parameters, in the ``order`` given.
+
+    Values that are set in a file or in the environment belong to it: typed elsewhere, it makes the same result.
+    """
+    options: dict[str, list[str]] = {}
+    arguments: dict[str, list[str]] = {}
     for parameter in dict.fromkeys(order):
         value = values.get(parameter.name)
         if parameter.name in _LEFT_OUT | {"out"} or value is None:
             continue
         each = [_shown(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
         if parameter.param_type_name == "argument":
-            arguments += each
+            arguments[parameter.name] = each
         elif getattr(parameter, "is_flag", False):
-            words.append(_long(parameter.opts if value else parameter.secondary_opts))
+            flag = parameter.opts if value else parameter.secondary_opts
+            options[parameter.name] = [_long(flag)] if flag else []
         else:
-            words += [word for item in each for word in (_long(parameter.opts), item)]
-    if values.get("out") is not None:
-        words += ["--out", "FOLDER"]
-    names: list[str] = []
+            options[parameter.name] = [word for item in each for word in (_long(parameter.opts), item)]
+    out = {"out": ["--out", "FOLDER"]} if values.get("out") is not None else {}
+    _keep({"": command_words(ctx), **arguments, **options, **out})
+
+
+def forget(names: Iterable[str]) -> None:
+    """Leave parameters out of ``GIVEN``."""
+    left_out = set(names)
+    _keep({name: words for name, words in _WORDS.get().items() if name not in left_out})
+
+
+def command_words(ctx: Any) -> list[str]:
+    """The words that call the command of ``ctx``, such as ``corpus`` and ``prepare``."""
+    words: list[str] = []
     while ctx.parent is not None:
-        names.insert(0, ctx.info_name)
+        words.insert(0, ctx.info_name)
         ctx = ctx.parent
-    GIVEN.set(shlex.join(["greenadapt", *names, *arguments, *words]))
+    return words
+
+
+def _keep(words: Mapping[str, list[str]]) -> None:
+    _WORDS.set(words)
+    GIVEN.set(shlex.join(["greenadapt", *chain.from_iterable(words.values())]))
 
 
 def _shown(value: str) -> str:

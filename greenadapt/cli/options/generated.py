@@ -1,4 +1,4 @@
-"""Options that are generated: from configuration classes, and ``--quiet``, which every command has."""
+"""Options that are generated: from configuration classes, and those that every command has."""
 
 from collections.abc import Callable
 from dataclasses import MISSING
@@ -9,10 +9,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from greenadapt.config import Panel
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
 
 _QUIET = "Print only results, warnings and errors."
-
+_CONFIG = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
 
@@ -65,22 +66,33 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the option ``--quiet``, and its short form unless that means something else there."""
+def with_common(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the options that every command has.
+
+    ``-q`` is left out where the command has another option of this name.
+    """
     own = signature(command)
     taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
-    option = Annotated[bool, typer.Option("--quiet", *{"-q"} - taken, help=_QUIET)]
+    quiet = typer.Option("--quiet", *{"-q"} - taken, help=_QUIET, rich_help_panel=Panel.OUTPUT)
+    kinds = {
+        "quiet": Annotated[bool, quiet],
+        "config": Annotated[Path | None, typer.Option("--config", help=_CONFIG, rich_help_panel=Panel.OUTPUT)],
+    }
 
     @wraps(command)
-    def run(*, quiet: bool, **options: Any) -> None:
+    def run(*, quiet: bool, config: Path | None, **options: Any) -> None:
         from greenadapt.cli.output.console import be_quiet
 
         be_quiet(quiet)
         command(**options)
 
-    quiet = Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=option)
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), quiet])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, "quiet": option}
+    defaults = {"quiet": False, "config": None}
+    common = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind) for name, kind in kinds.items()
+    ]
+    shown = sorted([*own.parameters.values(), *common], key=_is_advanced)  # so that their panel is the last
+    run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, **kinds}
     return run
 
 
@@ -148,6 +160,11 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
             value = tuple(map(str, value or field.default))
         chosen[field.name] = value
     return chosen
+
+
+def _is_advanced(parameter: Parameter) -> bool:
+    marks = get_args(parameter.annotation)[1:]
+    return any(getattr(mark, "rich_help_panel", None) == Panel.ADVANCED for mark in marks)
 
 
 def _names(parameter: Parameter) -> list[str]:

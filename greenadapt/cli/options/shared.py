@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.cli.options.command_line import GIVEN
+from greenadapt.cli.options.command_line import GIVEN, forget
+from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
 
@@ -71,16 +72,21 @@ Memory = Annotated[
 
 
 def given(ctx: typer.Context) -> set[str]:
-    """The parameters that the user gave."""
+    """The parameters that the user gave, also in a file or in the environment."""
     sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
     return {name for name, source in sources.items() if source.name != "DEFAULT"}
 
 
-def refuse(given: set[str], options: Mapping[str, str], why: str) -> None:
-    """Raise ``UsageError`` where one of ``options``, by the parameter's name, was ``given``; ``why`` ends it."""
+def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
+    """Raise ``UsageError`` where one of ``options``, by the parameter's name, was given; ``why`` ends it.
+
+    What is set for all commands does not count, since others have a use for it: the caller has to ignore it.
+    """
+    for_all = {name for name, setting in used_settings(ctx).items() if setting.is_for_all}
     for name, option in options.items():
-        if name in given:
+        if name in given(ctx) - for_all:
             raise UsageError(f"{option} {why}")
+    forget(for_all & options.keys())
 
 
 def make_session(options: SessionOptions, **own: Any) -> "Session":

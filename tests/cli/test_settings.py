@@ -1,0 +1,174 @@
+"""Options from a file and from the environment: which counts, what is refused, and what manifests keep."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from greenadapt.cli import app
+from greenadapt.cli.options.command_line import GIVEN
+from greenadapt.cli.options.settings import commands_of, options_of, variable
+from tests.conftest import Run, last_line
+
+GROUP: Any = typer.main.get_command(app)
+COMMANDS = commands_of(GROUP)
+
+
+def parsed(*words: str) -> dict[str, Any]:
+    """What a command gets."""
+    context = GROUP.make_context("greenadapt", list(words))
+    name, command, rest = GROUP.resolve_command(context, list(words))
+    return dict(command.make_context(name, rest, parent=context).params)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    return tmp_path
+
+
+def test_command_line_before_environment_before_file_before_default(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in each, what is set for the command before what is set for all."""
+    assert parsed("w2v")["epochs"] == 5
+    (here / "s.toml").write_text("epochs = 6\n[finetune]\nepochs = 60\n")
+    file = ("--config", "s.toml")
+    assert parsed("w2v", *file)["epochs"] == 6
+    (here / "s.toml").write_text("epochs = 6\n[w2v]\nepochs = 7\n")
+    assert parsed("w2v", *file)["epochs"] == 7
+    assert parsed("adapt", *file)["epochs"] == 6
+    monkeypatch.setenv("GREENADAPT_EPOCHS", "8")
+    assert parsed("w2v", *file)["epochs"] == 8
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "9")
+    assert parsed("w2v", *file)["epochs"] == 9
+    assert parsed("adapt", *file)["epochs"] == 8
+    assert parsed("w2v", *file, "--epochs", "10")["epochs"] == 10
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "")
+    assert parsed("w2v", *file)["epochs"] == 8
+
+
+def test_all_kinds_of_values(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "s.toml").write_text(
+        'max_memory = "1G"\nquiet = true\n[w2v]\nshrink-windows = false\nsample = 1e-4\nfield = ["a b", "c"]\n'
+        '[predict]\ninput = "x.txt"\nmodel = "one"\n[corpus-prepare]\nstrict = false\n'
+    )
+    monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
+    monkeypatch.setenv("GREENADAPT_W2V_CBOW_MEAN", "no")
+    monkeypatch.setenv("GREENADAPT_FINETUNE_TRAIN", "a.tsv 'b c.tsv'")
+    w2v = parsed("w2v")
+    names = ("max_memory", "quiet", "shrink_windows", "sample", "field", "cbow_mean")
+    assert [w2v[name] for name in names] == ["1G", True, False, 1e-4, ["a b", "c"], False]
+    assert parsed("finetune")["train"] == ["a.tsv", "b c.tsv"]
+    predict = parsed("predict")  # whose --model is required
+    assert (predict["source"], predict["model"]) == ("x.txt", ["one"])
+    context = GROUP.make_context("greenadapt", ["corpus", "prepare", "x"])
+    group = GROUP.commands["corpus"].make_context("corpus", ["prepare", "x"], parent=context)
+    prepare = group.command.commands["prepare"].make_context("prepare", ["x"], parent=group)
+    assert (prepare.params["strict"], prepare.params["max_memory"]) == (False, "1G")
+
+
+def test_manifests_keep_a_command_that_makes_the_same_result(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\ncbow-mean = false\n')
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "7")
+    before = parsed("w2v", "--config", "s.toml", "--seed", "4")
+    command = GIVEN.get()
+    assert command == "greenadapt w2v --seed 4 --epochs 7 --cbow-sum"
+    monkeypatch.delenv("GREENADAPT_W2V_EPOCHS")
+    after = parsed(*command.split()[1:])
+    left_out = {"workspace", "force", "config"}
+    assert {name: value for name, value in after.items() if name not in left_out} == {
+        name: value for name, value in before.items() if name not in left_out
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "facts"),
+    [
+        ("[w2v]\nepochs = 0", 2, ("in s.toml, [w2v] epochs is 0, must be at least 1",)),
+        ("epochs = 0", 2, ("in s.toml, epochs is 0, must be at least 1",)),
+        ("[w2v]\nepochs = true", 2, ("in s.toml, [w2v] epochs is true",)),
+        ("[w2v]\nepochs = 1.5", 2, ("[w2v] epochs is '1.5', must be a whole number",)),
+        ("[w2v]\nepochs = [1]", 2, ("[w2v] epochs has 1 values, takes one",)),
+        ("[w2v]\ncbow-mean = 'x'", 2, ("[w2v] cbow-mean is 'x', must be true or false",)),
+        ("[w2v]\nmodel = ''", 2, ("[w2v] model is empty",)),
+        ("[w2v]\nengine = 'slow'", 2, ("[w2v] engine is 'slow', must be one of auto, fast, gensim",)),
+        ("[w2v]\nmax-memory = '1Q'", 2, ("[w2v] max-memory is '1Q', must be a number of bytes",)),
+        ("min-alpha = 1", 2, ("in s.toml, min-alpha is 1.0 and --alpha 0.025",)),
+        ("[w2v]\nalpha = 1e-5", 2, ("--min-alpha is 0.0001", "(--alpha: in s.toml, [w2v] alpha)")),
+        ("[w2v]\nepoch = 1", 1, ("s.toml, [w2v] has the unknown key epoch", "did you mean epochs")),
+        ("[w2w]\nepochs = 1", 1, ("s.toml has the unknown table w2w", "did you mean w2v")),
+        ("wokrers = 1", 1, ("s.toml has the unknown key wokrers", "did you mean workers")),
+        ("[align]\nepochs = 1", 1, ("s.toml, [align] has the unknown key epochs",)),
+        ("config = 'x.toml'", 1, ("s.toml has the unknown key config",)),
+        ("[w2v]\nepochs 1", 1, ("s.toml is not TOML", "line 2")),
+        (None, 1, ("no file s.toml",)),
+    ],
+)
+def test_what_is_refused_is_named_with_its_place(
+    run_alone: Run, tmp_path: Path, content: str | None, code: int, facts: tuple[str, ...]
+) -> None:
+    if content is not None:
+        (tmp_path / "s.toml").write_text(content)
+    refused = last_line(run_alone("w2v", "--config", "s.toml", code=code))
+    assert [fact for fact in facts if fact not in refused] == []
+
+
+def test_a_wrong_variable_is_named(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "three")
+    assert "GREENADAPT_W2V_EPOCHS is 'three', must be a whole number" in last_line(run_alone("w2v", code=2))
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "0")
+    assert "GREENADAPT_W2V_EPOCHS is 0, must be at least 1" in last_line(run_alone("w2v", code=2))
+    monkeypatch.setenv("GREENADAPT_FORCE", "perhaps")
+    assert "GREENADAPT_FORCE is 'perhaps', must be true or false" in last_line(run_alone("w2v", code=2))
+    run_alone("w2v", "--help")  # what is set does not stand in its way
+
+
+def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREENADAPT_CORPUS", "pydocs")
+    assert "nowhere" in last_line(run_alone("cost", "nowhere", code=1))
+    assert GIVEN.get() == "greenadapt cost nowhere"
+    monkeypatch.setenv("GREENADAPT_COST_CORPUS", "pydocs")
+    refused = run_alone("cost", "nowhere", code=2)
+    assert "GREENADAPT_COST_CORPUS chooses from the workspace" in last_line(refused)
+
+
+def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:
+    own = [variable(key, option) for key, command in COMMANDS.items() for option in options_of(command)]
+    for_all = {variable("", option) for command in COMMANDS.values() for option in options_of(command)}
+    assert len(own) == len(set(own)) > 250
+    assert for_all & {*own, "GREENADAPT_HOME", "GREENADAPT_COUNTRY"} == set()
+    assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(own)
+
+
+def test_config_shows_what_is_set_and_where(run_alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no option is set" in run_alone("config").stdout
+    (tmp_path / "s.toml").write_text("workers = 2\nseed = 5\n[w2v]\nepochs = 7\n")
+    monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
+    monkeypatch.setenv("GREENADAPT_W2V_SEED", "6")
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCH", "8")
+    shown = run_alone("config", "--json")
+    assert [tuple(json.loads(line).values()) for line in shown.stdout.splitlines()] == [
+        (None, "seed", "5", "file", "s.toml, seed"),
+        (None, "workers", "2", "file", "s.toml, workers"),
+        ("w2v", "epochs", "7", "file", "s.toml, [w2v] epochs"),
+        ("w2v", "seed", "6", "environment", "GREENADAPT_W2V_SEED"),
+    ]
+    assert "GREENADAPT_W2V_EPOCH is not" in shown.stderr
+    assert "did you mean GREENADAPT_W2V_EPOCHS" in shown.stderr
+    rows = [json.loads(line) for line in run_alone("config", "w2v", "--json").stdout.splitlines()]
+    assert {row["option"] for row in rows} == {*options_of(COMMANDS["w2v"])}
+    found = {row["option"]: (row["value"], row["source"]) for row in rows}
+    assert (found["epochs"], found["window"], found["dim"]) == (("7", "file"), (5, "default"), (None, "default"))
+    table = [line.split() for line in run_alone("config", "w2v").stdout.splitlines()]
+    assert ["epochs", "7", "s.toml,", "[w2v]", "epochs"] in table
+    assert ["cbow-mean", "true", "default"] in table
+
+
+@pytest.mark.parametrize(("key", "value"), [("epochs", 0), ("alpha", '"x"'), ("max-memory", 0), ("engine", '"slow"')])
+def test_config_checks_values(run_alone: Run, tmp_path: Path, key: str, value: object) -> None:
+    (tmp_path / "s.toml").write_text(f"[w2v]\n{key} = {value}\n")
+    assert f"in s.toml, [w2v] {key} is " in last_line(run_alone("config", "--config", "s.toml", code=2))
