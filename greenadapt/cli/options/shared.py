@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.cli.options.command_line import GIVEN
+from greenadapt.cli.options.command_line import GIVEN, PLAN
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
 
@@ -101,4 +101,5 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
         workers=options.workers or usable_cores(),
         max_memory=options.max_memory,
         command=GIVEN.get(),
+        plan=PLAN.get(),
     )
