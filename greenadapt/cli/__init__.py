@@ -34,6 +34,8 @@ _ORDER = [
     "evaluate",
     "predict",
     "qa",
+    "status",
+    "clean",
     "cost",
     "demo",
 ]

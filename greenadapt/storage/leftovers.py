@@ -5,6 +5,7 @@ Nothing outside the workspace is found: what is a symlink, or lies behind one th
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from greenadapt.storage.publish import beside
 from greenadapt.storage.results import Place
 from greenadapt.storage.workspace import Workspace
 
+_A_DAY = 24 * 3600
+"""Seconds after which standard input is no longer being read: that takes no lock."""
 Kind = Literal["version", "unfinished", "download", "input", "cache"]
 
 
@@ -132,7 +135,7 @@ def _work(work: Path, lock: Path, stage: str) -> Leftover:
 
 def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
     folder = workspace.downloads(corpus)
-    used = "the corpus, to be made again" if workspace.models(corpus) else ""
+    used = "the corpus to be made again" if workspace.models(corpus) else ""
     for path in _listed(folder):
         if path.name.startswith("."):
             continue
@@ -142,10 +145,19 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
 
 
 def _top(workspace: Workspace) -> Iterator[Leftover]:
-    """Caches, and standard input whose reading was killed."""
-    for folder in (workspace.memory_cache(), workspace.folds()):
-        for path in _listed(folder):
-            if not path.name.startswith("."):
-                stem = path.name.removesuffix(".safetensors")
-                lock = beside(path, "lock") if path.parent == workspace.folds() else folder / f".{stem}.lock"
-                yield replace(_found("cache", path, lock), stage=folder.name.removeprefix("."))
+    """Caches, finished and unfinished folds, and standard input whose reading was killed."""
+    memory, folds = workspace.memory_cache(), workspace.folds()
+    for path in _listed(memory):
+        if path.suffix in (".safetensors", ".part"):
+            found = _found("cache", path, path.with_suffix(".lock"))
+            yield replace(found, stage="memory", marks=(path.with_suffix(".sha256"),))
+    for path in _listed(folds):
+        if path.suffix in (".safetensors", ".part"):
+            yield replace(_found("cache", path, folds / f".{path.stem}.safetensors.lock"), stage="assess")
+    for path in _listed(folds / "running"):
+        if path.is_dir():
+            key = path.name.removeprefix(".").split(".")[0]
+            yield replace(_work(path, folds / f".{key}.safetensors.lock", "assess"), kind="unfinished")
+    for path in _listed(workspace.root):
+        if path.name.startswith(".stdin-") and path.lstat().st_mtime < time.time() - _A_DAY:
+            yield _found("input", path, workspace.root / ".stdin.lock")
