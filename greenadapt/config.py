@@ -96,6 +96,10 @@ class SessionOptions(Checked):
     force: Annotated[
         bool, Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
     ] = False
+    dry_run: Annotated[
+        bool,
+        Option("Check everything and say what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
+    ] = False
     download: Annotated[
         bool, Option("Download the corpus from its publisher if needed.", "--download", panel=Panel.TEXT)
     ] = False

@@ -31,6 +31,10 @@ class FolderPackage:
         package = _package_folder(self.module)
         return None if package is None else package / "model"
 
+    def present(self, name: str) -> Path | None:
+        """The model's folder, if it is here."""
+        return self.folder(name)
+
 
 @dataclass(frozen=True)
 class ZipPackages:
@@ -48,17 +52,25 @@ class ZipPackages:
         Raises ``MissingError`` if only some of them are installed, ``InputError`` if the zip is broken or has other
         weights, ``ConflictError`` while another process unzips it.
         """
-        from platformdirs import user_cache_path
-
         pieces = self._pieces(name)
         if not pieces:
             return None
-        folder = user_cache_path("greenadapt", appauthor=False) / "models" / f"{name}-{self.sha256[:16]}"
+        folder = self._unzipped(name)
         if not folder.is_dir():
             with lock(beside(folder, "lock"), folder):
                 if not folder.is_dir():  # another process may have been faster
                     self._unzip(pieces, folder)
         return folder
+
+    def present(self, name: str) -> Path | None:
+        """The model's folder, if it was unzipped; nothing is unzipped for it."""
+        folder = self._unzipped(name)
+        return folder if folder.is_dir() else None
+
+    def _unzipped(self, name: str) -> Path:
+        from platformdirs import user_cache_path
+
+        return user_cache_path("greenadapt", appauthor=False) / "models" / f"{name}-{self.sha256[:16]}"
 
     def _pieces(self, name: str) -> list[Path]:
         found = {package: _package_folder("_".join(package.rsplit("-", 1))) for package in self.packages}

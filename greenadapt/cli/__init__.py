@@ -37,6 +37,8 @@ _ORDER = [
     "predict",
     "qa",
     "push",
+    "status",
+    "clean",
     "cost",
     "config",
     "demo",

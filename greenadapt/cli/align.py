@@ -23,7 +23,7 @@ def align(
     model: o.Model = None,
     vectors: Vectors = None,
     config: AlignConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force")],
+    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
     """Fit the map from word vectors to the model's wordpiece vectors, and evaluate it on held-out words."""

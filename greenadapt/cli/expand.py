@@ -15,7 +15,7 @@ def expand(
     model: o.Model = None,
     alignment: o.AlignmentPath = None,
     config: ExpandConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force")],
+    options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
     """Add the mapped vectors as embedding rows, and write a model folder that plain transformers loads."""

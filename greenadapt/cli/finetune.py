@@ -154,7 +154,7 @@ def finetune(
     run: RunConfig,
     compare: Compare = None,
     reference: Reference = None,
-    options: Annotated[SessionOptions, Pick("workspace", "force")],
+    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run")],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:

@@ -24,7 +24,7 @@ def interpolate(
     model: Domain,
     general: General,
     config: InterpolateConfig,
-    options: Annotated[SessionOptions, Pick("force")],
+    options: Annotated[SessionOptions, Pick("force", "dry_run")],
     out: OutFolder,
     as_json: o.AsJson = False,
 ) -> None:

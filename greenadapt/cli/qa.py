@@ -141,7 +141,7 @@ def qa(
     out: OutFolder = None,
     predictions: Predictions = None,
     null_odds: NullOdds = None,
-    options: Annotated[SessionOptions, Pick("force")],
+    options: Annotated[SessionOptions, Pick("force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
@@ -155,6 +155,8 @@ def qa(
         raise UsageError("--format and --field are for documents, not for --data", "leave them out")
     if out is None and options.force:
         raise UsageError("--force replaces a result, but nothing is saved without --out", "leave it out")
+    if out is None and options.dry_run:
+        raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
     from greenadapt.cli.output.console import say_loading
 

@@ -16,6 +16,7 @@ from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
 from greenadapt.corpus.standard_input import kept_input
 from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
+from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
 from greenadapt.storage.locks import lock
@@ -110,6 +111,7 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
 
 
 def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+    session.expect(place, CORPUS)
     earlier = place.current()
     said = text.said()
     config = CorpusConfig(**text.of_config())
@@ -181,6 +183,8 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
             f"corpus {recipe.name} is not downloaded yet",
             f"add --download, or run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
         )
+    if session.plan is not None:
+        session.plan.stop(Step("download", WOULD_RUN, str(folder), "not downloaded yet"))
     with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
         fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
 

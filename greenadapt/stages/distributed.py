@@ -60,7 +60,7 @@ def run_together(stage: DistributedStage) -> Result:
         with session.locked():
             return session.run(place, stage.job(build))
 
-    if launched_processes()[1] == 1:
+    if launched_processes()[1] == 1 or session.plan is not None:
         return run(lambda work: stage.build(session, stage.machine, work))
     machine = stage.machine()
     if not machine.is_first:

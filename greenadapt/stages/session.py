@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from greenadapt.corpus.recipes import Recipe, corpus_name
 from greenadapt.corpus.standard_input import keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
+from greenadapt.stages.plan import Plan
 from greenadapt.storage.files import Json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, naming, real_folder
@@ -52,6 +53,8 @@ class Session:
     """Bytes."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
+    plan: Plan | None = None
+    """Of a dry run: takes note of every step, and nothing is written."""
 
     def place(self, corpus: str, model: str, stage: str) -> Place:
         """Where this command writes a stage."""
@@ -70,6 +73,9 @@ class Session:
     def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
         """Be the only writer of all that this command may write; ``corpus=None`` excludes the workspace."""
         with ExitStack() as locks:
+            if self.plan is not None:
+                yield
+                return
             if corpus is not None:
                 locks.enter_context(self.workspace.locked(corpus, model, self.command))
             if self.out is not None:
@@ -80,17 +86,31 @@ class Session:
     def check(self, place: Place, stage: str, config: Json) -> None:
         """Refuse early what ``run`` would refuse in ``place``; see ``check_place``."""
         check_place(place, stage, config, force=self.force)
+        self.expect(place, stage)
+
+    def expect(self, place: Place, stage: str) -> None:
+        """Tell a dry run that a step will come to ``place``."""
+        if self.plan is not None:
+            self.plan.expect(place, stage)
 
     def run(self, place: Place, job: Job) -> Result:
-        """Bring ``place`` up to date with ``job``."""
+        """Bring ``place`` up to date with ``job``; in a dry run, raise ``DryRun`` unless it is."""
         job = replace(job, kept=job.kept and not self.updates, command=self.command)
+        if self.plan is not None:
+            return self.plan.run(place, job, force=self.force)
         with naming(place.work):  # for errors of a full disk that do not name the file
             return run_job(place, job, force=self.force, progress=self.progress)
+
+    def run_each(self, runs: Iterable[Callable[[], Result]]) -> list[Result]:
+        """The results of runs that do not need each other: a dry run looks at all of them."""
+        return [run() for run in runs] if self.plan is None else self.plan.run_each(runs)
 
     def standard_input(self, said: Json) -> Recipe:
         """The corpus on standard input; raises ``UsageError`` if several processes would share it."""
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
+        if self.plan is not None:
+            raise UsageError("--dry-run keeps nothing, and standard input is read once", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         note_terminal(STDIN, self.progress)
         return keep_input(stream, self.workspace.root, said, self.progress)

@@ -3,6 +3,8 @@
 import fcntl
 import os
 import socket
+import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +14,12 @@ from greenadapt.storage.publish import creating
 
 _LONGEST = 1000
 """Bytes of a command that a message shows."""
+# struct flock: Python has no call that only asks who holds a lock.
+_FLOCK, _FLOCK_NAMES = (
+    ("@qqihh", ("start", "length", "process", "type", "whence"))
+    if sys.platform == "darwin"
+    else ("@hhqqi4x", ("type", "whence", "start", "length", "process"))
+)
 _held: dict[Path, int] = {}
 
 
@@ -45,6 +53,28 @@ def lock(path: Path, what: Path | None = None, command: str | None = None) -> It
                 folder.rmdir()
 
 
+def holder(path: Path) -> str | None:
+    """The process that holds the lock ``path``, as it calls itself, or ``None``; takes no lock to find out."""
+    path = path.absolute()
+    if path in _held:  # closing the file would release this process's own lock
+        return _owner(os.pread(_held[path], _LONGEST, 0))
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, *(fcntl.F_WRLCK if name == "type" else 0 for name in _FLOCK_NAMES))
+        told = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, asked))
+        is_free = dict(zip(_FLOCK_NAMES, told, strict=True))["type"] == fcntl.F_UNLCK
+        return None if is_free else _owner(os.read(handle, _LONGEST))
+    finally:
+        os.close(handle)
+
+
+def _owner(content: bytes) -> str:
+    return content.decode(errors="replace") or "another process"
+
+
 def _acquire(path: Path, what: Path, command: str | None) -> int:
     own = f"process {os.getpid()} on {socket.gethostname()}" + (f" ({command})" if command else "")
     while True:
@@ -58,7 +88,7 @@ def _acquire(path: Path, what: Path, command: str | None) -> int:
         except FileNotFoundError:
             pass  # removed between our open and our check: try the new one
         except BlockingIOError:
-            owner = os.read(handle, _LONGEST).decode(errors="replace") or "another process"
+            owner = _owner(os.read(handle, _LONGEST))
             os.close(handle)
             raise ConflictError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
         except OSError:

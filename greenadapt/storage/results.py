@@ -196,8 +196,21 @@ def verified(result: Result) -> Result:
     return replace(result, checked=True)
 
 
-def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
-    """Bring ``place`` up to date with ``job``: do nothing, resume a killed run, or start from scratch.
+@dataclass(frozen=True)
+class Planned:
+    """Whether a job has to run, and why."""
+
+    wanted: Manifest
+    standing: Result | None
+    """The result that is there."""
+    why: str
+    """Why the job runs, such as ``text changed``; empty if ``standing`` is up to date."""
+    resumes: bool = False
+    """Whether a killed run left something to go on from."""
+
+
+def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
+    """Say what ``run_job`` would do, and write nothing.
 
     Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
     or a folder that is not greenadapt's.
@@ -208,14 +221,30 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
             refuse_overlap(place.path, job.inputs)
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
     standing = place.current()
+    why = "--force" if force else "no result yet"
     if standing is not None and not force:
         _refuse_other(place, job, standing.manifest, wanted)
         changed = _what_changed(job, standing, wanted)
         if not changed:
-            return replace(standing, checked=True)
-        progress.note(f"{job.stage}: {changed} changed since {place.path} was created, creating it again")
+            return Planned(wanted, replace(standing, checked=True), "")
+        why = f"{changed} changed"
     if standing is not None and not place.linked:
         _refuse_additions(standing)
+    left = place.work.is_dir() and _Attempts.read(_mark(place.work), wanted.key).attempts > 0
+    return Planned(wanted, standing, why, job.resumes and left)
+
+
+def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
+    """Bring ``place`` up to date with ``job``: do nothing, resume a killed run, or start from scratch.
+
+    Raises what ``plan_job`` raises.
+    """
+    planned = plan_job(place, job, force=force)
+    wanted, standing = planned.wanted, planned.standing
+    if standing is not None and not planned.why:
+        return standing
+    if standing is not None and not force:
+        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, creating it again")
     work, before = _work_folder(place, wanted.key, job.resumes)
     try:
         with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:

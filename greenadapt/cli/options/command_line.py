@@ -5,14 +5,19 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenadapt.storage.names import short
+
+if TYPE_CHECKING:
+    from greenadapt.stages.plan import Plan
 
 GIVEN: ContextVar[str | None] = ContextVar("given", default=None)
 """The command that is running."""
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """Its words by parameter; those of its name are at ""."""
+PLAN: ContextVar["Plan | None"] = ContextVar("plan", default=None)
+"""The plan of a dry run."""
 _LEFT_OUT = {"workspace", "force", "as_json", "quiet", "config"}
 
 

@@ -84,7 +84,13 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
         from greenadapt.cli.output.console import be_quiet
 
         be_quiet(quiet)
-        command(**options)
+        if options.get("dry_run"):
+            from greenadapt.cli.options.dry_run import steps_printed
+
+            with steps_printed(as_json=options.get("as_json", False)):
+                command(**options)
+        else:
+            command(**options)
 
     defaults = {"quiet": False, "config": None}
     common = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.cli.options.command_line import GIVEN, forget
+from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
@@ -107,4 +107,5 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
         workers=options.workers or usable_cores(),
         max_memory=options.max_memory,
         command=GIVEN.get(),
+        plan=PLAN.get(),
     )

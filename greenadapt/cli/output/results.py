@@ -39,15 +39,19 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
 
 def _lines(result: Result) -> list[str]:
     manifest = result.manifest
-    known = {name.replace("_", " "): value for name, value in manifest.counts.items() if value is not None}
-    counts = ", ".join(f"{name} {_number(value)}" for name, value in known.items())
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
     quality = [_quality(heldout)] if heldout else []
     rows = manifest.facts.get("rows")
     quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] else []
-    return [f"{manifest.stage}: {status}; {counts}", *quality, f"  {result.path}"]
+    return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}"]
+
+
+def counts_in_words(counts: dict[str, Any]) -> str:
+    """A result's counts in one line: ``words 85,017, dim 384``."""
+    known = {name.replace("_", " "): value for name, value in counts.items() if value is not None}
+    return ", ".join(f"{name} {_number(value)}" for name, value in known.items())
 
 
 def _quality(figures: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Train further tasks, each separately, on a shared encoder that does not change."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -53,12 +54,11 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
         adapter=replace(request.adapter or AdapterConfig(), freeze_encoder=True),
         sampling=SamplingConfig(steps_per_epoch=request.sampling.steps_per_epoch),
     )
-    return [
-        run_together(
-            _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(asked, tasks=(entry,)), start)
-        )
+    added = (
+        _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(asked, tasks=(entry,)), start)
         for entry in request.tasks
-    ]
+    )
+    return session.run_each(partial(run_together, one) for one in added)
 
 
 class _Added(Finetuning):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     outs = _outs(session, requests)  # before the first one is trained
     for out, other in zip(outs[1:], requests[1:], strict=True):
         check_finetune(replace(session, out=out), other)
-    results = [finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
+    runs = zip(outs, requests, strict=True)
+    results = session.run_each(partial(finetune, replace(session, out=out), each) for out, each in runs)
     return Comparison(results, _rows(request, results) if others else [])
 
 

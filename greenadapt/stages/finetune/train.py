@@ -183,7 +183,8 @@ class Finetuning:
         current = self.place.current()
         if self.request.is_plain or current is None or not is_multitask(current.folder):
             return
-        end_removals(current.folder)
+        if self.session.plan is None:
+            end_removals(current.folder)
         added = [name for name in task_names(current.folder) if read_task(current.folder, name).is_added]
         if added and (self.session.force or is_other(current, job)):
             raise ConflictError(

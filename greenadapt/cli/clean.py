@@ -1,0 +1,98 @@
+"""``greenadapt clean``."""
+
+import re
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
+from greenadapt.errors import UsageError
+from greenadapt.fields import parse_bytes
+
+_KINDS = ("version", "unfinished", "download", "input", "cache")
+_UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        help=f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all].",
+    ),
+]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", help="Only what was not changed for this long, such as 12h, 30d or 4w.")
+]
+LargerThan = Annotated[str | None, typer.Option("--larger-than", help="Only what is larger than this, such as 1G.")]
+KeepLast = Annotated[
+    bool, typer.Option("--keep-last", help="Keep the version before the current one, for those who still read it.")
+]
+Downloads = Annotated[
+    bool,
+    typer.Option("--downloads", help="Remove also downloads that a corpus was made from; --download fetches them."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.command(epilog=examples("clean --dry-run", "clean --older-than 30d --yes", "clean --only cache --larger-than 1G"))
+def clean(
+    *,
+    only: Only = None,
+    older_than: OlderThan = None,
+    larger_than: LargerThan = None,
+    keep_last: KeepLast = False,
+    downloads: Downloads = False,
+    only_shown: DryRun = False,
+    yes: Yes = False,
+    options: Annotated[SessionOptions, Pick("workspace")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Remove old versions, work of killed runs, downloads and caches from the workspace, after asking.
+
+    Results stay, and what they were made from. What another command is writing is skipped.
+    """
+    kinds: list[Any] = list(only or ())
+    if unknown := [kind for kind in kinds if kind not in _KINDS]:
+        raise UsageError(f"--only is {unknown[0]!r}, must be {', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
+
+    from greenadapt.cli.output.workspace import print_cleaning, print_removed
+    from greenadapt.stages import clean as stage
+
+    session = o.make_session(options)
+    request = stage.CleanRequest(
+        kinds=tuple(kinds),
+        older_than=None if older_than is None else _seconds(older_than),
+        larger_than=None if larger_than is None else parse_bytes(larger_than, "--larger-than"),
+        keep_last=keep_last,
+        downloads=downloads,
+    )
+    found = stage.find(session, request)
+    kept = [stage.row(left, "kept", why) for left, why in found.kept]
+    listed = [stage.row(left, "removable") for left in found.removable]
+    if only_shown or not found.removable:
+        print_cleaning(listed, kept, as_json)
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("clean asks before it removes, and there is no terminal", "add --yes, or --dry-run")
+        print_cleaning(listed, kept, as_json=False, to_stderr=as_json)
+        if not typer.confirm("Remove them?", err=True):
+            session.progress.note("nothing was removed")
+            return
+    removed = [
+        stage.row(left, "kept" if why else "removed", why)
+        for left, why in stage.remove(session, request, found.removable)
+    ]
+    print_removed([*removed, *kept], as_json)
+
+
+def _seconds(text: str) -> float:
+    """``30d`` → seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text.strip().lower())
+    if match is None:
+        raise UsageError(f"--older-than is {text!r}, must be a time such as 90m, 12h, 30d or 4w")
+    return float(match[1]) * _UNITS[match[2]]

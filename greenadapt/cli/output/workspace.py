@@ -1,0 +1,121 @@
+"""What is in a workspace, and what was removed from it, printed."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from datetime import datetime
+from pathlib import Path
+
+from greenadapt.cli.output.console import print_json, print_table, print_text
+from greenadapt.storage.files import Json
+from greenadapt.wording import byte_size, counted
+
+_COLUMNS = ["stage", "state", "made", "size", "time"]
+
+
+def print_status(rows: Sequence[Json], root: Path | None) -> None:
+    """The rows of ``status``; ``root`` is the workspace, if they are of one."""
+    results = [row for row in rows if row["kind"] == "result"]
+    if root is not None:
+        print_text([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
+    for group in dict.fromkeys(_group(row, root) for row in results):
+        _print_group(group, [row for row in results if _group(row, root) == group], root)
+    for row in rows:
+        if row["kind"] == "unfinished":
+            print_text(_unfinished(row))
+        elif row["kind"] == "lock":
+            print_text([f"Locked: {row['writer']} is writing", f"  {row['file']}"])
+    left = [row for row in rows if row["kind"] == "leftovers"]
+    if left:
+        each = ", ".join(f"{_KINDS[row['what']]} {byte_size(row['bytes'])}" for row in left)
+        print_text([f"To be had back with greenadapt clean: {each}"])
+
+
+_KINDS = {
+    "version": "old versions",
+    "unfinished": "unfinished work",
+    "download": "downloads",
+    "input": "kept input",
+    "cache": "caches",
+}
+
+
+def _group(row: Json, root: Path | None) -> str:
+    return ", ".join(filter(None, (row["corpus"], row["model"]))) if root is not None else ""
+
+
+def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
+    cells = [
+        [
+            _name(row, root),
+            row["state"],
+            "" if row["made"] is None else local_time(row["made"]),
+            "" if row["bytes"] is None else byte_size(row["bytes"]),
+            "" if row["seconds"] is None else duration(row["seconds"]),
+        ]
+        for row in rows
+    ]
+    print_table(title, _COLUMNS, cells)
+    reasons = [f"{_name(row, root)}: {why}" for row in rows if row["state"] != "not made" for why in row["why"]]
+    if reasons:
+        print_text([*(f"  {reason}" for reason in reasons), ""])
+
+
+def _name(row: Json, root: Path | None) -> str:
+    """A stage with its variant, or outside a workspace with its folder."""
+    if root is not None:
+        return str(row["stage"]) + (f"@{row['variant']}" if row["variant"] else "")
+    name = Path(row["folder"]).name
+    return name if name == row["stage"] else f"{row['stage']} {name}"
+
+
+def _unfinished(row: Json) -> list[str]:
+    what = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
+    spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
+    who = f"; {row['writer']} is at it" if row["writer"] else "; the same command goes on from it or starts over"
+    size = byte_size(row["bytes"])
+    return [f"Unfinished {what}: {size}, changed {local_time(row['changed'])}{spent}{who}", f"  {row['folder']}"]
+
+
+def local_time(iso: str) -> str:
+    """A time of day here, to the minute."""
+    return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them: ``9.8 s``, ``12 min``, ``3.1 h``."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: bool, *, to_stderr: bool = False) -> None:
+    """What ``clean`` would remove, and what it keeps."""
+    if as_json:
+        for row in [*removable, *kept]:
+            print_json(row)
+        return
+    with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
+        print_text(line for row in removable for line in _removable(row))
+        print_text(_sum("To remove", removable) if removable else ["nothing to remove"])
+        print_text(line for row in kept for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+
+
+def print_removed(rows: Sequence[Json], as_json: bool) -> None:
+    """What ``clean`` removed, and what it kept."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_text(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
+    print_text(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+
+
+def _removable(row: Json) -> list[str]:
+    of = ", ".join(filter(None, (row["corpus"], row["model"], row["stage"])))
+    return [f"{_KINDS[row['what']]}{f' of {of}' if of else ''}: {byte_size(row['bytes'])}", f"  {row['path']}"]
+
+
+def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
+    what = "file or folder", "files and folders"
+    return [f"{verb}: {counted(len(rows), *what)}, {byte_size(sum(row['bytes'] for row in rows))}"]

@@ -1,0 +1,58 @@
+"""``greenadapt status``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
+from greenadapt.errors import UsageError
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Folders of results, such as --out wrote, or of several, such as runs, instead of the workspace."
+    ),
+]
+Corpus = Annotated[
+    str | None, typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all].")
+]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all].")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all.")
+]
+
+
+@app.command(epilog=examples("status", "status -c pydocs --verify", "status runs --json"))
+def status(
+    *,
+    folders: Folders = None,
+    corpus: Corpus = None,
+    model: Model = None,
+    verify: Verify = False,
+    options: Annotated[SessionOptions, Pick("workspace")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Show the results there are, which are stale and why, unfinished work, and what is being written.
+
+    Reads manifests only, so that it is fast: an input counts as unchanged unless it is newer than the result.
+    """
+    if folders and (corpus is not None or model is not None):
+        raise UsageError(
+            "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
+        )
+
+    from greenadapt.cli.output.console import print_json
+    from greenadapt.cli.output.workspace import print_status
+    from greenadapt.stages import status as stage
+
+    session = o.make_session(options)
+    rows = stage.status(session, corpus, model, folders or (), verify=verify)
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_status(rows, None if folders else session.workspace.root)

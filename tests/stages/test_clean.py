@@ -1,0 +1,188 @@
+"""``status`` and ``clean``: what a workspace holds, what is stale and why, and what goes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.corpus.opening import path_sha256
+from greenadapt.progress import Silent
+from greenadapt.storage.locks import holder, lock
+from greenadapt.storage.results import Job, Outcome, Place, Result, run_job
+from greenadapt.storage.workspace import Workspace
+from tests.conftest import Run
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``clean`` removes unzipped models from the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+class Stages:
+    """Results in a workspace as stages write them, without their work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.text = folder / "text.txt"
+        self.workspace = Workspace(folder / "ws")
+
+    def place(self, stage: str, variant: str | None = None) -> Place:
+        return self.workspace.place("text-1", "minilm", stage, variant)
+
+    def make(self, stage: str, source: Result | None = None, content: str = "a", *, fails: bool = False) -> Result:
+        def build(work: Path) -> Outcome:
+            (work / "file.txt").write_text(content)
+            if fails:
+                raise KeyboardInterrupt
+            return Outcome({"words": 1}, {"corpus": "text-1", "model": {"name": "minilm", "source": "no/model"}})
+
+        sources = {str(self.text): path_sha256(self.text)}
+        entry = source.as_input() if source else {"sha256": sources[str(self.text)], "sources": sources}
+        job = Job(stage, {}, {"corpus" if source else "text": entry}, build, resumes=True)
+        return run_job(self.place(stage), job, force=False, progress=Silent())
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Stages:
+    (tmp_path / "text.txt").write_text("some text")
+    return Stages(tmp_path)
+
+
+def rows(run_alone: Run, *arguments: object) -> Rows:
+    return [json.loads(line) for line in run_alone(*arguments, "--json").stdout.splitlines()]
+
+
+def states(run_alone: Run, *arguments: object) -> list[tuple[str, str, list[str]]]:
+    """Stage, state and reasons of the results."""
+    found = [row for row in rows(run_alone, "status", *arguments) if row["kind"] == "result"]
+    return [(row["stage"], row["state"], row["why"]) for row in found]
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another process holds the lock ``path``."""
+    code = "import sys\nfrom pathlib import Path\nfrom greenadapt.storage.locks import lock\n"
+    code += "with lock(Path(sys.argv[1]), command='greenadapt w2v'):\n    print(1, flush=True)\n    sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], **pipes) as process:  # type: ignore[call-overload]
+        process.stdout.readline()
+        yield
+        process.stdin.close()
+
+
+def test_status_says_what_is_stale_and_why(run_alone: Run, stages: Stages) -> None:
+    assert rows(run_alone, "status") == []
+    assert "nothing" in run_alone("status").stdout
+    corpus = stages.make("corpus")
+    w2v = stages.make("w2v", corpus)
+    missing = [(stage, "not made", ["no result yet"]) for stage in ("align", "expand")]
+    assert states(run_alone) == [("corpus", "up to date", []), ("w2v", "up to date", []), *missing]
+    stages.text.write_text("other text")
+    first = ("corpus", "stale", [f"text changed: {stages.text}"])
+    assert states(run_alone) == [first, ("w2v", "stale", ["corpus is stale"]), *missing]
+    stages.make("corpus", content="b")
+    second = ("w2v", "stale", [f"corpus was made again: {corpus.path}"])
+    assert states(run_alone)[:2] == [("corpus", "up to date", []), second]
+    assert states(run_alone, w2v.path) == [second]
+    assert "made again" in run_alone("status", "-c", "text-1").stdout
+    run_alone("status", "-c", "nothing", code=1)
+    run_alone("status", stages.text.parent / "nothing", code=1)
+
+
+def test_a_large_input_that_was_touched_is_compared_when_asked(run_alone: Run, stages: Stages) -> None:
+    os.truncate(stages.text, (64 << 20) + 1)
+    corpus = stages.make("corpus")
+    later = time.time() + 10
+    os.utime(stages.text, (later, later))
+    [(_, state, [why]), *_] = states(run_alone)
+    assert (state, "--verify" in why) == ("unsure", True)
+    assert states(run_alone, "--verify")[0] == ("corpus", "up to date", [])
+    (corpus.folder / "file.txt").write_text("b")
+    assert states(run_alone)[0][1] != "damaged"
+    assert states(run_alone, "--verify")[0][1] == "damaged"
+    (corpus.folder / "file.txt").unlink()
+    assert states(run_alone)[0][1:] == ("damaged", ["file.txt is missing", *states(run_alone)[0][2][1:]])
+    stages.text.unlink()
+    assert f"text is gone: {stages.text}" in states(run_alone)[0][2]
+
+
+def test_status_shows_unfinished_work_and_who_writes_without_a_lock(run_alone: Run, stages: Stages) -> None:
+    corpus = stages.make("corpus")
+    with pytest.raises(KeyboardInterrupt):
+        stages.make("w2v", corpus, fails=True)
+    folder = stages.place("w2v").path.parent
+    with held(folder / ".lock"):
+        found = {row["kind"]: row for row in rows(run_alone, "status")}
+        assert "greenadapt w2v" in found["lock"]["writer"]
+        assert (found["unfinished"]["stage"], found["unfinished"]["attempts"]) == ("w2v", 1)
+        assert found["unfinished"]["writer"] == found["lock"]["writer"]
+        kept = rows(run_alone, "clean", "--yes")
+        assert [(row["action"], "is writing" in row["why"]) for row in kept] == [("kept", True)]
+    kinds = {row["kind"]: row for row in rows(run_alone, "status")}
+    assert "lock" not in kinds
+    assert kinds["unfinished"]["writer"] is None
+    assert kinds["leftovers"]["what"] == "unfinished"
+    with lock(folder / ".lock", command="mine"):  # asking releases no lock of this process
+        assert "mine" in (holder(folder / ".lock") or "")
+        assert holder(folder / ".lock") is not None
+    assert holder(folder / ".lock") is None
+
+
+def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_path: Path) -> None:
+    old = stages.make("corpus")
+    stages.text.write_text("other text")
+    new = stages.make("corpus", content="b" * 2000)
+    with pytest.raises(KeyboardInterrupt):
+        stages.make("w2v", new, content="c" * 5000, fails=True)
+    downloads = stages.workspace.downloads("text-1")
+    downloads.mkdir()
+    (downloads / "page.gz").write_text("kept")
+    (stages.workspace.root / ".memory").mkdir()
+    (stages.workspace.root / ".memory" / "1.safetensors").write_text("cache")
+    outside = tmp_path / "outside"
+    (outside / "minilm" / ".work" / "w2v").mkdir(parents=True)
+    (stages.workspace.root / "linked").symlink_to(outside)
+    run_alone("clean", code=2)  # there is no terminal to ask on
+    listed = rows(run_alone, "clean", "--dry-run")
+    actions = [(row["what"], row["action"]) for row in listed]
+    assert sorted(actions) == [
+        ("cache", "removable"),
+        ("download", "kept"),
+        ("unfinished", "removable"),
+        ("version", "removable"),
+    ]
+    assert rows(run_alone, "clean", "--yes", "--older-than", "1h") == []
+    assert {row["what"] for row in rows(run_alone, "clean", "--dry-run", "--larger-than", 4000)} == {"unfinished"}
+    assert "version" not in {row["what"] for row in rows(run_alone, "clean", "--dry-run", "--keep-last")}
+    [removed] = rows(run_alone, "clean", "--yes", "--only", "version")
+    assert (removed["action"], removed["path"], removed["bytes"] > 100) == ("removed", str(old.folder), True)
+    assert not old.folder.exists()
+    said = run_alone("clean", "--yes", "--downloads").stdout
+    assert "Removed: 3 files and folders" in said
+    assert {path.name for path in stages.workspace.root.iterdir()} == {"text-1", "linked"}
+    assert (outside / "minilm" / ".work" / "w2v").is_dir()
+    assert {path.name for path in new.path.parent.iterdir()} == {"corpus", ".versions"}
+    assert states(run_alone)[0] == ("corpus", "up to date", [])
+    run_alone("clean", "--only", "results", code=2)
+    run_alone("clean", "--older-than", "soon", code=2)
+
+
+def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages: Stages) -> None:
+    old = stages.make("corpus")
+    entry = {"sha256": old.manifest.digest, "path": str(old.folder)}
+    job = Job("expand", {}, {"corpus": entry}, lambda work: Outcome({}))
+    run_job(stages.place("expand"), job, force=False, progress=Silent())
+    stages.text.write_text("other text")
+    stages.make("corpus", content="b")
+    [kept] = rows(run_alone, "clean", "--yes")
+    assert (kept["action"], "expand" in kept["why"]) == ("kept", True)
+    assert old.folder.is_dir()
