@@ -14,12 +14,45 @@ The packages, from the bottom up, in the order in which they import each other:
 - ``tasks``: files to examples to what a model reads, and its logits to predictions and scores
 - ``models``: torch models, opened with the rows they need; adapters and memory
 - ``training`` and ``inference``; ``report``: model cards and tables
-- ``stages``: one function a command, folder in, folder out; ``cli``: the commands
+- ``stages``: one function a command, folder in, folder out; ``cli``: the commands; ``api``: the same for Python
 
 The methods are those of Poerner et al., "Inexpensive Domain Adaptation of Pretrained Language Models" (arXiv
 2004.03354), Wan et al., "G-MAP" (arXiv 2212.03613), and Stickland and Murray, "BERT and PALs" (arXiv 1902.02671).
 
-Nothing is imported here: the command line must start at once.
+Nothing is imported before it is used: the command line must start at once, and so must ``import greenadapt``.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from greenadapt.api.adapting import adapt
+    from greenadapt.api.finetuning import finetune
+    from greenadapt.api.loading import load
+    from greenadapt.api.models import AdaptedModel, EncoderModel
+    from greenadapt.api.tasks import TaskModel
+
 __version__ = "0.2.0"
+__all__ = ["AdaptedModel", "EncoderModel", "TaskModel", "adapt", "finetune", "load"]
+
+_LIES_IN = {
+    "AdaptedModel": "models",
+    "EncoderModel": "models",
+    "TaskModel": "tasks",
+    "adapt": "adapting",
+    "finetune": "finetuning",
+    "load": "loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LIES_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.api.{_LIES_IN[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

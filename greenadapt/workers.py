@@ -4,12 +4,15 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Any, TypeVar
 
 
@@ -52,10 +55,25 @@ def launched_processes() -> tuple[int, int]:
 def worker_pool(workers: int, start: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:
     """A pool of ``workers`` processes, each of which calls ``start(*arguments)`` first.
 
-    They are spawned, since a fork copies locks that other threads hold.
+    They are spawned, since a fork copies locks that other threads hold. Unlike Python's own they do not run the main
+    script again, which may be a user's without ``if __name__ == "__main__"``: all that they run lies in modules.
     """
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, _start, (start, arguments))
+    return ProcessPoolExecutor(workers, _Context(), _start, (start, arguments))
+
+
+class _Process(SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802  (as multiprocessing calls it)
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process = _Process
 
 
 def _start(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:

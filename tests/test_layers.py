@@ -21,6 +21,7 @@ LAYERS = [
     ["inference", "training"],
     ["stages"],
     ["cli"],
+    ["api"],
     ["__main__"],
 ]
 # Within a package, folders import its loose files; in these it is the loose files that import the folders.

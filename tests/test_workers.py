@@ -28,6 +28,16 @@ def test_workers_start_with_what_they_are_told() -> None:
     assert usable_cores() >= 1
 
 
+def test_workers_do_not_run_an_unguarded_script_again(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\nfrom greenadapt.workers import worker_pool\nprint('once')\n"
+        "with worker_pool(1) as pool:\n    print(pool.submit(os.getpid).result() != os.getpid())\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["once", "True"]
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
 def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "starter.py"

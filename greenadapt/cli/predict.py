@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -154,25 +154,7 @@ class _Style:
             elif self.glue:
                 yield glue_line(prediction.entry.id, prediction.result) + "\n"
             else:
-                yield json.dumps(self._row(prediction), ensure_ascii=is_ascii) + "\n"
-
-    def _row(self, prediction: "Prediction") -> dict[str, Any]:
-        row, example = prediction.as_dict(), prediction.entry.example
-        if len(self.kinds) == 1:
-            [kind] = self.kinds.values()
-            return self._shown(row, kind, example)
-        each = row["tasks"]
-        return row | {
-            "tasks": {name: self._shown(each[name], kind, example[name]) for name, kind in self.kinds.items()}
-        }
-
-    def _shown(self, result: dict[str, Any], kind: str, example: Any) -> dict[str, Any]:
-        """The part of a task's ``result`` that is written."""
-        if kind != "ner":
-            return result
-        if self.tags:
-            return {**result, "words": example.words}
-        return {name: value for name, value in result.items() if name != "tags"}
+                yield json.dumps(prediction.shown(tags=self.tags), ensure_ascii=is_ascii) + "\n"
 
 
 def _bio_lines(prediction: "Prediction") -> Iterator[str]:

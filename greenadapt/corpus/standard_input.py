@@ -1,18 +1,19 @@
-"""A corpus from standard input, which can be read only once: it is saved to a file and named by its content."""
+"""Text that is in no file (standard input, records of a Python program): it is saved and named by its content."""
 
 import hashlib
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from greenadapt.corpus.recipes import FORMATS, Recipe, Source
 from greenadapt.errors import InputError, UsageError
-from greenadapt.progress import Progress
+from greenadapt.progress import Bar, Progress
 from greenadapt.wording import byte_size
 
 _BLOCK = 1 << 20
+_NAME = re.compile(r"(stdin|records)-[0-9a-f]{8}")
 # The others infer formats from file names, or read no files.
 _FORMATS = tuple(name for name in FORMATS if name not in ("auto", "pmc", "pydocs"))
 
@@ -28,36 +29,62 @@ def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress:
     kind = said.get("format")
     if kind is not None and kind not in _FORMATS:
         raise UsageError(f"{kind!r} is not a format for standard input", f"the formats are {', '.join(_FORMATS)}")
-    root.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=".stdin-", dir=root)
-    try:
-        digest, size = hashlib.sha256(), 0
-        with open(handle, "wb") as file, progress.bar("reading standard input", None, "bytes") as bar:
-            while block := stream.read(_BLOCK):
-                file.write(block)
-                digest.update(block)
-                size += len(block)
-                bar.advance(len(block))
-        if not size:
-            raise InputError("standard input is empty", "pipe text into it, or give --corpus or --text a file")
-        name = f"stdin-{digest.hexdigest()[:8]}"
-        path = _kept(root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Path(part).replace(path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    with progress.bar("reading standard input", None, "bytes") as bar:
+        path, size = _keep(_blocks(stream, bar), root, "stdin")
+    if path is None:
+        raise InputError("standard input is empty", "pipe text into it, or give --corpus or --text a file")
+    name = _name_of(path)
     progress.note(f"standard input is corpus {name}, {byte_size(size)}, kept in {path}")
     return _recipe(name, path, said)
 
 
+def keep_records(lines: Iterable[bytes], root: Path) -> tuple[str, Path] | None:
+    """The name of records, ``records-`` and eight digits of the SHA-256 of their JSON ``lines``, and the file they are
+    written to, ``NAME/.sources/NAME.jsonl`` in the workspace ``root``; ``None`` if there are none.
+    """
+    path, _ = _keep(lines, root, "records")
+    return None if path is None else (_name_of(path), path)
+
+
+def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
+    while block := stream.read(_BLOCK):
+        yield block
+        bar.advance(len(block))
+
+
+def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, int]:
+    """Write ``blocks`` to a file that is named by their content, complete or not at all; the file and its size."""
+    root.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(prefix=f".{kind}-", dir=root)
+    try:
+        digest, size = hashlib.sha256(), 0
+        with open(handle, "wb") as file:
+            for block in blocks:
+                file.write(block)
+                digest.update(block)
+                size += len(block)
+        if not size:
+            return None, 0
+        path = _kept(root, f"{kind}-{digest.hexdigest()[:8]}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(part).replace(path)
+        return path, size
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
 def kept_input(root: Path, name: str, said: Mapping[str, Any]) -> Recipe | None:
-    """The recipe of the input that ``keep_input`` kept under ``name``; ``None`` if there is none."""
+    """The recipe of what ``keep_input`` or ``keep_records`` kept under ``name``; ``None`` if there is none."""
     path = _kept(root, name)
-    return _recipe(name, path, said) if re.fullmatch(r"stdin-[0-9a-f]{8}", name) and path.is_file() else None
+    return _recipe(name, path, said) if _NAME.fullmatch(name) and path.is_file() else None
 
 
 def _kept(root: Path, name: str) -> Path:
-    return root / name / ".sources" / "stdin"
+    return root / name / ".sources" / ("stdin" if name.startswith("stdin-") else f"{name}.jsonl")
+
+
+def _name_of(path: Path) -> str:
+    return path.parent.parent.name
 
 
 def _recipe(name: str, path: Path, said: Mapping[str, Any]) -> Recipe:
@@ -65,4 +92,5 @@ def _recipe(name: str, path: Path, said: Mapping[str, Any]) -> Recipe:
         begins = file.read(2)
     kind = said.get("format") or ("jsonl" if begins == b'{"' else "text")
     fields = tuple(said.get("fields") or Recipe.fields)
-    return Recipe(name, "standard input", "unknown", kind, (Source(str(path)),), fields, given="-", asked=name)
+    title, given = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
+    return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, given=given, asked=name)

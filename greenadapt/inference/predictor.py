@@ -1,8 +1,9 @@
 """Predictions of fine-tuned models for input of any size, streamed in order."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -10,7 +11,7 @@ from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, require_source
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.ensemble import check_alike, combined_units
-from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries, read_glue_entries
+from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
 from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -82,6 +83,22 @@ class Prediction:
             **_without_id(self.result),
         }
 
+    def shown(self, *, tags: bool = False) -> Json:
+        """The same without NER's ``tags``, or with them and ``words``."""
+        row, example = self.as_dict(), self.entry.example
+        if "tasks" in row:
+            return row | {"tasks": {name: _shown(one, example[name], tags) for name, one in row["tasks"].items()}}
+        return _shown(row, example, tags)
+
+
+def _shown(result: Json, example: Any, tags: bool) -> Json:
+    """The part of a task's ``result`` that is shown."""
+    if "tags" not in result:
+        return result
+    if tags:
+        return {**result, "words": example.words}
+    return {name: value for name, value in result.items() if name != "tags"}
+
 
 def _without_id(result: Json) -> Json:
     """A task's result without the id, which a row has once."""
@@ -124,7 +141,7 @@ class Predictor:
         self._request = request
         names = request.tasks or (None,)
         self._folders = [
-            TaskFolder.open(model, request.reading.seed, name) for name in names for model in request.models
+            TaskFolder.find(model, request.reading.seed, name) for name in names for model in request.models
         ]
         if len(names) == 1:
             check_alike(self._folders)
@@ -144,22 +161,59 @@ class Predictor:
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        predict = self._open() if len(self.tasks) == 1 else self._open_shared()
+        return self._predicted(entries, progress)
+
+    def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[Prediction]]:
+        """The same for texts and records of a program instead of the request's source."""
+        made = (self._made(number, record) for number, record in enumerate(records))
+        return self._predicted(made, progress)
+
+    def answers(self, questions: Iterable[Json], top: int) -> Iterator[list[Json]]:
+        """The ``top`` best answers to each of ``questions`` by the only model, see ``QuestionTask.answers``."""
+        [model] = self.members
+        task: Any = model.task
+        examples = [task.example(question, f"item {number}") for number, question in enumerate(questions)]
+        for example, logits in model.logits(examples):
+            yield task.answers(example, logits)[:top]
+
+    def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[Prediction]]:
+        predict = self._predict_block
         with progress.bar("predict", None, "examples") as bar:
             for block in in_blocks(entries):
                 yield list(map(Prediction, block, predict([entry.example for entry in block])))
                 bar.advance(len(block))
-        if n_cut := max(counts["cut"] for counts in self._cut):
+        if n_cut := max(counts.pop("cut", 0) for counts in self._cut):
             progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
+
+    def _made(self, number: int, record: str | Json) -> Entry:
+        where = f"item {number}"
+        example = self._reader.example(record, where)
+        size = len(record) if isinstance(record, str) else sum(map(len, map(str, record.values())))
+        return Entry(None, None if isinstance(record, str) else record.get("id"), example, size, where)
+
+    @property
+    def _reader(self) -> Reader:
+        """What makes examples for the only task, or for all."""
+        return _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
+
+    @cached_property
+    def _predict_block(self) -> PredictBlock:
+        """The opened models."""
+        return self._open() if len(self.tasks) == 1 else self._open_shared()
+
+    @cached_property
+    def members(self) -> list[OpenedModel]:
+        """The models of one task."""
+        return [OpenedModel.open(folder, self._request.reading) for folder in self._folders]
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
         source, kind = self._request.source, self._request.format
         if len(self.tasks) > 1:
-            return map(self._shared, read_entries(_SharedReader(self.tasks), source, kind, progress))
-        [task] = self.tasks.values()
+            return map(self._shared, read_entries(self._reader, source, kind, progress))
         if self._request.glue:
+            [task] = self.tasks.values()
             return read_glue_entries(task, source, progress)
-        return read_entries(task, source, kind, progress)
+        return read_entries(self._reader, source, kind, progress)
 
     def _shared(self, entry: Entry) -> Entry:
         """``entry`` with an example of each task; SQuAD's JSON has one question for all."""
@@ -170,7 +224,7 @@ class Predictor:
         """The models of one task, whose outputs are averaged."""
         [task] = self.tasks.values()
         rule = self._request.ensemble or "logits"
-        members = [OpenedModel.open(folder, self._request.reading) for folder in self._folders]
+        members = self.members
 
         def predict(examples: Sequence[Any]) -> Iterator[Json]:
             for each in zip(*map(OpenedModel.logits, members, repeat(examples), self._cut), strict=True):

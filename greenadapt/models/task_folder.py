@@ -97,6 +97,14 @@ def pool_of_seed(settings: Json, seed: int | None) -> Json:
     return {} if pool is None else {"pool": pool}
 
 
+def answers_from_elsewhere(folder: Path) -> bool:
+    """Whether it is a question answering model that ``finetune`` did not write."""
+    if (folder / TASK_FILE).is_file() or is_multitask(folder):
+        return False
+    architectures = Checkpoint.open(folder).config.get("architectures") or [""]
+    return str(architectures[0]).endswith("ForQuestionAnswering")
+
+
 @dataclass(frozen=True)
 class TaskFolder:
     """A task's model on disk: the task, and where the weights of the wanted seed lie."""
@@ -129,6 +137,14 @@ class TaskFolder:
             if file.is_file():
                 ArrayFile(file)
         return opened
+
+    @classmethod
+    def find(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
+        """``open``, or ``open_questions`` for a question answering model from elsewhere."""
+        found = find_model(model)
+        if answers_from_elsewhere(found.folder):
+            return cls.open_questions(found, seed, task)
+        return cls.open(model, seed, task)
 
     @classmethod
     def without_model(cls, folder: Path, seed: int | None = None, task: str | None = None) -> "TaskFolder":

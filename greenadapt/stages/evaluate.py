@@ -3,20 +3,18 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import SCORES, TASK_FILE, TASKS, is_multitask, read_seeds
-from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process, pool_of
 from greenadapt.inference.qa.comparison import FEWEST
 from greenadapt.models.memory.choice import check_memories
-from greenadapt.models.task_folder import TaskFolder
+from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
@@ -97,7 +95,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
 def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
     """The model under every requested seed; ``None`` if there is only one."""
     found, seed = find_model(request.model), request.reading.seed
-    if _is_from_elsewhere(found.folder):
+    if answers_from_elsewhere(found.folder):
         return {None: TaskFolder.open_questions(found, seed, request.task)}
     one = TaskFolder.open(request.model, seed, request.task)
     if seed is not None:
@@ -106,14 +104,6 @@ def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
     seeds = read_seeds(own) if (own / SCORES).is_file() else (None,)
     opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
     return {seed: _with_fields(folder, request.fields) for seed, folder in opened.items()}
-
-
-def _is_from_elsewhere(folder: Path) -> bool:
-    """Whether it is a question answering model that ``finetune`` did not write; ``qa`` accepts these too."""
-    if (folder / TASK_FILE).is_file() or is_multitask(folder):
-        return False
-    architectures = Checkpoint.open(folder).config.get("architectures") or [""]
-    return str(architectures[0]).endswith("ForQuestionAnswering")
 
 
 def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:

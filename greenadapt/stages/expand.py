@@ -59,6 +59,24 @@ def expand(
         return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
 
 
+def alignment_of(folder: Path) -> Result:
+    """The map that the adapted model in ``folder`` was made with, and the word vectors that it maps lie near.
+
+    Raises ``MissingError`` if the model was not made by ``expand``, or the map is not where it was or was made again.
+    """
+    entry = read_manifest(folder.resolve()).inputs.get("alignment")
+    if entry is None:
+        raise MissingError(f"{folder} does not say which map it was made with", "give the folder of an expand result")
+    paths = [Path(entry["path"]), *([folder / entry["relative"]] if "relative" in entry else [])]
+    found = next((path for path in paths if path.is_dir()), None)
+    if found is None:
+        raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
+    aligned = open_result(found, ALIGN)
+    if aligned.manifest.digest != entry["sha256"]:
+        raise MissingError(f"{found} was made again since {folder} was", "adapt the model again")
+    return aligned
+
+
 def check_expand(session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig) -> None:
     """Raise what the stage would raise about its files or an existing result, before any work."""
     for path in config.restrict_to:

@@ -99,8 +99,15 @@ def _labelled(
 def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Json]]:
     progress.note(f"{source} is no file, reading it as a data set of the Hugging Face hub")
     data = _load_hub(source)
-    for i, row in enumerate(data):
-        yield f"{source}, row {i}", {name: _with_names(data.features[name], value) for name, value in row.items()}
+    for i, row in enumerate(named_rows(data)):
+        yield f"{source}, row {i}", row
+
+
+def named_rows(data: Any) -> Iterator[Json]:
+    """The rows of a ``datasets.Dataset``, with the names of classes for their numbers."""
+    features = data.features or {}
+    for row in data:
+        yield {name: _with_names(features.get(name), value) for name, value in row.items()}
 
 
 def _load_hub(source: str) -> Any:

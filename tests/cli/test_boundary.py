@@ -33,7 +33,9 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["cost"], ["cost", "--json"], ["corpus", "list"], ["status"], ["clean", "--dry-run"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["cost"], ["cost", "--json"], ["corpus", "list"], ["status"], ["clean", "--dry-run"], ["--help"]]
+)
 def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, arguments: list[str]) -> None:
     process = start(*arguments, env=_plain_environment(tmp_path))
     assert process.stdout is not None

@@ -88,12 +88,18 @@ def has_added_words(model: PretrainedModel) -> bool:
 
 def read_scores(result: Result) -> Json:
     """``scores.json`` of a fine-tuned model; of shared tasks without those that were removed."""
-    scores = read_described(result.folder / SCORES)
-    if not is_multitask(result.folder):
-        return scores
-    return only_tasks(
-        scores, [name for name in task_names(result.folder) if not read_task(result.folder, name).is_added]
-    )
+    return scores_in(result.folder)
+
+
+def scores_in(folder: Path, task: str | None = None) -> Json:
+    """``read_scores`` of a folder, or those of one of its tasks, which may have been added later."""
+    if not is_multitask(folder):
+        return read_described(folder / SCORES)
+    if task is not None:
+        own = folder / TASKS / task if read_task(folder, task).is_added else folder
+        return only_tasks(read_described(own / SCORES), [task])
+    names = [name for name in task_names(folder) if not read_task(folder, name).is_added]
+    return only_tasks(read_described(folder / SCORES), names)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The Python API: functions like the commands, and objects for what they make. ``greenadapt`` has its public names."""

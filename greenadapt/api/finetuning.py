@@ -1,0 +1,137 @@
+"""``greenadapt.finetune``."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from greenadapt.api.arguments import Arguments, Configs, make_session
+from greenadapt.api.data import Data, labelled_sources
+from greenadapt.api.models import EncoderModel, folder_of
+from greenadapt.api.tasks import TaskModel
+from greenadapt.config import (
+    PALS_PAPER,
+    PALS_PAPER_SAMPLING,
+    PAPER,
+    AdapterConfig,
+    MemoryConfig,
+    RunConfig,
+    SamplingConfig,
+    SessionOptions,
+    TaskConfig,
+    TaskName,
+    TrainConfig,
+)
+from greenadapt.errors import UsageError
+from greenadapt.progress import Progress
+
+_COMMON: Configs = {TrainConfig: (), RunConfig: (), SessionOptions: ("variant", "download", "workers", "max_memory")}
+_ONE: Configs = {**_COMMON, TaskConfig: ("task",)}
+_MANY: Configs = {**_COMMON, AdapterConfig: (), SamplingConfig: ()}
+
+
+def finetune(
+    model: str | PathLike[str] | EncoderModel | TaskModel,
+    task: TaskName | None = None,
+    train: Data | None = None,
+    dev: Data | None = None,
+    test: Data | None = None,
+    *,
+    tasks: str | PathLike[str] | None = None,
+    memory: str | PathLike[str] | EncoderModel | None = None,
+    memory_config: MemoryConfig = MemoryConfig(),  # noqa: B008  (it is frozen)
+    preset: str | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    progress: bool | Progress = True,
+    **settings: Any,
+) -> TaskModel:
+    """Fine-tune a model, adapted or not, for a task, or for several that share its encoder.
+
+    It is ``greenadapt finetune``, and writes the same files.
+
+    Args:
+        model: The model to train: an ``AdaptedModel``, a folder or a hub id.
+        task: ``"ner"``, ``"classification"`` or ``"qa"``.
+        train: Labelled examples: a path or several, the id of a data set on the hub, or records, a
+            ``datasets.Dataset`` or a data frame, which are kept in the workspace. NER has the fields ``tokens`` and
+            ``tags``, classification ``text`` and ``label``, question answering ``question``, ``context``, ``answers``.
+        dev: Examples to evaluate on after every epoch.
+        test: Examples to evaluate on at the end.
+        tasks: A file (.toml) of tasks that share one encoder, instead of ``task``, ``train``, ``dev`` and ``test``.
+        memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
+        memory_config: How it does.
+        preset: ``"paper"`` for the settings of the paper.
+        seeds: Number of models to train, each with its seed.
+        seed: The first of the seeds.
+        progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
+        settings: The options of ``greenadapt finetune`` with underscores, such as ``out="tuned"``, ``epochs=3``,
+            ``learning_rate=5e-5``, ``mix="both"``, ``whole_sentences=True``, ``text_field=["premise", "hypothesis"]``,
+            ``adapter="pals"``.
+
+    Returns:
+        The fine-tuned model, in the folder ``out``, or in ``runs`` below the current folder.
+
+    Raises:
+        UsageError: For an argument that is not known, or a value that is not allowed.
+        MissingError: If a file or the model is not there, or torch is not installed.
+        InputError: If examples are broken.
+        ConflictError: If there is a result of other settings; ``force=True`` replaces it.
+
+    Example:
+        >>> ner = greenadapt.finetune("adapted", task="ner", train="train.tsv", test="test.tsv", seeds=3)
+        >>> ner.scores["mean"]["f1"]
+        0.87
+    """
+    _check(preset, seeds)
+    whole_sentences = bool(settings.pop("whole_sentences", False))
+    given = Arguments("finetune", settings, _MANY if tasks else _ONE, tuple(finetune.__annotations__))
+    presets = {} if preset is None else PALS_PAPER if tasks else PAPER
+    session = make_session(given.make(SessionOptions), progress)
+    shared: dict[str, Any] = {
+        "training": given.make(TrainConfig, **presets),
+        "run": given.make(RunConfig),
+        "seeds": tuple(range(seed, seed + seeds)),
+        "memory": None if memory is None else folder_of(memory),
+        "memory_config": memory_config,
+    }
+
+    from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.finetune.train import finetune as stage
+
+    start = folder_of(model)
+    if tasks is None:
+        if task is None:
+            raise UsageError("no task", 'give task="ner", "classification" or "qa", or tasks=FILE for many tasks')
+        config = given.make(TaskConfig, task=task, **({"chunk": None} if whole_sentences else {}))
+        sources = _sources(train, dev, test, session.workspace.root)
+        request = FinetuneRequest.of_one(start, *sources, config, **shared)
+    else:
+        from greenadapt.tasks.tasks_file import read_tasks_file
+
+        for name, value in {"task": task, "train": train, "dev": dev, "test": test}.items():
+            if value is not None:
+                raise UsageError(f"{name} is for one task, but {tasks} describes each task", "leave it out")
+        adapter = given.make(AdapterConfig)
+        sampling = given.make(SamplingConfig, **(PALS_PAPER_SAMPLING if preset else {}))
+        request = FinetuneRequest(start, read_tasks_file(Path(tasks)), adapter, sampling, **shared)
+    return TaskModel(stage(session, request).path)
+
+
+def _sources(
+    train: Data | None, dev: Data | None, test: Data | None, root: Path
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Files of one task; records are kept in the workspace ``root``."""
+    one = []
+    for name, data in (("dev", dev), ("test", test)):
+        sources = labelled_sources(data, root, name)
+        if len(sources) > 1:
+            raise UsageError(f"{name} has {len(sources)} files", "give one")
+        one.append(sources[0] if sources else None)
+    return labelled_sources(train, root, "train"), one[0], one[1]
+
+
+def _check(preset: str | None, seeds: int) -> None:
+    if preset not in (None, "paper"):
+        raise UsageError(f"preset is {preset!r}, must be paper")
+    if type(seeds) is not int or seeds < 1:
+        raise UsageError(f"seeds is {seeds!r}, must be a whole number, at least 1")

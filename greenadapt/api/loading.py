@@ -1,0 +1,82 @@
+"""``greenadapt.load``."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from greenadapt.api.arguments import Arguments
+from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
+from greenadapt.api.tasks import TaskModel
+from greenadapt.config import ReadingOptions
+from greenadapt.errors import InputError, UsageError
+
+
+def load(
+    model: str | PathLike[str] | EncoderModel | TaskModel, **settings: Any
+) -> AdaptedModel | TaskModel | EncoderModel:
+    """Open a model by what its folder holds.
+
+    Args:
+        model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
+        settings: Of a task's model: ``task``, which of several; ``seed``, which of several; ``pool`` (``"mean"``,
+            ``"base"`` or ``"expanded"``), ``precision``, ``max_tokens``, ``max_length``, ``memory``.
+
+    Returns:
+        A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
+        ``AdaptedModel`` for what ``adapt`` wrote, and an ``EncoderModel`` for any other encoder.
+
+    Raises:
+        MissingError: If there is no such model.
+        InputError: If the folder is another result, or a model of a task that ``finetune`` did not write.
+
+    Example:
+        >>> greenadapt.load("adapted").encode("The patient had tachycardia.").shape
+        (768,)
+        >>> greenadapt.load("runs/tasks-minilm-cola-sst2", task="sst2").predict("A fine film.")["label"]
+        'positive'
+    """
+    from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
+    from greenadapt.checkpoints.source import find_model
+    from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+
+    task = settings.pop("task", None)
+    given = Arguments("load", settings, {ReadingOptions: ()}, ("model", "task"))
+    reading = given.make(ReadingOptions)
+    name = folder_of(model)
+    _refuse_other_result(Path(name).expanduser())
+    found = find_model(name)
+    folder = Path(name).expanduser() if Path(name).expanduser().is_dir() else found.folder
+    is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
+    if is_ours or answers_from_elsewhere(folder):
+        opened = TaskModel(folder, task, reading)
+        for one in opened._names:
+            TaskFolder.find(str(folder), reading.seed, one)
+        return opened
+    wrong = [*([] if task is None else ["task"]), *settings]
+    if wrong:
+        raise UsageError(f"{name} is an encoder, which has no {wrong[0]}", "leave it out")
+    if (folder / FACTS_FILE).is_file():
+        return AdaptedModel(folder)
+    _refuse_other_head(folder)
+    return EncoderModel(folder)
+
+
+def _refuse_other_result(folder: Path) -> None:
+    """Raise ``InputError`` for the folder of a stage that makes no model."""
+    from greenadapt.storage.results import MANIFEST, read_manifest
+
+    if (folder / MANIFEST).is_file() and not (folder / "config.json").is_file():
+        stage = read_manifest(folder).stage
+        raise InputError(f"{folder} is a result of {stage}, not a model", "give the folder of adapt or finetune")
+
+
+def _refuse_other_head(folder: Path) -> None:
+    """Raise ``InputError`` for a classifier or tagger from elsewhere, whose task nobody described."""
+    from greenadapt.checkpoints.reader import Checkpoint
+
+    architecture = str((Checkpoint.open(folder).config.get("architectures") or [""])[0])
+    if architecture.endswith(("ForTokenClassification", "ForSequenceClassification", "ForMultipleChoice")):
+        raise InputError(
+            f"{folder} is a {architecture} that finetune did not write, so that its task is not known",
+            "load it with transformers, or train it with greenadapt.finetune",
+        )

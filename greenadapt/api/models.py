@@ -1,0 +1,229 @@
+"""Encoders, adapted or not: both tokenizations of a text, sentence vectors, and neighbours of words."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from greenadapt.api.arguments import shown_progress
+from greenadapt.config import Pool
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json
+
+if TYPE_CHECKING:
+    from greenadapt.inference.sentence_vectors import SentenceEncoder
+    from greenadapt.storage.arrays import FloatArray
+    from greenadapt.storage.results import Result
+    from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+    from greenadapt.vectors.neighbours import Neighbours
+
+
+class EncoderModel:
+    """An encoder in a folder; ``greenadapt.load`` opens one. Each part is read when it is first used.
+
+    Example:
+        >>> model = greenadapt.load("minilm")
+        >>> model.encode(["The patient had a rash.", "He was well."]).shape
+        (2, 384)
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        self.folder = Path(folder)
+        """The model's folder, which transformers loads too."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    @cached_property
+    def tokenizer(self) -> "DualTokenizer":
+        """Both tokenizations of a text, which are the same without added words.
+
+        Example:
+            >>> encoded = adapted.tokenizer.encode("acute tachycardia")
+            >>> len(encoded.base.ids), len(encoded.expanded.ids)
+            (6, 2)
+        """
+        from greenadapt.checkpoints.reader import Checkpoint
+        from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+
+        return DualTokenizer.of_model(self.folder, Checkpoint.open(self.folder).n_rows)
+
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        view: Pool = "mean",
+        batch_size: int = 32,
+        progress: bool | Progress = False,
+    ) -> "FloatArray":
+        """Sentence vectors, pooled as the model's files for sentence-transformers say, else the mean over the pieces.
+
+        Args:
+            texts: A text, or any number of them.
+            view: ``"base"`` or ``"expanded"`` for one tokenization, ``"mean"`` for the mean of both vectors, of
+                length 1 if the model's own files normalize vectors. A text without an added word goes through the
+                model once.
+            batch_size: How many texts of full length go through the model at once, at most; of short ones more do. It
+                does not change the vectors.
+            progress: Whether to show a bar, or where to.
+
+        Returns:
+            An array of shape ``(n_texts, dim)``, or ``(dim,)`` for one text; float32.
+
+        Raises:
+            UsageError: If ``view`` or ``batch_size`` is not allowed.
+            InputError: If an item is not a text.
+
+        Example:
+            >>> vectors = greenadapt.load("adapted").encode(["The patient had tachycardia.", "He was well."])
+        """
+        from greenadapt.inference.sentence_vectors import check_texts
+
+        if view not in get_args(Pool):
+            raise UsageError(f"view is {view!r}, must be one of {', '.join(get_args(Pool))}")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise UsageError(f"batch_size is {batch_size!r}, must be a whole number, at least 1")
+        given = check_texts([texts] if isinstance(texts, str) else texts)
+        vectors = self._encoder.vectors(given, view, batch_size, shown_progress(progress))
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    @cached_property
+    def _encoder(self) -> "SentenceEncoder":
+        from greenadapt.inference.sentence_vectors import SentenceEncoder
+
+        return SentenceEncoder.open(self.folder)
+
+
+@dataclass(frozen=True)
+class AlignmentQuality:
+    """How well the map predicts the rows of held-out words; see ``HeldOut`` of ``greenadapt.vectors.diagnostics``."""
+
+    n_heldout: int
+    """Words that the map was not fitted on."""
+    precision_at_1: float
+    """Share of them whose own row is the nearest of all rows to the predicted one, by cosine."""
+    precision_at_5: float
+    """The same among the five nearest."""
+    precision_at_10: float
+    """The same among the ten nearest."""
+    mrr: float
+    """Mean reciprocal rank of the own row."""
+    r2: float
+    """Share of the variance that is explained."""
+    cosine: float
+    """Mean cosine of the predicted and the own row."""
+
+
+class NeighbourList(list["Neighbours"]):
+    """Neighbours of words in every view, each with ``word``, ``view`` and ``neighbours``, (label, cosine) pairs."""
+
+    def __repr__(self) -> str:
+        lines = []
+        for one in self:
+            near = ", ".join(f"{label} {cosine:.2f}" for label, cosine in one.neighbours)
+            lines.append(f"{one.word}, {one.view}: {near}")
+        return "\n".join(lines) or "[]"
+
+
+class AdaptedModel(EncoderModel):
+    """A model with rows for a domain's words, as ``greenadapt.adapt`` makes it.
+
+    Example:
+        >>> adapted = greenadapt.load("adapted")
+        >>> adapted
+        AdaptedModel('adapted')
+          BERT-base + 12,345 words of papers.txt
+    """
+
+    def __repr__(self) -> str:
+        facts = self.facts
+        lines = [super().__repr__(), f"  {facts['model']['name']} with {facts['words']:,} words of {facts['title']}"]
+        try:
+            quality = self.alignment
+        except MissingError:
+            return "\n".join(lines)
+        found = f"{quality.n_heldout:,} held-out words: precision@10 {quality.precision_at_10:.3f}, R² {quality.r2:.3f}"
+        return "\n".join([*lines, f"  {found}"])
+
+    @cached_property
+    def facts(self) -> Json:
+        """How the model was adapted: ``corpus``, ``title``, ``licence``, ``model``, ``words``, ``rows``, ``config``."""
+        from greenadapt.checkpoints.provenance import read_facts
+
+        return read_facts(self.folder) or {}
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus in the workspace."""
+        return str(self.facts["corpus"])
+
+    @property
+    def words(self) -> list[str]:
+        """The added words."""
+        added = self.tokenizer.added
+        return list(dict.fromkeys(map(added.surface, range(len(added)))))
+
+    @property
+    def alignment(self) -> AlignmentQuality:
+        """How well the map predicts the rows of held-out words.
+
+        Raises:
+            MissingError: If the map's folder is not where it was, or fewer than 50 words could be compared.
+
+        Example:
+            >>> adapted.alignment.precision_at_10
+            0.41
+        """
+        aligned = self._aligned
+        figures = aligned.manifest.facts["heldout"]["figures"]
+        if figures is None:
+            raise MissingError(f"no figures: {aligned.manifest.facts['heldout']['note']}", "use a larger corpus")
+        names = ("n_heldout", "r2", "cosine")
+        found = figures["base_rows"]["cosine"]
+        ranks = ("precision_at_1", "precision_at_5", "precision_at_10", "mrr")
+        return AlignmentQuality(**{name: figures[name] for name in names}, **{name: found[name] for name in ranks})
+
+    def neighbours(self, *words: str, top: int = 5, progress: bool | Progress = False) -> NeighbourList:
+        """The wordpieces and domain words nearest to words in both spaces, before and after alignment.
+
+        Args:
+            words: Words, as the model's tokenizer splits them.
+            top: Number of neighbours of each word in each view.
+            progress: Whether to warn on stderr of words that are unknown, if others are known.
+
+        Returns:
+            One entry for each word and view, as ``greenadapt neighbours`` prints them.
+
+        Raises:
+            MissingError: If no word has a vector, or the map's folder is not where it was.
+
+        Example:
+            >>> adapted.neighbours("tachycardia", top=3)
+        """
+        from greenadapt.api.arguments import make_session
+        from greenadapt.config import SessionOptions
+        from greenadapt.stages.neighbours import neighbours
+
+        session = make_session(SessionOptions(), progress)
+        return NeighbourList(neighbours(session, None, None, words, top, self._aligned.path))
+
+    @cached_property
+    def _aligned(self) -> "Result":
+        from greenadapt.stages.expand import alignment_of
+
+        return alignment_of(self.folder)
+
+
+def folder_of(model: Any) -> str:
+    """A path, a hub id or a model of ours, as the stages take it."""
+    if isinstance(model, EncoderModel | PathLike):
+        return str(Path(model))
+    if isinstance(model, str):
+        return model
+    raise UsageError(f"model is of type {type(model).__name__}", "give a folder, a hub id or a model of greenadapt")

@@ -1,0 +1,278 @@
+"""Models of tasks: predictions, answers, scores."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from greenadapt.api.arguments import shown_progress
+from greenadapt.api.data import Data, labelled_sources, plain_record, rows_of
+from greenadapt.config import QaConfig, ReadingOptions
+from greenadapt.errors import UsageError
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json
+
+if TYPE_CHECKING:
+    from greenadapt.inference.predictor import Predictor
+
+
+class TaskModel:
+    """A model of a task, or of several on one encoder, as ``greenadapt.finetune`` makes it.
+
+    ``greenadapt.load`` opens one. The weights are read when they are first used.
+
+    Example:
+        >>> ner = greenadapt.load("runs/ner-adapted-NCBI-disease")
+        >>> ner.predict("The patient had tachycardia.")["entities"]
+        [{'first': 3, 'last': 3, 'type': 'Disease', 'score': 0.98, 'start': 16, 'end': 27, 'text': 'tachycardia'}]
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        task: str | None = None,
+        reading: ReadingOptions = ReadingOptions(),  # noqa: B008
+    ) -> None:
+        self.folder = Path(folder)
+        """The model's folder, which transformers loads too."""
+        self.task_name = task
+        """Which of several tasks it is for; ``None`` for the only one, or for all."""
+        self._reading = reading
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def __repr__(self) -> str:
+        named = "" if self.task_name is None else f", task={self.task_name!r}"
+        kinds = ", ".join(f"{name}: {kind}" if name else kind for name, kind in self.tasks.items())
+        lines = [f"{type(self).__name__}({str(self.folder)!r}{named})", f"  {kinds}"]
+        return "\n".join([*lines, *(f"  {line}" for line in _score_lines(self.scores))])
+
+    @cached_property
+    def tasks(self) -> dict[str, str]:
+        """Name of each task → its kind, ``ner``, ``classification`` or ``qa``; the only one has the name ``""``."""
+        return {name or "": self._folder(name).task.name for name in self._names}
+
+    @property
+    def labels(self) -> list[str]:
+        """What the model tells apart: classes, or types of entities; none for numbers and answers."""
+        [name] = self._one("labels")
+        config = self._folder(name).task.head_config().get("id2label", {})
+        return list(
+            dict.fromkeys(
+                label.split("-", 1)[-1] if self.tasks[name or ""] == "ner" else label
+                for label in config.values()
+                if label != "O"
+            )
+        )
+
+    @property
+    def scores(self) -> Json:
+        """What ``scores.json`` holds: the scores on the test set, over all seeds and of each; empty for a model
+        from elsewhere.
+
+        Example:
+            >>> ner.scores["mean"]["f1"]
+            0.87
+        """
+        from greenadapt.checkpoints.layout import SCORES
+        from greenadapt.stages.finetune.train import scores_in
+
+        return scores_in(self.folder, self.task_name) if (self.folder / SCORES).is_file() else {}
+
+    def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:
+        """Predict for texts or records.
+
+        Args:
+            data: A text, a record (a dictionary with ``text``, ``tokens``, or ``question`` and ``context``), any number
+                of them, a ``datasets.Dataset`` or a data frame; or the path (``pathlib.Path``) of a file as
+                ``greenadapt predict`` reads it.
+            tags: NER: whether to have ``words`` and ``tags`` beside ``entities``.
+            progress: Whether to show a bar, or where to.
+
+        Returns:
+            A dictionary for one text or record, else a list of them: NER has ``entities``, classification ``label``,
+            ``score`` and ``probabilities`` or ``value``, question answering ``answer``, ``start``, ``end``, ``score``;
+            of several tasks ``tasks`` has those of each by name.
+
+        Raises:
+            InputError: If a record lacks what the task reads.
+
+        Example:
+            >>> ner.predict(["The patient had tachycardia.", "He was well."])
+        """
+        is_one = isinstance(data, str | Mapping)
+        rows = list(self.predictions([data] if is_one else data, tags=tags, progress=progress))
+        return rows[0] if is_one else rows
+
+    def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:
+        """``predict`` for data of any size: one prediction after the other, in order.
+
+        Example:
+            >>> for row in ner.predictions(Path("abstracts.txt.gz")):
+            ...     print(row["entities"])
+        """
+        shown = shown_progress(progress)
+        if isinstance(data, PathLike):
+            from greenadapt.inference.predictor import Predictor
+
+            blocks = Predictor(self._request(fspath(data))).predict(shown)
+        else:
+            blocks = self._predictor.predict_records(_cleaned(rows_of(data, "data", takes_texts=True)), shown)
+        for block in blocks:
+            yield from (one.shown(tags=tags) for one in block)
+
+    def answer(self, question: str | Sequence[str], context: str | Sequence[str], *, top: int = 1) -> Any:
+        """Answer questions about texts of any length.
+
+        Args:
+            question: The question, or several.
+            context: The text that has the answer; one for all questions, or one for each.
+            top: How many answers of different text to give, from 1 to 20.
+
+        Returns:
+            A dictionary with ``answer``, its characters ``start`` to before ``end`` in ``context`` (``None`` if there
+            is no answer), ``score``, its probability among the 20 best, and ``logit``; for ``top`` above 1 a list of
+            them, best first. Several questions have a list of these. The numbers are those of ``greenadapt qa``.
+
+        Raises:
+            UsageError: If the model is not for question answering, or questions and contexts do not match.
+
+        Example:
+            >>> qa = greenadapt.load("squad-bert")
+            >>> qa.answer("Which dose was given?", "Patients received 20 mg daily.")["answer"]
+            '20 mg'
+        """
+        [name] = self._one("answer")
+        if (kind := self.tasks[name or ""]) != "qa":
+            raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
+        QaConfig(top=top)
+        is_one = isinstance(question, str) and isinstance(context, str)
+        questions = _cleaned(_questions(question, context))
+        found = list(self._predictor.answers(questions, top))
+        rows = [one[0] for one in found] if top == 1 else found
+        return rows[0] if is_one else rows
+
+    def evaluate(
+        self,
+        data: Data,
+        *,
+        text_field: str | Iterable[str] | None = None,
+        label_field: str | None = None,
+        workspace: str | PathLike[str] | None = None,
+        progress: bool | Progress = True,
+    ) -> Json:
+        """Score the model on labelled data, under every seed unless it was loaded with one.
+
+        Args:
+            data: A path, the id of a data set on the hub, or records as for training.
+            text_field: Classification: field of the text, or two of a pair, if not as in training.
+            label_field: Classification: field of the label, if not as in training.
+            workspace: Where records are kept; by default as for the commands.
+            progress: Whether to show a bar, or where to.
+
+        Returns:
+            What ``greenadapt evaluate --json`` prints: ``mean`` and ``std`` over the seeds, ``intervals``, ``seeds``.
+
+        Example:
+            >>> ner.evaluate("test.tsv")["mean"]["f1"]
+            0.87
+        """
+        from greenadapt.stages.evaluate import EvaluateRequest, evaluate
+        from greenadapt.storage.workspace import Workspace
+
+        [name] = self._one("evaluate")
+        root = Workspace.find(None if workspace is None else Path(workspace)).root
+        fields: Json = {"label_field": label_field} if label_field else {}
+        if text_field:
+            fields["text_fields"] = (text_field,) if isinstance(text_field, str) else tuple(text_field)
+        sources = labelled_sources(data, root, "data")
+        request = EvaluateRequest(str(self.folder), sources, name, self._reading, fields)
+        found = [one.scores for one in evaluate(request, shown_progress(progress))]
+        return found[0]
+
+    @property
+    def _names(self) -> tuple[str | None, ...]:
+        from greenadapt.checkpoints.layout import is_multitask, task_names
+
+        if self.task_name is not None or not is_multitask(self.folder):
+            return (self.task_name,)
+        return task_names(self.folder)
+
+    def _one(self, what: str) -> tuple[str | None]:
+        """The only task; raises ``UsageError`` if there are several."""
+        names = self._names
+        if len(names) != 1:
+            named = ", ".join(map(str, names))
+            raise UsageError(f"{what} is for one task, {self.folder} has {len(names)} ({named})", 'load(…, task="…")')
+        return (names[0],)
+
+    def _folder(self, name: str | None) -> Any:
+        from greenadapt.models.task_folder import TaskFolder
+
+        return TaskFolder.find(str(self.folder), self._reading.seed, name)
+
+    def _request(self, source: str) -> Any:
+        from greenadapt.inference.predictor import PredictRequest
+
+        names = tuple(name for name in self._names if name is not None)
+        return PredictRequest((str(self.folder),), source, reading=self._reading, tasks=names)
+
+    @cached_property
+    def _predictor(self) -> "Predictor":
+        from greenadapt.inference.predictor import Predictor
+
+        return Predictor(self._request("-"))
+
+
+def _questions(question: str | Sequence[str], context: str | Sequence[str]) -> list[Json]:
+    """Records of questions, each with its context."""
+    n = max(1 if isinstance(one, str) else len(one) for one in (question, context))
+    questions, contexts = ([one] * n if isinstance(one, str) else list(one) for one in (question, context))
+    if len(questions) != len(contexts):
+        raise UsageError(
+            f"{len(questions)} questions and {len(contexts)} contexts", "give one context, or one for each"
+        )
+    return [{"question": one, "context": text} for one, text in zip(questions, contexts, strict=True)]
+
+
+def _cleaned(rows: Iterable[Any]) -> Iterator[Any]:
+    """Records in JSON's types, and texts as a tokenizer takes them."""
+    from greenadapt.corpus.opening import Decoder
+
+    decoder = Decoder()
+    for row in rows:
+        yield decoder.without_surrogates(row, "data") if isinstance(row, str) else plain_record(row)
+
+
+def _score_lines(scores: Json) -> list[str]:
+    """The main score, or each task's."""
+    if not scores:
+        return []
+    seeds = len(scores["seeds"])
+    of = f"{seeds} seeds" if seeds > 1 else "1 seed"
+    if "tasks" in scores:
+        return [
+            f"{of}; "
+            + ", ".join(
+                f"{task} {kind} {scores['metrics'][task]} {_number(value)}"
+                for task, kinds in scores["tasks"].items()
+                for kind, sets in kinds.items()
+                for value in sets.values()
+            )
+        ]
+    main = scores["main"]
+    found = (
+        [f"test {main} {_number({'mean': scores['mean'][main], 'std': scores.get('std', {}).get(main)})}"]
+        if "mean" in scores
+        else []
+    )
+    return ["; ".join([of, *found])]
+
+
+def _number(value: Mapping[str, float | None]) -> str:
+    mean, std = value.get("mean"), value.get("std")
+    if mean is None:
+        return "undefined"
+    return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")

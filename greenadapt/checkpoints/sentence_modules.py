@@ -1,0 +1,122 @@
+"""What a folder says about sentence vectors: the modules of sentence-transformers, read without it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from greenadapt.errors import InputError
+from greenadapt.storage.files import Json, described_in, read_object
+
+MODULES_FILE = "modules.json"
+BOTH_VIEWS = "greenadapt.sentence_transformers.BothViews"
+"""Our module, which stands for a transformer in both tokenizations; see there."""
+Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+Activation = Literal["Identity", "Tanh", "ReLU", "GELU"]
+
+_OLD_NAMES: dict[str, Pooling] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_HINT = "load it with sentence-transformers, whose exported tokenizer knows the added words"
+
+
+@dataclass(frozen=True)
+class DenseLayer:
+    """A dense layer after pooling."""
+
+    weights: Path
+    activation: Activation
+
+
+@dataclass(frozen=True)
+class SentenceModules:
+    """What turns the states of an encoder into one vector; without ``modules.json`` the mean over the pieces."""
+
+    pooling: tuple[Pooling, ...] = ("mean",)
+    """Several are set end to end."""
+    dense: tuple[DenseLayer, ...] = ()
+    normalizes: bool = False
+    """Whether vectors have length 1."""
+    max_length: int | None = None
+    """Pieces that are read, special tokens included; ``None``: as many as the model reads."""
+    prompt: str = ""
+    """What each text is preceded by."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "SentenceModules":
+        """Those of a model's folder; raises ``InputError`` for a module that is not known."""
+        file = folder / MODULES_FILE
+        if not file.is_file():
+            return cls()
+        modules = _read_list(file)
+        pooling: tuple[Pooling, ...] = ("mean",)
+        dense: list[DenseLayer] = []
+        normalizes = False
+        for kind, place in modules[1:]:
+            if kind == "Pooling":
+                pooling = _pooling(place / "config.json")
+            elif kind == "Dense" and not normalizes:
+                dense.append(_dense(place))
+            elif kind == "Normalize":
+                normalizes = True
+            elif kind != "Dropout":  # which does nothing but in training
+                raise InputError(f"{file}: {kind} is not supported after {modules[0][0]}", _HINT)
+        return cls(pooling, tuple(dense), normalizes, _max_length(folder), _prompt(folder))
+
+
+def _read_list(file: Path) -> list[tuple[str, Path]]:
+    """The name of each module's class, and its folder."""
+    import json
+
+    try:
+        modules = [(str(one["type"]), str(one["path"])) for one in json.loads(file.read_bytes())]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{file} is not a module list of sentence-transformers ({error})") from None
+    if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "BothViews"):
+        raise InputError(f"{file}: the first module is not a Transformer", _HINT)
+    for _, path in modules:
+        if path not in ("", ".") and Path(path.rstrip("/")).name != path.rstrip("/"):  # untrusted
+            raise InputError(f"{file}: {path!r} is not a folder beside it", "download the model again")
+    return [(kind.rpartition(".")[2], file.parent / path) for kind, path in modules]
+
+
+def _pooling(file: Path) -> tuple[Pooling, ...]:
+    config = read_object(file, "pooling of sentence-transformers")
+    given: Any = config.get("pooling_mode")
+    if given is None:
+        given = [name for key, name in _OLD_NAMES.items() if config.get(key)] or ["mean"]
+    modes = [given] if isinstance(given, str) else list(given)
+    if unknown := [mode for mode in modes if mode not in get_args(Pooling)]:
+        raise InputError(f"{file}: {unknown[0]!r} is not a pooling that is known", f"known: {get_args(Pooling)}")
+    if not config.get("include_prompt", True):
+        raise InputError(f"{file}: include_prompt is false, which is not supported", _HINT)
+    return tuple(cast("list[Pooling]", modes))
+
+
+def _dense(folder: Path) -> DenseLayer:
+    config = read_object(folder / "config.json", "dense layer of sentence-transformers")
+    activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+    if activation not in get_args(Activation):
+        raise InputError(f"{folder / 'config.json'}: the activation {activation} is not supported", _HINT)
+    return DenseLayer(folder / "model.safetensors", cast("Activation", activation))
+
+
+def _max_length(folder: Path) -> int | None:
+    for file in sorted(folder.glob("sentence_*_config.json")):
+        config = read_object(file, "sentence-transformers model")
+        if (given := config.get("max_seq_length")) is not None:
+            with described_in(file):
+                return int(given)
+    return None
+
+
+def _prompt(folder: Path) -> str:
+    file = folder / "config_sentence_transformers.json"
+    config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
+    with described_in(file):
+        name = config.get("default_prompt_name")
+        return str(config["prompts"][name]) if name is not None else ""

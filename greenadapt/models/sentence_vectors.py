@@ -1,0 +1,86 @@
+"""An encoder with what sentence-transformers computes after it: pooling, dense layers, normalization."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.sentence_modules import DenseLayer, Pooling, SentenceModules
+from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.tensors import read_tensors
+from greenadapt.models.weights import ENCODER, load_model, read_weights, refuse_lost
+
+_ACTIVATIONS = {"Identity": torch.nn.Identity, "Tanh": torch.nn.Tanh, "ReLU": torch.nn.ReLU, "GELU": torch.nn.GELU}
+_LEAST = 1e-9
+
+
+class SentenceModel(torch.nn.Module):
+    """Inputs (b, n) → one vector each, (b, dim) float32, under ``logits`` as from the heads of tasks."""
+
+    def __init__(self, encoder: Any, modules: SentenceModules) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.config = encoder.config
+        self._pooling = modules.pooling
+        self.layers = torch.nn.ModuleList(map(_dense, modules.dense))
+        self._normalizes = modules.normalizes
+
+    def get_input_embeddings(self) -> Any:
+        """The encoder's."""
+        return self.encoder.get_input_embeddings()
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The vectors; the arguments are those of transformers' encoders."""
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        states = self.encoder(input_ids=input_ids, attention_mask=mask, **more).last_hidden_state.float()
+        vectors = torch.cat([pooled(states, mask, one) for one in self._pooling], dim=1)
+        for layer in self.layers:
+            vectors = layer(vectors)
+        return {"logits": torch.nn.functional.normalize(vectors) if self._normalizes else vectors}
+
+
+def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> tuple[SentenceModel, StreamedRows]:
+    """The model, in evaluation mode on the CPU, and its view of the whole embedding, of which it holds few rows.
+
+    Runs none of the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
+    """
+    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    table = RowTable.of(checkpoint.embedding())
+    weights = read_weights(checkpoint) | {checkpoint.embedding_name: torch.from_numpy(table.read(rows.ids))}
+    encoder, new = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed=0)
+    refuse_lost(checkpoint, new)
+    model = SentenceModel(encoder, modules).eval()
+    return model, StreamedRows(model, rows, table)
+
+
+def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+    """The states (b, n, dim) of each input as one vector, (b, dim), by the name of sentence-transformers' pooling.
+
+    ``mask`` (b, n) is 1 for pieces and 0 for the padding behind them.
+    """
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "lasttoken":
+        return states[torch.arange(len(states)), mask.sum(dim=1) - 1]
+    if pooling == "max":
+        return states.masked_fill(weights == 0, -torch.inf).amax(dim=1)
+    if pooling == "weightedmean":
+        weights = weights * torch.arange(1, states.shape[1] + 1, device=states.device)[None, :, None]
+    total, n = (states * weights).sum(dim=1), weights.sum(dim=1).clamp(min=_LEAST)
+    return total / (n.sqrt() if pooling == "mean_sqrt_len_tokens" else n)
+
+
+def _dense(layer: DenseLayer) -> torch.nn.Module:
+    weights: Mapping[str, torch.Tensor] = read_tensors(layer.weights)
+    weight, bias = weights["linear.weight"], weights.get("linear.bias")
+    linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return torch.nn.Sequential(linear, _ACTIVATIONS[layer.activation]())
