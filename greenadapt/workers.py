@@ -22,8 +22,40 @@ def usable_cores(system: Path = Path("/")) -> int:
     return min([cores, *(max(1, math.ceil(share)) for share in _quotas(system))])
 
 
+def memory_limit(system: Path = Path("/")) -> int | None:
+    """Bytes of memory that this process may use: the machine's, or the limit of its container; ``None`` if unknown."""
+    try:
+        memory = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (ValueError, OSError):
+        memory = []
+    return min([*memory, *_memory_limits(system)], default=None)
+
+
 def _quotas(system: Path) -> Iterator[float]:
     """The CPU quotas of this process's control group and those above it, in cores."""
+    for group, is_first_version in _control_groups(system, "cpu"):
+        try:
+            if is_first_version:
+                quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            else:
+                quota, period = (group / "cpu.max").read_text().split()
+            if quota.strip() not in ("max", "-1"):
+                yield int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):
+            continue  # no quota here
+
+
+def _memory_limits(system: Path) -> Iterator[int]:
+    """The memory limits of this process's control group and those above it, in bytes."""
+    for group, is_first_version in _control_groups(system, "memory"):
+        try:
+            yield int((group / ("memory.limit_in_bytes" if is_first_version else "memory.max")).read_text())
+        except (OSError, ValueError):
+            continue  # no limit here
+
+
+def _control_groups(system: Path, controller: str) -> Iterator[tuple[Path, bool]]:
+    """The folders of this process's control group and those above it, and whether they are of version 1."""
     groups = system / "sys" / "fs" / "cgroup"
     try:
         lines = (system / "proc" / "self" / "cgroup").read_text("utf-8").splitlines()
@@ -31,20 +63,11 @@ def _quotas(system: Path) -> Iterator[float]:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         top = groups / controllers if controllers else groups  # version 1 has a folder for each set of controllers
         own = PurePosixPath(path)
-        for group in (top / str(folder).lstrip("/") for folder in (own, *own.parents)):
-            try:
-                if controllers:
-                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-                else:
-                    quota, period = (group / "cpu.max").read_text().split()
-                if quota.strip() not in ("max", "-1"):
-                    yield int(quota) / int(period)
-            except (OSError, ValueError, ZeroDivisionError):
-                continue  # no quota here
+        yield from ((top / str(folder).lstrip("/"), bool(controllers)) for folder in (own, *own.parents))
 
 
 def launched_processes() -> tuple[int, int]:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from greenadapt.cli import app
 from greenadapt.progress import Silent
+from tests.support.json_schema import check_json
 
 Run = Callable[..., Result]
 
@@ -233,6 +234,22 @@ def two_tasks(trained_once: Path, tmp_path: Path) -> Path:
     """Two tasks on an expanded encoder, with the files they were trained on beside it."""
     shutil.copytree(trained_once, tmp_path, dirs_exist_ok=True)
     return tmp_path / "many"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def json_is_valid() -> Iterator[None]:
+    """Every line that a command called in this process prints with ``--json`` is as its schema says."""
+    invoke = CliRunner.invoke
+
+    def checked(self: CliRunner, called: Any, args: Any = None, **how: Any) -> Result:
+        result = invoke(self, called, args, **how)
+        if called is app and args:
+            check_json(args, result.stdout)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CliRunner, "invoke", checked)
+        yield
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ PAGES = [
         for name in (
             "your-own-corpus", "rows-and-rates", "pre-training", "fine-tuning", "many-tasks", "memory", "questions",
             "publish",
+            "workspace",
         )
     ),
     *(f"docs/reference/{name}.md" for name in ("commands", "json", "results", "folders")),
@@ -105,6 +106,7 @@ def test_the_examples_run_as_they_stand(
     import numpy as np
 
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # clean removes unzipped models from it
     monkeypatch.chdir(tmp_path)
     lines = text().replace("virus", "covariance").splitlines() + text().splitlines()
     with gzip.open("papers.jsonl.gz", "wt") as file:

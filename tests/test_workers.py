@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.workers import ahead, usable_cores, worker_pool
+from greenadapt.workers import ahead, memory_limit, usable_cores, worker_pool
 
 STARTER = """
 import os, time
@@ -90,6 +90,24 @@ def test_cores_are_no_more_than_the_quota_of_a_container(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content + "\n" if content else "")
     assert usable_cores(tmp_path) == cores
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "limit"),
+    [
+        ("0::/a/b", {"a/memory.max": "1000000", "a/b/memory.max": "max"}, 1000000),
+        ("7:memory:/a", {"memory/a/memory.limit_in_bytes": "2000000"}, 2000000),
+        ("0::/", {"memory.max": "max"}, None),
+        ("", {}, None),
+    ],
+)
+def test_memory_is_no_more_than_the_limit_of_a_container(
+    own: str, files: dict[str, str], limit: int | None, tmp_path: Path
+) -> None:
+    for name, content in {"proc/self/cgroup": own, **{f"sys/fs/cgroup/{n}": c for n, c in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content + "\n" if content else "")
+    assert memory_limit(tmp_path) == (limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def threads() -> set[threading.Thread]:

@@ -39,6 +39,7 @@ _ORDER = [
     "push",
     "status",
     "clean",
+    "doctor",
     "cost",
     "config",
     "demo",

@@ -107,10 +107,10 @@ class _Reading:
         found = changes(result, verify=self.verify)
         stale = found.stale
         if not stale:
-            for name, entry in result.manifest.inputs.items():
+            for entry in result.manifest.inputs.values():
                 source = Path(entry.get("path") or "").resolve()
                 if (source / MANIFEST).is_file() and self._known(source) in (STALE, DAMAGED):
-                    stale.append(f"{name} is {self._known(source)}")
+                    stale.append(f"made from {Path(entry['path']).name}, which is {self._known(source)}")
         state = DAMAGED if found.damaged else STALE if stale else UNSURE if found.unsure else UP_TO_DATE
         self.states[result.folder] = state
         return state, [*found.damaged, *stale, *found.unsure]

@@ -30,7 +30,7 @@ def steps(run_alone: Run, *arguments: object) -> list[tuple[str, str, str]]:
 def test_adapt_says_what_would_run_from_the_first_change_on(
     run_alone: Run, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    adapt = ["adapt", "-c", tmp_path / "text.txt", "-m", tiny_model(), "--min-count", 2, "--epochs", 1]
+    adapt = ["adapt", "-c", tmp_path / "text.txt", "-m", tiny_model(), "--epochs", 1, "--engine", "gensim"]
     (tmp_path / "text.txt").write_text(text())
     after = [(stage, "would run", "after corpus") for stage in ("w2v", "align", "expand")]
     assert steps(run_alone, *adapt) == [("corpus", "would run", "no result yet"), *after]

@@ -88,7 +88,7 @@ def test_status_says_what_is_stale_and_why(run_alone: Run, stages: Stages) -> No
     assert states(run_alone) == [("corpus", "up to date", []), ("w2v", "up to date", []), *missing]
     stages.text.write_text("other text")
     first = ("corpus", "stale", [f"text changed: {stages.text}"])
-    assert states(run_alone) == [first, ("w2v", "stale", ["corpus is stale"]), *missing]
+    assert states(run_alone) == [first, ("w2v", "stale", ["made from corpus, which is stale"]), *missing]
     stages.make("corpus", content="b")
     second = ("w2v", "stale", [f"corpus was made again: {corpus.path}"])
     assert states(run_alone)[:2] == [("corpus", "up to date", []), second]

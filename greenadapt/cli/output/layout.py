@@ -43,6 +43,13 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return [text] if width is None or cell_len(text) <= width else _filled(text.split(), width, start, start)
 
 
+def hanging(first: str, text: str, width: int | None) -> list[str]:
+    """``first`` and ``text`` in lines of at most ``width`` columns, the later ones indented as wide as ``first``."""
+    if width is None or len(first) + len(text) <= width:
+        return [first + text]
+    return _filled(text.split(), width, first, " " * len(first))
+
+
 def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     """A row as its first cell, and below it a line for each other one that holds something."""
     names = max(map(len, columns[1:]), default=0)

@@ -27,17 +27,18 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
             print_text([f"Locked: {row['writer']} is writing", f"  {row['file']}"])
     left = [row for row in rows if row["kind"] == "leftovers"]
     if left:
-        each = ", ".join(f"{_KINDS[row['what']]} {byte_size(row['bytes'])}" for row in left)
-        print_text([f"To be had back with greenadapt clean: {each}"])
+        each = ", ".join(f"{_KINDS[row['what']][1]} {byte_size(row['bytes'])}" for row in left)
+        print_text([f"greenadapt clean would remove: {each}"])
 
 
 _KINDS = {
-    "version": "old versions",
-    "unfinished": "unfinished work",
-    "download": "downloads",
-    "input": "kept input",
-    "cache": "caches",
+    "version": ("old version", "old versions"),
+    "unfinished": ("unfinished work", "unfinished work"),
+    "download": ("download", "downloads"),
+    "input": ("kept input", "kept input"),
+    "cache": ("cache", "caches"),
 }
+"""What can be removed, one and many."""
 
 
 def _group(row: Json, root: Path | None) -> str:
@@ -72,9 +73,11 @@ def _name(row: Json, root: Path | None) -> str:
 def _unfinished(row: Json) -> list[str]:
     what = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
     spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
-    who = f"; {row['writer']} is at it" if row["writer"] else "; the same command goes on from it or starts over"
-    size = byte_size(row["bytes"])
-    return [f"Unfinished {what}: {size}, changed {local_time(row['changed'])}{spent}{who}", f"  {row['folder']}"]
+    state, after = (
+        ("Being made", "") if row["writer"] else ("Unfinished", "; the same command resumes it or starts over")
+    )
+    said = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
+    return [f"{state}: {what}: {said}", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
@@ -113,7 +116,7 @@ def print_removed(rows: Sequence[Json], as_json: bool) -> None:
 
 def _removable(row: Json) -> list[str]:
     of = ", ".join(filter(None, (row["corpus"], row["model"], row["stage"])))
-    return [f"{_KINDS[row['what']]}{f' of {of}' if of else ''}: {byte_size(row['bytes'])}", f"  {row['path']}"]
+    return [f"{_KINDS[row['what']][0]}{f' of {of}' if of else ''}: {byte_size(row['bytes'])}", f"  {row['path']}"]
 
 
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:

@@ -1,0 +1,34 @@
+"""``greenadapt doctor``."""
+
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
+
+
+@app.command(epilog=examples("doctor", "doctor --json"))
+def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
+    """Check versions, GPU, cores, memory, disk, offline models and the hub, and say what to do.
+
+    Exit code 1 only if something fails that every command needs.
+    """
+    from greenadapt.cli.output.console import harmless, print_json, print_lines
+    from greenadapt.cli.output.layout import hanging, terminal_width
+    from greenadapt.stages.doctor import doctor as checks
+    from greenadapt.storage.workspace import Workspace
+
+    is_fit = True
+    for each in checks(Workspace.find(options.workspace)):
+        is_fit = is_fit and each.state != "problem"
+        if as_json:
+            print_json(each.as_dict())
+        else:
+            said = hanging(f"{each.state:<7}  ", f"{each.check}: {each.found}", terminal_width())
+            said += hanging(" " * 9, each.advice, terminal_width()) if each.advice else []
+            print_lines(map(harmless, said))
+    if not is_fit:
+        raise typer.Exit(1)

@@ -1,0 +1,72 @@
+"""The published schema of ``--json`` is valid, covers every command, and says what the documentation says.
+
+That commands print what it says is checked wherever a test calls one (``tests/conftest.py``).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from tests.support.json_schema import GROUPS, SCHEMA, check_json
+from tests.test_readme import GROUP
+
+DEFINITIONS: dict[str, Any] = SCHEMA["$defs"]
+COMMANDS = [name for name in DEFINITIONS if name[0].islower()]
+TABLE = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text("utf-8")
+ROWS = [line.split("|")[1:3] for line in TABLE.splitlines() if line.startswith("| `")]
+OTHER_ROWS = {"corpus-show": "corpus list", "adapt": "corpus prepare"}
+"""Rows that a row refers to."""
+
+
+def _keys(schema: dict[str, Any]) -> Iterator[str]:
+    """The keys of a command's lines, but for those of a dry run."""
+    if schema.get("$ref") == "#/$defs/Step":
+        return
+    if "$ref" in schema:
+        schema = DEFINITIONS[schema["$ref"].rsplit("/", 1)[1]]
+    yield from schema.get("properties", ())
+    for each in schema.get("anyOf", ()):
+        yield from _keys(each)
+
+
+def _rows(command: str) -> list[str]:
+    return [keys for names, keys in ROWS if re.search(rf"`{command}( [^`]*)?`", names)]
+
+
+def test_it_is_a_schema_and_has_every_command_that_prints_json() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    own = {name: command for name, command in GROUP.commands.items() if name not in GROUPS}
+    own |= {f"{group}-{name}": each for group in GROUPS for name, each in GROUP.commands[group].commands.items()}
+    with_json = {name for name, command in own.items() if any("--json" in one.opts for one in command.params)}
+    assert with_json == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_table_in_the_documentation_names_its_keys(command: str) -> None:
+    rows = [*_rows(command.replace("-", " ")), *_rows(OTHER_ROWS.get(command, "-"))]
+    assert rows
+    named = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    keys = set(_keys(DEFINITIONS[command]))
+    assert keys <= named
+    # Before its remarks, and outside brackets, a row has nothing but keys.
+    plain = {word for row in rows for word in re.findall(r"`(\w+)`", re.sub(r"\([^()]*\)", "", row).split(";")[0])}
+    assert plain - keys <= {"adapt"}
+
+
+def test_the_table_names_the_keys_of_a_dry_run() -> None:
+    [row] = [keys for names, keys in ROWS if "--dry-run" in names]
+    assert set(DEFINITIONS["Step"]["properties"]) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_a_key_that_it_does_not_have_and_a_command_without_schema_are_refused() -> None:
+    check_json(["export", "--json"], '{"file": "v.bin", "words": 1, "dim": 2}')
+    with pytest.raises(ValidationError, match="more"):
+        check_json(["export", "--json"], '{"file": "v.bin", "words": 1, "dim": 2, "more": 3}')
+    with pytest.raises(ValidationError, match="dim"):
+        check_json(["export", "--json"], '{"file": "v.bin", "words": 1}')
+    with pytest.raises(KeyError):
+        check_json(["nothing", "--json"], "{}")
