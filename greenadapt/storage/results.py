@@ -7,6 +7,7 @@ is kept when a run is killed, so that the next run can resume it.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -17,11 +18,13 @@ from typing import Any
 from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
-from greenadapt.progress import Progress
+from greenadapt.progress import STAGE, Progress
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
 from greenadapt.wording import counted, json_kind
+
+_log = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -177,6 +180,7 @@ def open_result(path: Path, stage: str) -> Result:
         raise InputError(
             f"{path} is a result of {manifest.stage}, expected {stage}", f"give the folder of a {stage} result"
         )
+    _log.debug("uses the %s result %s", stage, folder)
     return Result(folder, manifest, path)
 
 
@@ -202,6 +206,14 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
     or a folder that is not greenadapt's.
     """
+    token = STAGE.set(job.stage)
+    try:
+        return _run_job(place, job, force=force, progress=progress)
+    finally:
+        STAGE.reset(token)
+
+
+def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
     if not place.linked:
         _refuse_foreign(place.path)
         if not job.joins:
@@ -212,11 +224,15 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         _refuse_other(place, job, standing.manifest, wanted)
         changed = _what_changed(job, standing, wanted)
         if not changed:
+            _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return replace(standing, checked=True)
         progress.note(f"{job.stage}: {changed} changed since {place.path} was created, creating it again")
     if standing is not None and not place.linked:
         _refuse_additions(standing)
     work, before = _work_folder(place, wanted.key, job.resumes)
+    why = "there is no result yet" if standing is None else "--force says so" if force else "an input changed"
+    resumed = " and resumes a killed run" if before.attempts and job.resumes else ""
+    _log.debug("%s: runs because %s%s", job.stage, why, resumed)
     try:
         with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
             outcome = job.build(work)
@@ -241,6 +257,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
     _mark(work).unlink(missing_ok=True)
     folder = (publish_version if place.linked else publish_folder)(work, place.path)
+    _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
 

@@ -13,7 +13,7 @@ GIVEN: ContextVar[str | None] = ContextVar("given", default=None)
 """The command that is running."""
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """Its words by parameter; those of its name are at ""."""
-_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "config"}
+_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
