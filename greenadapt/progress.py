@@ -2,7 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
+
+STAGE: ContextVar[str | None] = ContextVar("stage", default=None)
+"""The stage that runs, for log lines."""
 
 
 class Bar(Protocol):

@@ -15,6 +15,8 @@ from greenadapt.cli.options.command_line import command_words, remember
 from greenadapt.cli.options.generated import FIELDS, with_common, with_options
 from greenadapt.cli.options.help import as_shown
 from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
+from greenadapt.cli.options.shared import start_output
+from greenadapt.cli.output.messages import hide_details, set_output
 from greenadapt.errors import UsageError
 from greenadapt.fields import allowed
 from greenadapt.storage.publish import STDOUT, naming
@@ -85,6 +87,8 @@ class _Command(TyperCommand):
             ctx._opt_prefixes.update(parser._opt_prefixes)
             ctx.params = {**given}
             return []
+        hide_details()
+        set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
         self._refuse_empty(given)
         if "help" not in given:  # which shows the defaults
             keep_settings(
@@ -92,15 +96,18 @@ class _Command(TyperCommand):
             )
         set_elsewhere = {name: each.value for name, each in all_settings(ctx).items() if given.get(name) is None}
         own = [parameter for parameter in self.params if parameter.name in set_elsewhere]
-        remember(ctx, {**given, **set_elsewhere}, [*order, *own])
+        said = {**given, **set_elsewhere}
+        set_output(as_json=said.get("log_format") == "json")  # errors in other options come in it too
+        remember(ctx, said, [*order, *own])
         try:
             with naming(STDOUT):  # which --help prints to
                 return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            raise with_places(UsageError(self._in_one_line(error, {**set_elsewhere, **given})), ctx) from None
+            raise with_places(UsageError(self._in_one_line(error, said)), ctx) from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            start_output(ctx)
             return super().invoke(ctx)
         except UsageError as error:
             raise with_places(error, ctx) from None

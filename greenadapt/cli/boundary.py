@@ -104,10 +104,14 @@ def _what_is_left(ctx: Any) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from greenadapt.cli.output.console import harmless
+    from greenadapt.cli.output.messages import output, write_message
 
     flush(sys.stdout)
+    line = " ".join(message.split())
     with suppress(OSError):
-        sys.stderr.write(f"greenadapt: {harmless(' '.join(message.split()))}\n")
+        if output().as_json:
+            write_message("error", line, exit_code=code)
+        else:
+            write_message("error", f"greenadapt: {line}")
     flush(sys.stderr)
     raise SystemExit(code)

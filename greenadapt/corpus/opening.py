@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import io
+import logging
 import lzma
 import os
 import re
@@ -22,8 +23,11 @@ from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json
+from greenadapt.storage.names import short
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.wording import byte_size, counted
+
+_log = logging.getLogger(__name__)
 
 _BLOCK = 1 << 16
 
@@ -261,6 +265,7 @@ def open_binary(path: str) -> Iterator[IO[bytes]]:
     """A file's bytes, from disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst)."""
     import smart_open
 
+    _log.debug("reads %s", short(path) if "://" in path else path)  # an address may have a password
     compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
     with input_errors(path), smart_open.open(path, "rb", compression=compression) as stream:
         yield stream

@@ -7,6 +7,7 @@ is kept when a run is killed, so that the next run can resume it.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -17,11 +18,13 @@ from typing import Any
 from greenadapt import __version__
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
-from greenadapt.progress import Progress
+from greenadapt.progress import STAGE, Progress
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
 from greenadapt.wording import counted, json_kind
+
+_log = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -177,6 +180,7 @@ def open_result(path: Path, stage: str) -> Result:
         raise InputError(
             f"{path} is a result of {manifest.stage}, expected {stage}", f"give the folder of a {stage} result"
         )
+    _log.debug("uses the %s result %s", stage, folder)
     return Result(folder, manifest, path)
 
 
@@ -226,6 +230,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
         _refuse_other(place, job, standing.manifest, wanted)
         changed = _what_changed(job, standing, wanted)
         if not changed:
+            _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return Planned(wanted, replace(standing, checked=True), "")
         why = f"{changed} changed"
     if standing is not None and not place.linked:
@@ -239,6 +244,14 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
 
     Raises what ``plan_job`` raises.
     """
+    token = STAGE.set(job.stage)
+    try:
+        return _run_job(place, job, force=force, progress=progress)
+    finally:
+        STAGE.reset(token)
+
+
+def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
     planned = plan_job(place, job, force=force)
     wanted, standing = planned.wanted, planned.standing
     if standing is not None and not planned.why:
@@ -246,6 +259,8 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
     if standing is not None and not force:
         progress.note(f"{job.stage}: {planned.why} since {place.path} was created, creating it again")
     work, before = _work_folder(place, wanted.key, job.resumes)
+    resumed = ", and resumes a killed run" if before.attempts and job.resumes else ""
+    _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
     try:
         with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
             outcome = job.build(work)
@@ -270,6 +285,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
     _mark(work).unlink(missing_ok=True)
     folder = (publish_version if place.linked else publish_folder)(work, place.path)
+    _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
 

@@ -5,7 +5,7 @@ from dataclasses import MISSING
 from functools import partial, wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -13,7 +13,11 @@ from greenadapt.config import Panel
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
 
 _QUIET = "Print only results, warnings and errors."
+_VERBOSE = "Also print what is read, which results are used and why a stage runs, on stderr."
+_LOG_FORMAT = "Messages on stderr as text, or as one JSON object a line."
 _CONFIG = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
+LogFormat = Literal["text", "json"]
+
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
 
@@ -67,39 +71,43 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_common(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the options that every command has.
+    """``command`` with the options that every command has, which ``start_output`` acts on.
 
     ``-q`` is left out where the command has another option of this name.
     """
     own = signature(command)
     taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
-    quiet = typer.Option("--quiet", *{"-q"} - taken, help=_QUIET, rich_help_panel=Panel.OUTPUT)
-    kinds = {
-        "quiet": Annotated[bool, quiet],
-        "config": Annotated[Path | None, typer.Option("--config", help=_CONFIG, rich_help_panel=Panel.OUTPUT)],
+    kinds: dict[str, tuple[Any, Any]] = {
+        "quiet": (bool, _common("--quiet", *{"-q"} - taken, help=_QUIET)),
+        "verbose": (bool, _common("--verbose", "-v", help=_VERBOSE)),
+        "log_format": (LogFormat, _common("--log-format", help=_LOG_FORMAT)),
+        "config": (Path | None, _common("--config", help=_CONFIG)),
     }
+    defaults = {"quiet": False, "verbose": False, "log_format": "text", "config": None}
 
     @wraps(command)
-    def run(*, quiet: bool, config: Path | None, **options: Any) -> None:
-        from greenadapt.cli.output.console import be_quiet
-
-        be_quiet(quiet)
-        if options.get("dry_run"):
+    def run(**options: Any) -> None:
+        own = {name: value for name, value in options.items() if name not in kinds}
+        if options.get("dry_run") and "dry_run" in getattr(command, FIELDS, {}):  # of the session
             from greenadapt.cli.options.dry_run import steps_printed
 
             with steps_printed(as_json=options.get("as_json", False)):
-                command(**options)
+                command(**own)
         else:
-            command(**options)
+            command(**own)
 
-    defaults = {"quiet": False, "config": None}
     common = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind) for name, kind in kinds.items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=Annotated[kind, option])
+        for name, (kind, option) in kinds.items()
     ]
     shown = sorted([*own.parameters.values(), *common], key=_is_advanced)  # so that their panel is the last
     run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, **kinds}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return run
+
+
+def _common(*names: str, help: str) -> Any:  # noqa: A002  (typer's name)
+    return typer.Option(*names, help=help, rich_help_panel=Panel.OUTPUT)
 
 
 def names_of(*configs: type) -> dict[str, str]:

@@ -89,6 +89,25 @@ def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
     forget(for_all & options.keys())
 
 
+def start_output(ctx: typer.Context) -> None:
+    """Print as --quiet and --verbose say from now on, with --verbose first what is set where."""
+    from greenadapt.cli.output.messages import set_output, show_details, write_message
+
+    quiet, verbose = ctx.params["quiet"], ctx.params["verbose"]
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other", "leave out one of them")
+    set_output(quiet=quiet)
+    if not verbose:
+        return
+    show_details()
+    from greenadapt import __version__
+
+    write_message("debug", f"greenadapt {__version__}: {GIVEN.get()}")
+    for setting in used_settings(ctx).values():
+        value = str(setting.value).lower() if isinstance(setting.value, bool) else setting.value
+        write_message("debug", f"set {setting.place}: {value}")
+
+
 def make_session(options: SessionOptions, **own: Any) -> "Session":
     """What the stages of one command share; ``own`` are fields that this command has as options of its own."""
     from greenadapt.cli.output.console import make_progress

@@ -1,8 +1,6 @@
 """What people and scripts see: results on stdout; notes and progress bars on stderr."""
 
 import json
-import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,49 +8,36 @@ from contextlib import contextmanager
 from typing import Any
 
 from greenadapt.cli.output.layout import table, terminal_width, wrapped
+from greenadapt.cli.output.messages import harmless, output, write_message
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import STDOUT, naming
 
-_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
-
-
-_is_quiet = False
-
-
-def be_quiet(quiet: bool) -> None:
-    """Print only results, warnings and errors from now on, or everything."""
-    global _is_quiet
-    _is_quiet = quiet
-
-
-def is_quiet() -> bool:
-    """Whether only results, warnings and errors are printed."""
-    return _is_quiet
+_JSON_EVERY = 10.0  # the same for machines
 
 
 def make_progress(*, is_read: bool = True) -> Progress:
     """Progress bars that redraw themselves on a terminal, or one line per minute in a log.
 
     Without ``is_read``, stdout has long lines for programs, so no bar is drawn between them; with --quiet there are
-    only warnings.
+    only warnings, with --log-format json there are lines for machines.
     """
-    if _is_quiet:
+    if output().quiet:
         return _Quiet()
+    if output().as_json:
+        return _Log()
     return _Terminal() if sys.stderr.isatty() and (is_read or not sys.stdout.isatty()) else _Log()
 
 
 def write_warning(message: str) -> None:
     """One line on stderr that the user should not miss, in yellow on a terminal."""
-    line = f"warning: {harmless(' '.join(message.split()))}"
-    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    sys.stderr.write(f"\x1b[33m{line}\x1b[0m\n" if colour else f"{line}\n")
+    write_message("warning", message)
 
 
 def say_loading(models: Iterable[str]) -> None:
     """On a terminal, say what the wait before the first answer is for."""
-    if sys.stderr.isatty() and not _is_quiet:
-        sys.stderr.write(f"loading {harmless(', '.join(models))}\n")
+    if sys.stderr.isatty() and not (output().quiet or output().as_json):
+        write_message("info", f"loading {', '.join(models)}")
 
 
 def warn_in_words() -> None:
@@ -63,11 +48,6 @@ def warn_in_words() -> None:
         write_warning(str(message))
 
     warnings.showwarning = show
-
-
-def harmless(message: str) -> str:
-    """``message`` without terminal control characters, which a name or an id from a file may contain."""
-    return _COMMANDS.sub("\ufffd", message)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -112,7 +92,7 @@ class _Log(_Quiet):
     """Progress for logs and pipes."""
 
     def note(self, message: str) -> None:
-        sys.stderr.write(harmless(message) + "\n")
+        write_message("info", message)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
@@ -131,7 +111,8 @@ class _LogBar:
     def advance(self, amount: float, **facts: str) -> None:
         self.done += amount
         self.facts = facts
-        if time.monotonic() - self.reported > _LOG_EVERY and self.done != self.total:
+        every = _JSON_EVERY if output().as_json else _LOG_EVERY
+        if time.monotonic() - self.reported > every and self.done != self.total:
             self.line()
 
     def line(self, ended: bool = False) -> None:
@@ -143,7 +124,10 @@ class _LogBar:
         # The total may be an estimate, so a finished bar has no time left.
         left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
         facts += f", about {left:.0f} s left" if left >= 1 else ""
-        sys.stderr.write(f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})\n")
+        text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})"
+        done = int(self.done) if float(self.done).is_integer() else self.done
+        numbers = {"done": done, "total": self.total, "unit": self.unit, "seconds": round(seconds, 3)}
+        write_message("info", text, progress={"label": self.label, **numbers, "ended": ended, "facts": self.facts})
 
 
 class _Terminal(_Quiet):

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from greenadapt.cli.output.console import is_quiet, print_json, print_text
+from greenadapt.cli.output.console import print_json, print_text
+from greenadapt.cli.output.messages import output
 from greenadapt.report.map_quality import r2
 from greenadapt.storage.results import Result
 
@@ -33,7 +34,7 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
             last["stages"] = [describe(result) for result in results[:-1]]
         print_json(last)
         return
-    if not is_quiet():
+    if not output().quiet:
         print_text(line for result in results for line in _lines(result))
 
 
