@@ -84,7 +84,7 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
         from greenadapt.cli.output.console import be_quiet
 
         be_quiet(quiet)
-        if options.get("dry_run"):
+        if options.get("dry_run") and "dry_run" in getattr(command, FIELDS, {}):  # of the session
             from greenadapt.cli.options.dry_run import steps_printed
 
             with steps_printed(as_json=options.get("as_json", False)):
