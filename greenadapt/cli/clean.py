@@ -46,7 +46,7 @@ def clean(
     larger_than: LargerThan = None,
     keep_last: KeepLast = False,
     downloads: Downloads = False,
-    only_shown: DryRun = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
@@ -73,7 +73,7 @@ def clean(
     found = stage.find(session, request)
     kept = [stage.row(left, "kept", why) for left, why in found.kept]
     listed = [stage.row(left, "removable") for left in found.removable]
-    if only_shown or not found.removable:
+    if dry_run or not found.removable:
         print_cleaning(listed, kept, as_json)
         return
     if not yes:
