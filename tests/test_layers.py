@@ -18,7 +18,7 @@ LAYERS = [
     ["checkpoints", "corpus"],
     ["tasks", "vectors"],
     ["models", "report"],
-    ["inference", "training"],
+    ["inference", "training", "sentence_transformers"],
     ["stages"],
     ["cli"],
     ["api"],

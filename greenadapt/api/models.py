@@ -1,11 +1,12 @@
 """Encoders, adapted or not: both tokenizations of a text, sentence vectors, and neighbours of words."""
 
+import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from greenadapt.api.arguments import shown_progress
 from greenadapt.config import Pool
@@ -212,6 +213,37 @@ class AdaptedModel(EncoderModel):
 
         session = make_session(SessionOptions(), progress)
         return NeighbourList(neighbours(session, None, None, words, top, self._aligned.path))
+
+    def to_sentence_transformers(self, views: Literal["mean", "expanded"] = "mean", **options: Any) -> Any:
+        """The model as a ``SentenceTransformer``, to encode, train or save.
+
+        What it saves with ``views="mean"`` names modules of greenadapt, so that ``SentenceTransformer(folder,
+        trust_remote_code=True)`` loads it where greenadapt is installed; no code lies in the folder.
+
+        Args:
+            views: ``"mean"`` for the mean of both tokenizations, as ``encode`` gives it, ``"expanded"`` for what
+                ``SentenceTransformer(folder)`` is.
+            options: Those of ``SentenceTransformer``, such as ``device="cuda"``.
+
+        Raises:
+            MissingError: If sentence-transformers is not installed.
+
+        Example:
+            >>> model = adapted.to_sentence_transformers()
+            >>> model.encode(["The patient had tachycardia."]).shape
+            (1, 384)
+        """
+        if views not in ("mean", "expanded"):
+            raise UsageError(f"views is {views!r}, must be mean or expanded")
+        if importlib.util.find_spec("sentence_transformers") is None:
+            raise MissingError("sentence-transformers is not installed", 'pip install "greenadapt[sentence]"')
+        if views == "mean":
+            from greenadapt.sentence_transformers import read_both_views
+
+            return read_both_views(self.folder, options)
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(str(self.folder), **options)
 
     @cached_property
     def _aligned(self) -> "Result":

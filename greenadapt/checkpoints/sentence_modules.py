@@ -1,6 +1,7 @@
 """What a folder says about sentence vectors: the modules of sentence-transformers, read without it."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -8,8 +9,6 @@ from greenadapt.errors import InputError
 from greenadapt.storage.files import Json, described_in, read_object
 
 MODULES_FILE = "modules.json"
-BOTH_VIEWS = "greenadapt.sentence_transformers.BothViews"
-"""Our module, which stands for a transformer in both tokenizations; see there."""
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Activation = Literal["Identity", "Tanh", "ReLU", "GELU"]
 
@@ -43,8 +42,15 @@ class SentenceModules:
     """Whether vectors have length 1."""
     max_length: int | None = None
     """Pieces that are read, special tokens included; ``None``: as many as the model reads."""
-    prompt: str = ""
-    """What each text is preceded by."""
+    prompts: Json = field(default_factory=dict)
+    """What texts may be preceded by, by name."""
+    prompt_name: str | None = None
+    """Which of them precedes each text."""
+
+    @property
+    def prompt(self) -> str:
+        """What each text is preceded by."""
+        return "" if self.prompt_name is None else str(self.prompts[self.prompt_name])
 
     @classmethod
     def read(cls, folder: Path) -> "SentenceModules":
@@ -56,22 +62,25 @@ class SentenceModules:
         pooling: tuple[Pooling, ...] = ("mean",)
         dense: list[DenseLayer] = []
         normalizes = False
-        for kind, place in modules[1:]:
+        for kind, place in ((kind, folder / path) for kind, path in modules[1:]):
             if kind == "Pooling":
                 pooling = _pooling(place / "config.json")
             elif kind == "Dense" and not normalizes:
                 dense.append(_dense(place))
             elif kind == "Normalize":
                 normalizes = True
-            elif kind != "Dropout":  # which does nothing but in training
+            elif kind not in ("Dropout", "MeanOfViews"):  # one does nothing but in training, the other is ours
                 raise InputError(f"{file}: {kind} is not supported after {modules[0][0]}", _HINT)
-        return cls(pooling, tuple(dense), normalizes, _max_length(folder), _prompt(folder))
+        return cls(pooling, tuple(dense), normalizes, _max_length(folder), *_prompts(folder))
 
 
-def _read_list(file: Path) -> list[tuple[str, Path]]:
-    """The name of each module's class, and its folder."""
-    import json
+def listed_modules(folder: Path) -> list[tuple[str, str]]:
+    """The modules behind the first one and before ours: the name of the class, and the folder."""
+    file = folder / MODULES_FILE
+    return [one for one in _read_list(file)[1:] if one[0] != "MeanOfViews"] if file.is_file() else []
 
+
+def _read_list(file: Path) -> list[tuple[str, str]]:
     try:
         modules = [(str(one["type"]), str(one["path"])) for one in json.loads(file.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
@@ -81,7 +90,7 @@ def _read_list(file: Path) -> list[tuple[str, Path]]:
     for _, path in modules:
         if path not in ("", ".") and Path(path.rstrip("/")).name != path.rstrip("/"):  # untrusted
             raise InputError(f"{file}: {path!r} is not a folder beside it", "download the model again")
-    return [(kind.rpartition(".")[2], file.parent / path) for kind, path in modules]
+    return [(kind.rpartition(".")[2], path) for kind, path in modules]
 
 
 def _pooling(file: Path) -> tuple[Pooling, ...]:
@@ -106,17 +115,21 @@ def _dense(folder: Path) -> DenseLayer:
 
 
 def _max_length(folder: Path) -> int | None:
-    for file in sorted(folder.glob("sentence_*_config.json")):
-        config = read_object(file, "sentence-transformers model")
-        if (given := config.get("max_seq_length")) is not None:
+    """The length that sentence-transformers cuts at: its own setting, or the tokenizer's."""
+    places = [(file, "max_seq_length") for file in sorted(folder.glob("sentence_*_config.json"))]
+    for file, name in [*places, (folder / "tokenizer_config.json", "model_max_length")]:
+        config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
+        if (given := config.get(name)) is not None:
             with described_in(file):
                 return int(given)
     return None
 
 
-def _prompt(folder: Path) -> str:
+def _prompts(folder: Path) -> tuple[Json, str | None]:
     file = folder / "config_sentence_transformers.json"
     config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
     with described_in(file):
-        name = config.get("default_prompt_name")
-        return str(config["prompts"][name]) if name is not None else ""
+        prompts, name = dict(config.get("prompts") or {}), config.get("default_prompt_name")
+        if name is not None:
+            str(prompts[name])
+    return prompts, name

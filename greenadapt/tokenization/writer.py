@@ -40,7 +40,13 @@ class ExportReport:
 
 def copy_tokenizers(source: Path, folder: Path) -> None:
     """Copy the tokenizer of a model's folder; if expanded, also the base tokenizer and the added words."""
-    _copy_files(source, folder, (*_TOKENIZER_FILES, WORDS_FILE))
+    _copy_files(source, folder, _TOKENIZER_FILES)
+    copy_views(source, folder)
+
+
+def copy_views(source: Path, folder: Path) -> None:
+    """Copy what an expanded model's folder has beside its exported tokenizer, if anything."""
+    _copy_files(source, folder, (WORDS_FILE,))
     if (source / BASE_FOLDER).is_dir():
         (folder / BASE_FOLDER).mkdir(exist_ok=True)
         copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
