@@ -35,6 +35,7 @@ _ORDER = [
     "predict",
     "qa",
     "cost",
+    "report",
     "demo",
 ]
 
