@@ -145,6 +145,7 @@ def _series(by: Axis) -> Json:
             "columns": 2,
             "labelLimit": 260,
             "symbolOpacity": 1,
+            "symbolDash": [1, 0],
             "columnPadding": 24,
         },
     }
