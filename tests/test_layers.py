@@ -26,7 +26,7 @@ LAYERS = [
 ]
 # Within a package, folders import its loose files; in these it is the loose files that import the folders.
 LOOSE_ABOVE = ["vectors", "cli"]
-SIBLINGS = [("stages.demo", "stages.finetune"), ("cli.options", "cli.output")]
+SIBLINGS = [("stages.demo", "stages.finetune"), ("stages.report", "stages.finetune"), ("cli.options", "cli.output")]
 TORCH_FREE = [
     *(
         "stages.adapt",

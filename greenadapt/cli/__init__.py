@@ -44,6 +44,7 @@ _ORDER = [
     "doctor",
     "cost",
     "config",
+    "report",
     "demo",
 ]
 

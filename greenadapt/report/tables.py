@@ -60,7 +60,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
         if not all(name in seed for seed in scores["seeds"]):
             continue
         seeds = {_seed_name(seed["seed"]): seed[name] for seed in scores["seeds"]}
-        title = f"{_NAMES.get(scores['task'], scores['task'])}, {called}, in percent"
+        title = f"{task_name(scores['task'])}, {called}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
         tables.append(_by_seed(title, scores["main"], seeds))
@@ -71,6 +71,16 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
 def figure(share: float | None) -> str:
     """A share in percent, nothing for ``None``."""
     return "" if share is None else f"{100 * share:.2f}"
+
+
+def score_name(name: str) -> str:
+    """The name of a score, or of its points, in running text."""
+    return _SCORE_NAMES.get(name, name)
+
+
+def task_name(name: str) -> str:
+    """The name of a task in running text."""
+    return _NAMES.get(name, name)
 
 
 def signed(share: float | None) -> str:
@@ -103,7 +113,7 @@ def assessment(found: Json) -> list[str]:
 
 def _with_ends(found: Json, row: Json) -> str:
     ends = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
-    return f"{100 * row['difference']:+.1f} {_SCORE_NAMES.get(found['main'], found['main'])} ({ends})"
+    return f"{100 * row['difference']:+.1f} {score_name(found['main'])} ({ends})"
 
 
 def _seed_name(seed: int | None) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 from greenadapt.checkpoints.source import model_name
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
 from greenadapt.errors import MissingError
+from greenadapt.stages.lineage import with_sources
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import MANIFEST, Manifest, read_manifest
 
 
 def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
@@ -42,25 +42,10 @@ def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
     Warns of inputs that were made again since, whose cost is unknown. Raises ``MissingError`` for a folder
     that holds no result.
     """
-    rows: dict[Path, Json] = {}
-
-    def add(folder: Path, manifest: Manifest) -> None:
-        if folder.resolve() in rows:
-            return
-        for entry in manifest.inputs.values():
-            source = Path(entry.get("path") or entry.get("source") or "").expanduser()
-            if not (source / MANIFEST).is_file():
-                continue
-            before = read_manifest(source)
-            if "path" in entry and before.digest != entry["sha256"]:
-                session.progress.warn(f"{source} was made again since {folder} was made from it: left out")
-            else:
-                add(source, before)
-        rows[folder.resolve()] = {"folder": str(folder), "stage": manifest.stage, **manifest.cost}
-
-    for folder in folders:
-        add(folder, read_manifest(folder))
-    return list(rows.values())
+    return [
+        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
+        for result in with_sources(folders, session.progress)
+    ]
 
 
 def paper_costs() -> list[Json]:

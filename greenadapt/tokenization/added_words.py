@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,11 @@ class AddedWords:
         """The word of a new entry."""
         begin, end = self._text.offsets[entry : entry + 2]
         return bytes(self._text.values[begin:end].astype(np.uint8)).decode()
+
+    def all_surfaces(self) -> list[str]:
+        """The words of all new entries."""
+        text, offsets = self._text.values.astype(np.uint8).tobytes(), self._text.offsets.tolist()
+        return [text[begin:end].decode() for begin, end in pairwise(offsets)]
 
     def find(self, pieces: Sequences) -> IntArray:
         """The new id of each word (n_words,) from its base pieces; -1 if none."""

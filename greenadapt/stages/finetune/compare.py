@@ -84,7 +84,7 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
     rows: list[Json] = []
     statistics = []
     for result in results:
-        statistics.append(_statistics(task, examples, result, request.seeds))
+        statistics.append(statistics_of(task, examples, result, request.seeds))
         # Not from scores.json, where an undefined correlation has no value; here it is 0.
         each = task.main_score(statistics[-1].sum(axis=1))
         row: Json = {"model": result.manifest.facts["model"]["name"], "folder": str(result.path)}
@@ -104,8 +104,8 @@ def _check_test(request: FinetuneRequest, results: list[Result]) -> None:
         raise InputError(f"{request.test} changed while the models were trained", "run the command again")
 
 
-def _statistics(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
-    """(n_seeds, n_examples, m), from the predictions of the runs."""
+def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
+    """Additive statistics of a fine-tuned model on its test examples (n_seeds, n_examples, m), from its predictions."""
     files = [result.folder / SEEDS / str(seed) / PREDICTIONS for seed in seeds]
     return np.stack([task.statistics(examples, read_predictions(file)) for file in files])
 

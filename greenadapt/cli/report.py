@@ -1,0 +1,64 @@
+"""``greenadapt report``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import SessionOptions
+from greenadapt.errors import UsageError
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Folders of results; the page also covers what they were made from."),
+]
+Corpus = Annotated[
+    str | None,
+    typer.Option("--corpus", "-c", help="The corpus in the workspace, by name or file [default: the only one]."),
+]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="The base model [default: the only one].")]
+OutFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete.",
+    ),
+]
+Png = Annotated[Path | None, typer.Option("--png", help="Write each plot as PNG into this folder, too.")]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Write each plot as SVG into this folder, too.")]
+
+
+@app.command(epilog=examples("report -c pydocs", "report runs/ner runs/ner-minilm --out ner.html --svg figures"))
+def report(
+    *,
+    folders: Folders = None,
+    corpus: Corpus = None,
+    model: Model = None,
+    out: OutFile = None,
+    png: Png = None,
+    svg: Svg = None,
+    options: Annotated[SessionOptions, Pick("workspace")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Write one HTML page about results: cost, corpus, alignment, added words, and scores against the base model.
+
+    The page opens without network. Give the folders of fine-tuned models to compare them.
+    """
+    if folders and (corpus is not None or model is not None):
+        raise UsageError(
+            "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
+        )
+
+    from greenadapt.cli.output.console import print_json, print_text
+    from greenadapt.stages.report.page import report as stage
+
+    written = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
+    if as_json:
+        print_json(written.as_dict())
+        return
+    figures = [f"{len(written.plots)} plots in {', '.join(sorted({str(path.parent) for path in written.plots}))}"]
+    print_text([str(written.page), *(figures if written.plots else [])])

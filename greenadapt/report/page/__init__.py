@@ -1,0 +1,1 @@
+"""The page that shows results: its parts, its plots, and the HTML."""

@@ -1,0 +1,124 @@
+"""What a page is made of: sections of paragraphs, tables, plots, examples and a search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from greenadapt.report.tables import Table
+from greenadapt.storage.files import Json
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading within a section."""
+
+    kind: ClassVar[str] = "heading"
+    text: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph of plain text."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and values."""
+
+    kind: ClassVar[str] = "facts"
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table; ``numbers`` are the columns that hold numbers, all but the first if not given."""
+
+    kind: ClassVar[str] = "table"
+    table: Table
+    numbers: Sequence[int] | None = None
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers."""
+        return column > 0 if self.numbers is None else column in self.numbers
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot (Vega-Lite) and the table of what it shows."""
+
+    kind: ClassVar[str] = "plot"
+    name: str
+    """Name of its file, unique on a page."""
+    title: str
+    spec: Json
+    shown: Shown
+    is_wide: bool = False
+
+
+@dataclass(frozen=True)
+class Example:
+    """A labelled text with what is right and what each model said."""
+
+    text: str
+    lines: Sequence[tuple[str, str]]
+    """Who says it, and what."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some examples under a title."""
+
+    kind: ClassVar[str] = "examples"
+    title: str
+    examples: Sequence[Example]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Neighbours of words, found by typing a word."""
+
+    kind: ClassVar[str] = "search"
+    name: str
+    """Unique on a page."""
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Sequence[str]]]
+    """Each word and, by column, its neighbours."""
+    elsewhere: str
+    """What to do for other words."""
+
+
+Block = Heading | Paragraph | Facts | Shown | Plot | Examples | Search
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with a heading of its own; ``name`` is its anchor."""
+
+    name: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a page does not show, and what would make it."""
+
+    what: str
+    commands: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything on a page."""
+
+    title: str
+    about: str
+    sections: Sequence[Section]
+    missing: Sequence[Missing] = field(default=())
+
+    def plots(self) -> list[Plot]:
+        """Its plots in order."""
+        return [block for section in self.sections for block in section.blocks if isinstance(block, Plot)]

@@ -1,0 +1,179 @@
+"""Plots as Vega-Lite specifications, each with its table, from the same rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from greenadapt.report.page.blocks import Plot, Shown
+from greenadapt.report.tables import Table
+from greenadapt.storage.files import Json
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+WIDTH, HEIGHT = 400, 250
+_FEW = 50  # rows whose marks are told apart
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A column of the rows, on an axis and in the table."""
+
+    field: str
+    title: str
+    format: str = ""
+    """Of numbers, as ``format`` has it; empty for names."""
+    log: bool = False
+    zero: bool = True
+
+    def text(self, value: Any) -> str:
+        """A value as the table and the label of a mark have it."""
+        return "" if value is None else format(value, self.format)
+
+    @property
+    def _tick_format(self) -> str:
+        """The format of d3 for the numbers along the axis."""
+        if self.format.endswith("%"):
+            return "~%"
+        return "~s" if self.log and self.format == "," else ",.12~g"
+
+    def encoding(self, **more: Any) -> Json:
+        """Its channel."""
+        if not self.format:
+            axis: Json = {"labelAngle": 0}
+            return {"field": self.field, "type": "nominal", "title": self.title, "sort": None, "axis": axis, **more}
+        scale: Json = {"type": "log"} if self.log else {"zero": self.zero}
+        axis = {"format": self._tick_format, "tickCount": 5}
+        if self.format == "," and not self.log:
+            axis["tickMinStep"] = 1
+        return {
+            "field": self.field,
+            "type": "quantitative",
+            "title": self.title,
+            "scale": scale,
+            "axis": axis,
+            **more,
+        }
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def bars(name: str, title: str, rows: Rows, value: Axis, of: Axis, by: Axis | None = None) -> Plot:
+    """Horizontal bars of ``value``, one for each ``of``, side by side for each ``by``; points if its axis is
+    logarithmic, on which a bar would begin nowhere.
+    """
+    encoding: Json = {
+        "y": of.encoding(axis={"labelLimit": 170, "title": None}),
+        "x": value.encoding(),
+    }
+    if by is not None:
+        encoding |= {"yOffset": {"field": by.field, "sort": None}, "color": _series(by)}
+    n_bars = len({row[of.field] for row in rows})
+    n_each = len({row[by.field] for row in rows}) if by else 1
+    mark = {"type": "point", "filled": True, "size": 80, "opacity": 1} if value.log else {"type": "bar"}
+    spec = {"mark": mark, "encoding": encoding, "height": max(60, n_bars * (14 * n_each + 12))}
+    return _plot(name, title, rows, [of, *([by] if by else []), value], spec)
+
+
+def lines(name: str, title: str, rows: Rows, x: Axis, y: Axis, by: Axis | None = None) -> Plot:
+    """Lines of ``y`` over ``x``, one for each ``by``; with a mark at each row if there are few."""
+    points = len(rows) < _FEW
+    encoding: Json = {"x": x.encoding(), "y": y.encoding()}
+    if by is not None:
+        encoding |= {"color": _series(by), "strokeDash": {"field": by.field, "legend": None, "sort": None}}
+        if points:
+            encoding["shape"] = {"field": by.field, "sort": None, "legend": None}
+    mark = {"type": "line", "point": {"filled": True, "size": 45} if points else False}
+    return _plot(name, title, rows, [*([by] if by else []), x, y], {"mark": mark, "encoding": encoding})
+
+
+def intervals(name: str, title: str, rows: Rows, of: Axis, value: Axis, ends: tuple[Axis, Axis]) -> Plot:
+    """A point for each ``of``, with the interval between ``ends`` if it is known."""
+    y, (low, high) = of.encoding(axis={"labelLimit": 170, "title": None}), ends
+    x = value.encoding()
+    line = {"y": y, "x": {**x, "field": low.field}, "x2": {"field": high.field}}
+    layer: list[Json] = [
+        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": line, "transform": [_is_known(low.field)]},
+        {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1}, "encoding": {"y": y, "x": x}},
+    ]
+    for each in layer:
+        each["encoding"]["description"] = {"field": "tip"}
+    spec = {"layer": layer, "height": max(60, 34 * len(rows))}
+    return _plot(name, title, rows, [of, value, low, high], spec)
+
+
+def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
+    """Points at ``x`` and ``y`` with a ``label``, by ``what`` they are, in one panel for each ``panel``; the rows with
+    ``named`` have their label written.
+    """
+    panel, by, label = Axis("panel", ""), Axis("what", ""), Axis("label", "")
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    rows = [{**row, "order": panels.index(row["panel"])} for row in rows]  # a sorted list would become code of Vega's
+    bare = {"axis": {"labels": False, "ticks": False, "title": None}, "scale": {"zero": False}}
+    x, y = ({"field": field, "type": "quantitative", **bare} for field in "xy")
+    shape = {"field": by.field, "sort": None, "legend": None, "scale": {"range": ["circle", "triangle-up"]}}
+    points = {
+        "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.75},
+        "encoding": {"x": x, "y": y, "shape": shape, "color": _series(by), "description": {"field": "tip"}},
+    }
+    names = {
+        "transform": [{"filter": "datum.named"}],
+        "mark": {"type": "text", "dy": -8, "fontSize": 12},
+        "encoding": {"x": x, "y": y, "text": {"field": label.field}},
+    }
+    spec = {
+        "facet": {
+            "column": {
+                "field": panel.field,
+                "sort": {"field": "order", "op": "min"},
+                "title": None,
+                "header": {"labelFontSize": 13},
+            }
+        },
+        "spec": {"width": 390, "height": 360, "layer": [points, names]},
+    }
+    return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), Shown(shown, ()), is_wide=True)
+
+
+def _series(by: Axis) -> Json:
+    return {
+        "field": by.field,
+        "type": "nominal",
+        "sort": None,
+        "legend": {
+            "title": None,
+            "orient": "top",
+            "columns": 2,
+            "labelLimit": 260,
+            "symbolOpacity": 1,
+            "symbolDash": [1, 0],
+            "columnPadding": 24,
+        },
+    }
+
+
+def _is_known(field: str) -> Json:
+    return {"filter": f"isValid(datum.{field})"}
+
+
+def _plot(name: str, title: str, rows: Rows, columns: Sequence[Axis], spec: Json) -> Plot:
+    table = Table(title, [axis.title for axis in columns], [_texts(row, columns) for row in rows])
+    if "encoding" in spec:
+        spec["encoding"]["description"] = {"field": "tip"}
+    numbers = [i for i, axis in enumerate(columns) if axis.format]
+    return Plot(
+        name, title, _with_tips({"width": WIDTH, "height": HEIGHT} | spec, rows, columns), Shown(table, numbers)
+    )
+
+
+def _texts(row: Mapping[str, Any], columns: Sequence[Axis]) -> list[str]:
+    return [axis.text(row.get(axis.field)) for axis in columns]
+
+
+def _with_tips(spec: Json, rows: Rows, columns: Sequence[Axis]) -> Json:
+    """``spec`` with the rows as data, each with the label of its mark."""
+    values = []
+    for row in rows:
+        own = zip(columns, _texts(row, columns), strict=True)
+        tip = ", ".join(text if not axis.format else f"{axis.title} {text}" for axis, text in own if text)
+        values.append({**row, "tip": tip})
+    return {"$schema": SCHEMA, "data": {"values": values}, **spec}

@@ -1,0 +1,110 @@
+"""Plots drawn by vl-convert, without a browser or network: within the page, and as files."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from greenadapt.errors import MissingError
+from greenadapt.report.page.blocks import Plot
+from greenadapt.storage.files import Json
+from greenadapt.storage.outputs import open_file
+
+# The colours of Okabe and Ito (2008), which people who are blind to colours can tell apart; dark enough on white.
+_PRINT = {
+    "ink": "#222222",
+    "line": "#767676",
+    "grid": "#dddddd",
+    "series": ["#0072b2", "#d55e00", "#008060", "#aa4488"],
+}
+# In the page, variables of its style sheet, which has both colour schemes.
+_SCREEN = {
+    "ink": "var(--ink)",
+    "line": "var(--line)",
+    "grid": "var(--grid)",
+    "series": [f"var(--series-{i})" for i in range(1, 5)],
+}
+_FONT = "Helvetica, Arial, sans-serif"  # as in the style sheet
+_LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
+_SCALE = 3  # pixels per unit of a PNG: a plot is about 1,500 wide
+
+
+def drawn(plot: Plot) -> str:
+    """A plot as an SVG element for an HTML page, with the colours of the page's style sheet.
+
+    A mark has its label in ``data-tip``; to screen readers the whole is one picture, since the page has its table.
+    """
+    root = etree.fromstring(_library().vegalite_to_svg(_with_theme(plot.spec, _SCREEN)).encode())
+    for element in root.iter():
+        label, is_mark = element.get("aria-label"), element.get("role") == "graphics-symbol"
+        for name in ("role", "aria-label", "aria-roledescription", "aria-hidden", "font-family"):
+            element.attrib.pop(name, None)
+        if element.get("opacity") == "1":
+            del element.attrib["opacity"]
+        if label and is_mark and "axis" not in element.get("class", "") and "legend" not in element.get("class", ""):
+            element.set("data-tip", label)
+        if "id" in element.attrib:  # each picture numbers its own from 0
+            element.set("id", f"{plot.name}-{element.get('id')}")
+        if "clip-path" in element.attrib:
+            element.set("clip-path", element.get("clip-path", "").replace("#", f"#{plot.name}-"))
+        for name in ("d", "transform"):
+            if name in element.attrib:
+                element.set(name, _LONG_NUMBER.sub(r"\1", element.get(name, "")))
+    root.set("role", "img")
+    root.set("aria-label", f"{plot.title}; the table has what it shows")
+    return str(etree.tostring(root, encoding="unicode"))
+
+
+def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> list[Path]:
+    """Write each plot into the folders ``png`` and ``svg``, in colours for paper; returns the files."""
+    written = []
+    for plot in plots:
+        spec = _with_theme(plot.spec, _PRINT)
+        if png is not None:
+            written.append(png / f"{plot.name}.png")
+            with open_file(written[-1], "wb") as file:
+                file.write(_library().vegalite_to_png(spec, scale=_SCALE))
+        if svg is not None:
+            written.append(svg / f"{plot.name}.svg")
+            with open_file(written[-1], "w") as file:
+                file.write(_library().vegalite_to_svg(spec))
+    return written
+
+
+def require_library() -> None:
+    """Raise ``MissingError`` if the packages that the page needs are not installed."""
+    try:
+        import jinja2  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise MissingError(
+            f"report needs {error.name}, which is not installed", 'pip install "greenadapt[report]"'
+        ) from None
+
+
+def _library() -> Any:
+    import vl_convert
+
+    return vl_convert
+
+
+def _with_theme(spec: Json, colours: Json) -> Json:
+    text = {"labelColor": colours["ink"], "titleColor": colours["ink"], "labelFontSize": 12, "titleFontSize": 12}
+    return spec | {
+        "background": None if colours is _SCREEN else "white",
+        "padding": {"left": 16, "top": 5, "right": 12, "bottom": 5},  # text may be wider in a browser
+        "config": {
+            "font": _FONT,
+            "view": {"stroke": colours["grid"]},
+            "axis": {**text, "titleFontWeight": "normal", "gridColor": colours["grid"], "domainColor": colours["line"]}
+            | {"tickColor": colours["line"]},
+            "legend": text,
+            "header": text,
+            "mark": {"color": colours["series"][0]},
+            "rule": {"color": colours["series"][0]},
+            "text": {"color": colours["ink"]},
+            "range": {"category": colours["series"]},
+        },
+    }

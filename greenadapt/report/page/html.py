@@ -1,0 +1,55 @@
+"""The page as one HTML file that needs nothing else."""
+
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from greenadapt.report.page.blocks import Page
+from greenadapt.report.page.drawing import drawn
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+def html(page: Page, version: str) -> str:
+    """The page; ``version`` is greenadapt's.
+
+    Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
+    """
+    from markupsafe import Markup
+
+    style, script = _asset("page.css"), _asset("page.js")
+    return _template().render(
+        page=page,
+        version=version,
+        style=Markup(style),
+        script=Markup(script),
+        policy="; ".join(
+            [
+                "default-src 'none'",
+                f"style-src '{_hash(style)}'",
+                f"script-src '{_hash(script)}'",
+                "base-uri 'none'",
+                "form-action 'none'",
+            ]
+        ),
+        drawn=lambda plot: Markup(drawn(plot)),
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def _asset(name: str) -> str:
+    return files("greenadapt.report.page").joinpath(name).read_text("utf-8")
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_asset("page.html.j2"))

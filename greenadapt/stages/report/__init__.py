@@ -1,0 +1,1 @@
+"""The report stage: results in, one page out."""

@@ -1,0 +1,125 @@
+"""The page in Chromium: the search, the colours, the keyboard, and nothing on the console."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.report.page.html import html
+from tests.report.test_page import HOSTILE, QUOTES, hostile_page
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER), reason="NOT TESTED: the page in a browser, which needs chromium and chromedriver"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="NOT TESTED: the page in a browser, without selenium")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    file.write_text(html(hostile_page(), "1.0"), "utf-8")
+    driver.get(file.as_uri())
+    yield driver
+    driver.quit()
+
+
+def typed(browser: Any, word: str) -> tuple[str, list[list[str]]]:
+    """What the page says once ``word`` was typed into the search, and its table."""
+    field = browser.find_element("css selector", "input[type=search]")
+    field.clear()
+    field.send_keys(word)
+    rows = "return [...document.querySelectorAll('#near-found tr')].map(r => [...r.cells].map(c => c.textContent))"
+    return browser.find_element("id", "near-said").text, browser.execute_script(rows)
+
+
+def colours(browser: Any) -> list[str]:
+    script = """const of = (selector, name) => getComputedStyle(document.querySelector(selector))[name];
+        return [of('body', 'backgroundColor'), of('body', 'color'), of('svg text', 'fill'), of('[data-tip]', 'fill')]"""
+    return [str(colour) for colour in browser.execute_script(script)]
+
+
+def test_the_search_finds_words_as_text(browser: Any) -> None:
+    assert typed(browser, HOSTILE) == ("", [[HOSTILE, f"{QUOTES}, x", ""][:2]])
+    assert typed(browser, "__proto__")[1] == [["__proto__", "y"]]
+    said, rows = typed(browser, "nothing")
+    assert "not among the 2 words" in said
+    assert HOSTILE in said
+    assert rows == []
+    assert typed(browser, "__pr")[1] == [["__proto__", "y"]]
+    assert len(typed(browser, "x\b")[1]) == 2
+
+
+def test_light_and_dark_by_the_system_and_by_hand(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    found = {}
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        found[scheme] = colours(browser)
+    assert all(light != dark for light, dark in zip(*found.values(), strict=True))
+    field = browser.find_element("id", "scheme")
+    field.send_keys(Keys.ARROW_DOWN)
+    assert colours(browser) == found["light"]
+    field.send_keys(Keys.ARROW_DOWN)
+    assert colours(browser) == found["dark"]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    assert colours(browser) == found["light"]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": []})
+
+
+def test_hovering_shows_the_word_of_a_mark(browser: Any) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    mark = browser.find_elements("css selector", "svg [data-tip]")[0]
+    webdriver.ActionChains(browser).move_to_element(mark).perform()
+    tip = browser.find_element("id", "tip")
+    assert tip.is_displayed()
+    assert tip.text == mark.get_attribute("data-tip")
+
+
+def test_everything_can_be_reached_with_the_keyboard(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.refresh()
+    reached = []
+    here = "const e = document.activeElement; return [e.tagName, getComputedStyle(e).outlineStyle, e.id, e.className]"
+    for _ in range(60):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        tag, outline, name, kind = browser.execute_script(here)
+        if tag == "BODY":
+            break
+        assert outline != "none", (tag, name)
+        reached.append(kind or name or tag)
+    assert reached[0] == "skip"
+    assert {"scheme", "near-word", "scroll", "SUMMARY", "A"} <= set(reached)
+    assert reached.count("SUMMARY") == 4
+
+
+def test_it_fits_a_phone(browser: Any) -> None:
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_console_is_empty_and_nothing_was_loaded(browser: Any) -> None:
+    assert browser.get_log("browser") == []
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert loaded == []
+    assert Path(browser.current_url.removeprefix("file://")).is_file()
