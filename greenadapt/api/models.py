@@ -32,7 +32,7 @@ class EncoderModel:
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser().absolute()
         """The model's folder, which transformers loads too."""
 
     def __repr__(self) -> str:

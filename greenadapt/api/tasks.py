@@ -34,7 +34,7 @@ class TaskModel:
         task: str | None = None,
         reading: ReadingOptions = ReadingOptions(),  # noqa: B008
     ) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser().absolute()
         """The model's folder, which transformers loads too."""
         self.task_name = task
         """Which of several tasks it is for; ``None`` for the only one, or for all."""
@@ -44,7 +44,11 @@ class TaskModel:
         return str(self.folder)
 
     def __repr__(self) -> str:
-        named = "" if self.task_name is None else f", task={self.task_name!r}"
+        settings = {
+            name: value for name, value in vars(self._reading).items() if value != getattr(ReadingOptions, name)
+        }
+        chosen = ({} if self.task_name is None else {"task": self.task_name}) | settings
+        named = "".join(f", {name}={value!r}" for name, value in chosen.items())
         kinds = ", ".join(f"{name}: {kind}" if name else kind for name, kind in self.tasks.items())
         lines = [f"{type(self).__name__}({str(self.folder)!r}{named})", f"  {kinds}"]
         return "\n".join([*lines, *(f"  {line}" for line in _score_lines(self.scores))])

@@ -11,6 +11,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Pool, Precision
+from greenadapt.corpus.opening import Decoder
 from greenadapt.errors import InputError, require_torch
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
@@ -92,9 +93,10 @@ class SentenceEncoder:
 
 
 def check_texts(texts: Iterable[Any]) -> list[str]:
-    """The texts as a list; raises ``InputError`` naming one that is none."""
-    found = list(texts)
-    for number, text in enumerate(found):
+    """The texts as a tokenizer takes them; raises ``InputError`` naming one that is none."""
+    decoder, found = Decoder(), []
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"item {number} is of type {type(text).__name__}, not a text", "give texts")
+        found.append(decoder.without_surrogates(text, f"item {number}"))
     return found

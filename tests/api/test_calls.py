@@ -1,0 +1,265 @@
+"""The functions do what the commands do, take data in all its forms, and raise errors instead of exiting."""
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+import greenadapt
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError
+from tests.conftest import Notes
+from tests.support.small_tasks import (
+    NEW,
+    TinyModel,
+    adapted,
+    facts_file,
+    known_text,
+    lines,
+    ner_file,
+    qa_file,
+    texts_file,
+    worded_model,
+)
+
+Run = Callable[..., Result]
+W2V: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1, "workers": 1, "engine": "gensim"}
+TRAIN: dict[str, Any] = {"epochs": 1, "batch_size": 8, "max_length": 64}
+
+
+def options(settings: dict[str, Any]) -> list[str]:
+    return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All that decides what a model computes."""
+    kinds = (".safetensors", ".json")
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.suffix in kinds
+    }
+    return {name: content for name, content in found.items() if name not in ("manifest.json", "scores.json")}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "papers.txt"
+    path.write_text(known_text(), "utf-8")
+    return path
+
+
+def test_adapt_writes_what_the_command_writes_and_finds_it_again(
+    tiny_model: TinyModel, corpus: Path, tmp_path: Path, run_alone: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = worded_model(tiny_model)
+    run_alone("adapt", "-c", corpus, "-m", model, "-o", tmp_path / "theirs", "--workspace", "other", *options(W2V))
+    capsys.readouterr()
+    with pytest.warns(UserWarning, match="explains nothing"):
+        ours = greenadapt.adapt(corpus, model, out="ours", workspace="own", progress=False, **W2V)
+    assert files(Path(ours)) == files(tmp_path / "theirs")
+    assert ours.folder == Path("ours").absolute()
+    assert set(ours.words) == {*NEW}
+    assert capsys.readouterr() == ("", "")
+    progress = Notes()
+    greenadapt.adapt(str(corpus), model, out="ours", workspace="own", progress=progress, **W2V)
+    assert progress.lines == []  # nothing to do
+    assert f"{len(NEW)} words of papers.txt" in repr(ours)
+    assert repr(greenadapt.load("ours")) == repr(ours)
+    [first, *_] = ours.neighbours(NEW[0], top=2)
+    assert (first.word, len(first.neighbours)) == (NEW[0], 2)
+    assert NEW[0] in repr(ours.neighbours(NEW[0]))
+
+
+def frames() -> dict[str, Callable[[list[dict[str, Any]]], Any]]:
+    """Libraries that are installed → what makes a table of records."""
+    found: dict[str, Callable[[list[dict[str, Any]]], Any]] = {"records": list, "generator": iter}
+    makers = {"pandas": "DataFrame", "polars": "DataFrame", "datasets": "Dataset"}
+    for name, kind in makers.items():
+        if importlib.util.find_spec(name) is not None:
+            made = getattr(importlib.import_module(name), kind)
+            found[name] = made.from_list if name == "datasets" else made
+    return found
+
+
+@pytest.mark.slow
+def test_every_form_of_the_same_records_is_the_same_corpus(tmp_path: Path) -> None:
+    from greenadapt.api.data import corpus_of, labelled_sources
+
+    records = [{"text": f"Zeile {i} für alle", "label": "ab"[i % 2]} for i in range(5)]
+    names = {kind: corpus_of(make(records), tmp_path) for kind, make in frames().items()}
+    assert len(set(names.values())) == 1, names
+    [name] = set(names.values())
+    [source] = labelled_sources(iter(records), tmp_path, "train")
+    assert lines(Path(source)) == records
+    assert Path(source).stem == name
+    assert corpus_of([one["text"] for one in records], tmp_path) == corpus_of(
+        ({"text": one["text"]} for one in records), tmp_path
+    )
+    assert corpus_of("ein Text\nmit zwei Zeilen", tmp_path) != corpus_of(["ein Text"], tmp_path)
+    assert labelled_sources([Path("a.tsv"), "b.tsv"], tmp_path, "train") == ("a.tsv", "b.tsv")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="DATASETS IS NOT INSTALLED")
+@pytest.mark.slow
+def test_classes_of_a_data_set_have_their_names(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+
+    from greenadapt.api.data import labelled_sources
+
+    tags = Sequence(ClassLabel(names=["O", "B-Disease"]))
+    features = Features({"tokens": Sequence(Value("string")), "ner_tags": tags})
+    data = Dataset.from_dict({"tokens": [["a", "rash"]], "ner_tags": [[0, 1]]}, features=features)
+    [source] = labelled_sources(data, tmp_path, "train")
+    assert lines(Path(source)) == [{"tokens": ["a", "rash"], "ner_tags": ["O", "B-Disease"]}]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"train": []}, "is a dictionary"),
+        ([{"text": "a"}, 3], "item 1 is of type int"),
+        (3, "of type int"),
+        ([], "has no texts"),
+        ([{"text": object()}], "item 0 cannot be written"),
+        (SimpleNamespace(collect=None), "lazy frame"),
+    ],
+)
+def test_data_that_is_none_is_refused(data: Any, message: str, tmp_path: Path) -> None:
+    from greenadapt.api.data import corpus_of
+
+    with pytest.raises(GreenadaptError, match=message):
+        corpus_of(data, tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    model = adapted(tiny_model)
+    train, test = texts_file(tmp_path / "train.jsonl"), texts_file(tmp_path / "test.jsonl", 15, 1)
+    command = ["finetune", "--task", "classification", "-m", model, "--train", train, "--test", test, "--seeds", 2]
+    run_alone(*command, "-o", tmp_path / "theirs", *options(TRAIN))
+    ours = greenadapt.finetune(
+        model, "classification", lines(train), test=test, seeds=2, out="ours", progress=False, **TRAIN
+    )
+    assert files(Path(ours)) == files(tmp_path / "theirs")
+    assert ours.labels == ["ill", "well"]
+    assert "2 seeds; test macro_f1" in repr(ours)
+    run_alone("predict", "-m", "theirs", "-i", test, "-o", "theirs.jsonl")
+    theirs = [{name: value for name, value in row.items() if name != "line"} for row in lines(Path("theirs.jsonl"))]
+    assert ours.predict(lines(test)) == theirs
+    assert ours.predict([row["text"] for row in lines(test)]) == theirs
+    assert ours.predict(test)[0] == lines(Path("theirs.jsonl"))[0]
+    assert ours.predict(lines(test)[0]["text"])["label"] == theirs[0]["label"]
+    found = json.loads(run_alone("evaluate", "-m", "theirs", "--test", test, "--json").stdout)
+    assert ours.evaluate(test, progress=False) == found
+    assert greenadapt.load("ours", seed=1).predict("a virus") != ours.predict("a virus")
+    assert ours.scores["mean"] == found["mean"]
+
+
+def test_ner_on_records_gives_entities_and_tags_if_wanted(tiny_model: TinyModel, tmp_path: Path) -> None:
+    ner = greenadapt.finetune(
+        adapted(tiny_model), "ner", ner_file(tmp_path / "train.tsv"), out=tmp_path / "ner", progress=False, **TRAIN
+    )
+    row = ner.predict("a patient with tachycardia")
+    assert {*row} == {"entities"}
+    [row] = ner.predict([{"tokens": ["a", "virus"], "id": 7}], tags=True)
+    assert (row["id"], row["words"], len(row["tags"])) == (7, ("a", "virus"), 2)
+    assert ner.labels == ["Disease", "Gene"]
+    with pytest.raises(UsageError, match="is for ner, not for question answering"):
+        ner.answer("what?", "this")
+
+
+def test_answers_have_the_numbers_of_the_command(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    plain = tiny_model("BertForQuestionAnswering", initializer_range=0.3)  # finetune did not write it
+    data = qa_file(tmp_path / "questions.json", 3)
+    done = run_alone("qa", "-m", plain, "--data", data, "--top", 2, "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()][:3]
+    model = greenadapt.load(plain)
+    assert isinstance(model, greenadapt.TaskModel)
+    paragraphs = json.loads(data.read_text())["data"][0]["paragraphs"]
+    contexts = [one["context"] for one in paragraphs]
+    found = model.answer("what heart", contexts, top=2)
+    for ours, row in zip(found, rows, strict=True):
+        keys = ("answer", "start", "end", "score")
+        assert [[one[key] for key in keys] for one in ours] == [[one[key] for key in keys] for one in row["answers"]]
+    assert model.answer("what heart", contexts[0])["answer"] == found[0][0]["answer"]
+    with pytest.raises(UsageError, match="2 questions and 3 contexts"):
+        model.answer(["a", "b"], contexts)
+    with pytest.raises(UsageError, match="--top is 0"):
+        model.answer("a", "b", top=0)
+
+
+def test_several_tasks_answer_together_or_one_by_one(two_tasks: Path) -> None:
+    many = greenadapt.load(two_tasks)
+    assert isinstance(many, greenadapt.TaskModel)
+    assert many.tasks == {"ner": "ner", "ill.1": "classification"}
+    both = many.predict("a virus of the heart")["tasks"]
+    one = greenadapt.load(two_tasks, task="ill.1")
+    alone = one.predict("a virus of the heart")  # type: ignore[union-attr]
+    assert both["ill.1"]["probabilities"] == pytest.approx(alone["probabilities"])
+    assert "ill.1: classification" in repr(many)
+    assert "task='ill.1'" in repr(one)
+    with pytest.raises(UsageError, match=r"evaluate is for one task.*ner, ill\.1"):
+        many.evaluate([{"text": "a", "label": "ill"}])
+
+
+def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="BertForSequenceClassification that finetune did not write"):
+        greenadapt.load(tiny_model("BertForSequenceClassification"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"not a model folder: it has no config\.json"):
+        greenadapt.load(tmp_path / "empty")
+    with pytest.raises(MissingError, match="no-such"):
+        greenadapt.load("no-such/model")
+    plain = tiny_model()
+    assert type(greenadapt.load(plain)) is greenadapt.EncoderModel
+    with pytest.raises(UsageError, match="which has no seed"):
+        greenadapt.load(plain, seed=1)
+    moved = adapted(tiny_model)
+    facts_file(moved)
+    facts = {**json.loads((moved / "greenadapt.json").read_text()), "title": "medicine", "words": len(NEW)}
+    (moved / "greenadapt.json").write_text(json.dumps(facts))
+    model = greenadapt.load(moved)
+    assert isinstance(model, greenadapt.AdaptedModel)
+    assert "4 words of medicine" in repr(model)
+    with pytest.raises(MissingError, match="no greenadapt result"):
+        model.neighbours("virus")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"epoch": 3}, UsageError, r"adapt has no argument epoch: did you mean epochs"),
+        ({"rows": "best"}, UsageError, "--rows is 'best', must be one of map"),
+        ({"epochs": 0}, UsageError, "--epochs is 0"),
+        ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
+        ({"method": "lstsq", "blend": 2}, UsageError, "--blend is 2.0, must be from 0 to 1"),
+    ],
+)
+def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        greenadapt.adapt("corpus", "minilm", **settings)
+
+
+def test_errors_are_exceptions_and_warnings_are_pythons(
+    tiny_model: TinyModel, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="finetune has no argument adapter"):
+        greenadapt.finetune("model", "ner", "train.tsv", adapter="pals")
+    with pytest.raises(UsageError, match="no task"):
+        greenadapt.finetune("model", train="train.tsv")
+    model, common = worded_model(tiny_model), {"out": tmp_path / "out", "workspace": tmp_path / "ws", "progress": False}
+    capsys.readouterr()
+    with pytest.raises(MissingError, match="no corpus or file is called papers"):
+        greenadapt.adapt("papers", model, **common)
+    texts = ["\ud800 lone", *known_text().splitlines()]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        greenadapt.adapt(texts, model, **common, **W2V)
+    assert any("broken UTF-8" in str(one.message) for one in caught)
+    with pytest.raises(ConflictError, match="another"):
+        greenadapt.adapt(texts, model, **common, **W2V, rows="norm")
+    assert capsys.readouterr() == ("", "")

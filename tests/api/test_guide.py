@@ -1,0 +1,37 @@
+"""Every snippet of the guide runs, in order, with a small model for the one that it names."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.small_tasks import TinyModel, known_text, ner_file, qa_file, worded_model
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_every_snippet_runs(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = worded_model(tiny_model)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    Path("papers.txt").write_text(known_text(), "utf-8")
+    ner_file(Path("train.tsv"))
+    ner_file(Path("test.tsv"), 15, 1)
+    qa_file(Path("questions.json"))
+    assert len(SNIPPETS) > 10
+    names: dict[str, Any] = {}
+    for snippet in SNIPPETS:
+        if "needs sentence-transformers" in snippet and importlib.util.find_spec("sentence_transformers") is None:
+            continue
+        exec(compile(snippet.replace('"minilm"', repr(str(model))), str(GUIDE), "exec"), names)
+    assert names["vectors"].shape == (2, 32)
+    assert {*names["adapted"].words} > {"tachycardia", "coronavirus"}
+    assert {"line", "label", "score", "probabilities"} == {*names["row"]}
+    assert "did you mean epochs" in capsys.readouterr().out
