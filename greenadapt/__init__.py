@@ -22,9 +22,10 @@ The methods are those of Poerner et al., "Inexpensive Domain Adaptation of Pretr
 Nothing is imported before it is used: the command line must start at once, and so must ``import greenadapt``.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not typing's, whose import would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from greenadapt.api.adapting import adapt
     from greenadapt.api.finetuning import finetune
     from greenadapt.api.loading import load
@@ -44,7 +45,7 @@ _LIES_IN = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _LIES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
