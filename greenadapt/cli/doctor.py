@@ -16,8 +16,9 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
 
     Exit code 1 only if something fails that every command needs.
     """
-    from greenadapt.cli.output.console import harmless, print_json, print_lines
+    from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.layout import hanging, terminal_width
+    from greenadapt.cli.output.messages import harmless
     from greenadapt.stages.doctor import doctor as checks
     from greenadapt.storage.workspace import Workspace
 

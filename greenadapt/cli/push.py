@@ -39,11 +39,12 @@ def push(
     The manifest (it names files of this machine), predictions and logits of test sets, hidden files and symlinks stay
     here. The card, README.md, names the commands that made the model: read it first.
     """
-    from greenadapt.cli.output.console import is_quiet, make_progress, print_json, print_lines, print_table
+    from greenadapt.cli.output.console import make_progress, print_json, print_lines, print_table
+    from greenadapt.cli.output.messages import output
     from greenadapt.stages import push as stage
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
-    if is_quiet() or not sys.stderr.isatty():
+    if output().quiet or not sys.stderr.isatty():
         stage.hide_bars()
     found = stage.push(request, make_progress())
     if as_json:
