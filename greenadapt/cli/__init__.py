@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
 from greenadapt.cli.options.command_line import command_words, remember
+from greenadapt.cli.options.completion import read_for_completion
 from greenadapt.cli.options.generated import FIELDS, with_common, with_options
 from greenadapt.cli.options.help import as_shown
 from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
 from greenadapt.cli.options.shared import start_output
 from greenadapt.cli.output.messages import hide_details, set_output
-from greenadapt.errors import UsageError
+from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.fields import allowed
 from greenadapt.storage.publish import STDOUT, naming
 
@@ -65,6 +67,14 @@ class _Group(TyperGroup):
         with in_words(), naming(STDOUT):
             return super().make_context(*arguments, **options)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before the command's name."""
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        _, rest, _ = read_for_completion(self, ctx, args)
+        ctx._protected_args, ctx.args = rest[:1], rest[1:]
+        return rest[1:]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with in_words(ctx):
@@ -82,12 +92,13 @@ class _Command(TyperCommand):
         super(_Command, as_shown(self, ctx)).format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        parser = self.make_parser(ctx)
-        given, _, order = parser.parse_args(args=list(args))
-        if ctx.resilient_parsing:  # completion, which has to be fast: types and ranges are not checked
-            ctx._opt_prefixes.update(parser._opt_prefixes)
-            ctx.params = {**given}
+        if ctx.resilient_parsing:
+            given, *_ = read_for_completion(self, ctx, args)
+            with suppress(GreenadaptError):
+                self._take_settings(ctx, given)
+            ctx.params = {name: each.value for name, each in all_settings(ctx).items()} | given
             return []
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
         hide_details()
         set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
         self._refuse_empty(given)
@@ -112,6 +123,10 @@ class _Command(TyperCommand):
             return super().invoke(ctx)
         except UsageError as error:
             raise with_places(error, ctx) from None
+
+    def _take_settings(self, ctx: Any, given: dict[str, Any]) -> None:
+        key = command_key(command_words(ctx))
+        keep_settings(ctx, find_settings(ctx.find_root().command, key, given.get(CONFIG)))
 
     def _refuse_empty(self, given: dict[str, Any]) -> None:
         """An empty value (of an unset variable, say) is no path: it would be the current folder."""

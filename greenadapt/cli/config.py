@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from greenadapt.cli import app
+from greenadapt.cli.options import completion
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import FIELDS, examples
 from greenadapt.cli.options.settings import (
@@ -21,7 +22,11 @@ from greenadapt.errors import MissingError, UsageError
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COMMAND", help="Show all options of this command, also those that are not set."),
+    typer.Argument(
+        metavar="COMMAND",
+        help="Show all options of this command, also those that are not set.",
+        autocompletion=completion.commands,
+    ),
 ]
 
 

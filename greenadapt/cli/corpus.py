@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
+from greenadapt.cli.options import completion
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions, TextOptions
@@ -16,7 +17,10 @@ _SHOWN = 10  # entries of a list that are all printed
 
 Name = Annotated[
     str,
-    typer.Argument(help="A named corpus, a recipe (.toml), a text file, or - for standard input."),
+    typer.Argument(
+        help="A named corpus, a recipe (.toml), a text file, or - for standard input.",
+        autocompletion=completion.corpora,
+    ),
 ]
 Splitter = Annotated[
     str | None,

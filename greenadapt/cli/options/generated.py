@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from greenadapt.cli.options.completion import complete_option
 from greenadapt.config import Panel
 from greenadapt.fields import Checked, Field, option_fields, without_ranges
 
@@ -100,6 +101,9 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=Annotated[kind, option])
         for name, (kind, option) in kinds.items()
     ]
+    for parameter in own.parameters.values():
+        for mark in get_args(parameter.annotation)[1:]:
+            complete_option(mark)
     shown = sorted([*own.parameters.values(), *common], key=_is_advanced)  # so that their panel is the last
     run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}

@@ -1,0 +1,95 @@
+"""What the shell offers: corpora, models, variants and commands; without heavy imports, and silent about errors."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from greenadapt.cli import app
+from greenadapt.corpus.recipes import list_recipes
+from greenadapt.progress import Silent
+from greenadapt.storage.results import Job, Outcome, run_job
+from greenadapt.storage.workspace import Workspace
+
+
+def offered(shell: str, line: str) -> list[str]:
+    """What a shell gets for the last word of ``line``."""
+    words = line.split(" ")
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
+    how = {"_GREENADAPT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    found = CliRunner().invoke(app, [], env=asked | how, prog_name="greenadapt")
+    assert (found.exit_code, found.stderr) == (0, "")
+    return [line for line in found.stdout.splitlines() if line]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results for two corpora, one with variants, and two folders of models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    own = Workspace.find()
+    for corpus, variant in (("papers", "short"), ("papers", "long"), ("notes", "small"), ("notes", None)):
+        job = Job("align", {}, {}, lambda folder: Outcome({}))
+        run_job(own.place(corpus, "minilm", "align", variant), job, force=False, progress=Silent())
+    for folder in ("bert", "runs/ner"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+    (tmp_path / "texts").mkdir()
+    return tmp_path
+
+
+NAMED = [recipe.name for recipe in list_recipes()]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("greenadapt w2v --corpus ", sorted([*NAMED, "notes", "papers"])),
+        ("greenadapt w2v --corpus pap", ["papers"]),
+        ("greenadapt corpus show pap", ["papers"]),
+        ("greenadapt align -c papers -m ", ["bert", "minilm", "mpnet", "runs/ner"]),
+        ("greenadapt predict -m runs/", ["runs/ner"]),
+        ("greenadapt finetune --compare be", ["bert"]),
+        ("greenadapt align --variant ", ["long", "short", "small"]),
+        ("greenadapt align -c papers --variant s", ["short"]),
+        ("greenadapt config w", ["w2v"]),
+        ("greenadapt align --meth", ["--method"]),
+        ("greenadapt align --workspace elsewhere --variant ", []),
+    ],
+)
+@pytest.mark.usefixtures("workspace")
+def test_values(line: str, values: list[str]) -> None:
+    assert offered("bash", line) == values
+
+
+@pytest.mark.usefixtures("workspace")
+def test_every_shell() -> None:
+    assert offered("fish", "greenadapt w2v -c pap") == ["papers"]
+    assert offered("zsh", "greenadapt w2v -c pap") == ["""_arguments '*: :(("papers"))'"""]
+
+
+def test_errors_are_silent(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "file").write_text("")
+    assert offered("bash", "greenadapt w2v --workspace file -c ") == []
+    (workspace / "s.toml").write_text("wrong = 1")
+    monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
+    assert offered("bash", "greenadapt align --variant l") == ["long"]
+    (workspace / "s.toml").write_text('workspace = "elsewhere"')
+    assert offered("bash", "greenadapt align --variant l") == []
+
+
+@pytest.mark.slow
+def test_it_loads_nothing_heavy(workspace: Path) -> None:
+    asked = {"COMP_WORDS": "greenadapt w2v -m mini", "COMP_CWORD": "3", "_GREENADAPT_COMPLETE": "complete_bash"}
+    code = (
+        "import sys, atexit\n"
+        "from greenadapt.cli import app\n"
+        "atexit.register(lambda: print(sorted({'pydantic', 'rich', 'numpy', 'torch'} & {*sys.modules})))\n"
+        "app(prog_name='greenadapt')"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **asked}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "minilm\n[]\n"
