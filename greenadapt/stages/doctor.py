@@ -30,7 +30,7 @@ _EXTRAS = {
 }
 """Extra → its packages, and what they are for."""
 
-_LITTLE_MEMORY = 2 << 30
+_LITTLE_MEMORY = 1 << 30
 _LITTLE_DISK = 1 << 30
 _HUB_TIMEOUT = 3.0  # seconds
 
@@ -83,7 +83,7 @@ def _gpu() -> Check:
         if torch.backends.mps.is_available():
             return Check("GPU", "ok", "Apple's, through MPS")
     except Exception as error:  # a broken driver or installation raises whatever it likes
-        return Check("GPU", "problem", f"torch fails: {error}", "install torch again, in a build for this machine")
+        return Check("GPU", "missing", f"torch fails: {error}", "install torch again, in a build for this machine")
     return Check("GPU", "missing", "none that torch can use", "training uses the CPU; adapting a model needs no GPU")
 
 

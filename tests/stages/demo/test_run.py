@@ -14,6 +14,7 @@ from greenadapt.stages.demo.task import MODELS, TaskPlan
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.ner.task import NerTask
+from tests.support.json_schema import check_json
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,6 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_demo_on_two_packages(folder: Path) -> None:
     plan = TaskPlan(train=8, test=12, epochs=1, seeds=(0, 1))
     shown = demo(Session(Workspace(folder / "ws"), Silent()), str(folder / "small.toml"), plan)
+    check_json(["demo", "--json"], json.dumps(shown.as_dict()))
     facts = json.loads(json.dumps(shown.as_dict()))
     assert facts["counts"]["words"] > 100
     assert 1 < facts["fertility"]["after"] < facts["fertility"]["before"] < 2
@@ -82,5 +84,6 @@ def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeyp
     shown = demo(Session(Workspace(folder / "ws"), Told()), str(folder / "small.toml"))
     assert shown.task is None
     assert shown.as_dict()["task"] is None
+    check_json(["demo", "--json"], json.dumps(shown.as_dict()))
     assert any("torch" in warning for warning in warnings)
     assert shown.neighbours
