@@ -54,7 +54,7 @@ class Known:
         words, rows, ids = overlap(vectors, vocabulary)
         pieces = vocabulary.pieces_without_row(words)
         kept = np.array([i for i, own in enumerate(pieces) if own])
-        own = [pieces[i] for i in kept]
+        own = self.pieces = [pieces[i] for i in kept]
         norm = wordpiece_norm(self.table, vocabulary.size, vocabulary.special_ids)
         self.ids, self.counts = ids[kept], vectors.counts[rows[kept]].astype(np.float64)
         self.units = unit_rows(vectors.matrix[rows[kept]])

@@ -559,6 +559,19 @@ PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}
 
 
 @dataclass(frozen=True)
+class UnlabelledConfig(Checked):
+    """How texts without labels take part in the training of a task."""
+
+    unlabelled_batch: Annotated[
+        Count,
+        Option("Texts of --unlabelled per optimizer step, each in both tokenizations.", panel=Panel.TRAINING),
+    ] = 16
+    unlabelled_weight: Annotated[
+        Positive, Option("What the loss on texts of --unlabelled is multiplied by.", panel=Panel.TRAINING)
+    ] = 1.0
+
+
+@dataclass(frozen=True)
 class MemoryConfig(Checked):
     """How the states of a general model reach the domain model that is trained (G-MAP, arXiv 2212.03613)."""
 

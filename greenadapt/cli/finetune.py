@@ -23,6 +23,7 @@ from greenadapt.config import (
     SessionOptions,
     TaskConfig,
     TrainConfig,
+    UnlabelledConfig,
 )
 from greenadapt.errors import UsageError
 
@@ -36,7 +37,7 @@ _OF_ONE_TASK = {
     name: f"--{name.replace('_', '-')}"
     for name in (
         *("task", "train", "dev", "test", *names_of(TaskConfig)),
-        *("whole_sentences", "save_logits", "compare", "reference"),
+        *("whole_sentences", "unlabelled", *names_of(UnlabelledConfig), "save_logits", "compare", "reference"),
     )
 }
 """Parameters that only training on one task has → their options."""
@@ -58,6 +59,15 @@ Dev = Annotated[
 ]
 Test = Annotated[
     str | None, typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA)
+]
+Unlabelled = Annotated[
+    str | None,
+    typer.Option(
+        "--unlabelled",
+        help="Text of the domain without labels (one entry per line, JSON lines or CoNLL columns): with --mix both, "
+        "the mean prediction of both tokenizations teaches each of them. For NER and classification.",
+        rich_help_panel=Panel.DATA,
+    ),
 ]
 SaveLogits = Annotated[
     bool, typer.Option("--save-logits", help="Save the logits of the test set.", rich_help_panel=Panel.DATA)
@@ -143,6 +153,8 @@ def finetune(
     save_logits: SaveLogits = False,
     preset: PresetOption = None,
     training: TrainConfig,
+    unlabelled: Unlabelled = None,
+    unlabelled_config: UnlabelledConfig,
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
     tasks: TasksFile = None,
@@ -189,6 +201,7 @@ def finetune(
             raise UsageError("--reference needs --compare", "name the base model with --compare")
         start = adapted_model(session, corpus, model)
         sources = (tuple(train or ()), dev, test)
+        common |= {"unlabelled": unlabelled, "unlabelled_config": unlabelled_config}
         request = FinetuneRequest.of_one(start, *sources, config, save_logits=save_logits, **common)
     else:
         o.refuse(ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")

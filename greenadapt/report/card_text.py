@@ -216,10 +216,18 @@ def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
             f", with {config['agreement']:g} times the divergence between both predictions in the loss\n"
             "(Wang et al., *Multi-view Subword Regularization*, arXiv 2103.08490)"
         )
+    taught = ""
+    if "unlabelled_batch" in config:
+        taught = (
+            f"Besides, {config['unlabelled_batch']} texts without labels a step taught each tokenization what both "
+            "predict\ntogether (Clark et al., *Semi-Supervised Sequence Modeling with Cross-View Training*, arXiv "
+            "1809.08370),\nwith "
+            f"weight {config['unlabelled_weight']:g}, once a fifth of the steps were made.\n"
+        )
     return (
         f"It was trained on {_MIX[config['mix']]}{agreement}, and its logits are those of "
         f"{VIEW_NAMES[config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
-        "Language Models* (arXiv 2004.03354).\n`base_tokenizer/` holds the model's own tokenizer, the folder "
+        f"Language Models* (arXiv 2004.03354).\n{taught}`base_tokenizer/` holds the model's own tokenizer, the folder "
         "itself the expanded one.\n"
     )
 

@@ -7,6 +7,7 @@ symmetric KL divergence between both predictions.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Self
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class PairedDataset:
     """λ."""
 
     @classmethod
-    def of(cls, views: TaskDataset, items: Sequence[Input], weight: float) -> "PairedDataset":
+    def of(cls, views: TaskDataset, items: Sequence[Input], weight: float) -> Self:
         """The inputs of ``items``, of which ``views`` was made, in pairs.
 
         Windows of a question pair up in their order, those with the answer and those without it apart.

@@ -1,5 +1,6 @@
 """The steps of an epoch: from one dataset, or from several that take turns."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ from greenadapt.storage.files import Json
 from greenadapt.training.batches import Dataset
 from greenadapt.training.random_draws import Purpose, epoch_order, random_bits
 
+_UNTAUGHT = 0.2  # share of the steps before the first with inputs without labels
 _ANNEALED = 0.8  # by how much the exponent falls from the first epoch to the last
 _DOUBLE_BITS = 53  # that a random float64 in [0, 1) is made of
 
@@ -91,6 +93,10 @@ class Feed:
     plan: Plan
     sampling: SamplingConfig = SamplingConfig()  # noqa: RUF009  (it is frozen)
     """How several tasks take turns."""
+    unlabelled: Dataset | None = None
+    """Inputs without labels, in pairs, for which steps have a further draw."""
+    unlabelled_batch: int = 0
+    """How many of them a step has."""
     _orders: dict[int, tuple[int, IntArray, BoolArray]] = field(init=False, default_factory=dict)
     """By number of the dataset, the pass that was asked for last, and its order."""
 
@@ -118,18 +124,36 @@ class Feed:
         tasks = [[each.task, each.head, each.n_examples] for each in self.datasets]
         return {"tasks": tasks, "sampling": self.sampling.sampling, "steps_an_epoch": self.steps_an_epoch}
 
+    def draws(self, done: int) -> list[Draw]:
+        """All inputs of the step after ``done`` steps: the labelled ones, then those without labels, if it has any."""
+        return [self.draw(done), *self._unlabelled(done)]
+
     def draw(self, done: int) -> Draw:
-        """The inputs of the step after ``done`` steps."""
+        """The labelled inputs of the step after ``done`` steps."""
         number, size = int(self.schedule[done]), self.plan.train.batch_size
         epoch, position = divmod(int(self._before[done]), self._n_batches[number])
         items, expanded = self._order(number, epoch)
         among = slice(position * size, (position + 1) * size)
         return Draw(self.datasets[number], items[among], expanded[among], epoch)
 
+    def _unlabelled(self, done: int) -> list[Draw]:
+        """Those of a step once a fifth of all steps are made, gone through in passes of random order."""
+        taught = done - math.ceil(_UNTAUGHT * self.n_steps)
+        if self.unlabelled is None or taught < 0:
+            return []
+        n, size = self.unlabelled.n_items, self.unlabelled_batch
+        epoch, position = divmod(taught, -(-n // size))
+        order = np.argsort(random_bits(n, self.plan.seed, Purpose.UNLABELLED, epoch), kind="stable")
+        items = order[position * size : (position + 1) * size]
+        return [Draw(self.unlabelled, items, np.ones(len(items), bool), epoch)]
+
     def digest(self, update: Callable[[bytes], object]) -> None:
         """Give all that is trained on to ``update``, a hash's."""
         for each in self.datasets:
             each.digest(update)
+        if self.unlabelled is not None:
+            update(f"{self.unlabelled_batch} without labels".encode())
+            self.unlabelled.digest(update)
 
     @cached_property
     def schedule(self) -> IntArray:

@@ -55,9 +55,9 @@ class _Work:
     """One process's share of a step."""
 
     draw: Draw
-    batches: list[Batch]
-    weight: float
-    """What a batch's sum of losses counts in the gradient; 0 if a process has no example and only takes part."""
+    """Its labelled examples."""
+    batches: list[tuple[Batch, float]]
+    """Each with what its sum of losses counts in the gradient; 0 if a process has no example and only takes part."""
     pieces: int
     """Of all processes."""
 
@@ -134,7 +134,7 @@ class Training:
                     ahead = self._work(self.number + 1)  # made ready while a GPU still computes
                 step = self._update(work, loss)
             except torch.cuda.OutOfMemoryError:
-                n_inputs, n_pieces = longest(work.batches).ids.shape
+                n_inputs, n_pieces = longest([batch for batch, _ in work.batches]).ids.shape
                 raise too_large(n_inputs, n_pieces, self._plan.run.max_tokens) from None
             yield step
 
@@ -193,8 +193,13 @@ class Training:
 
     def _work(self, done: int) -> _Work:
         """This process's share of the step after ``done`` steps."""
-        draw, machine = self._feed.draw(done), self._machine
-        dataset, epoch = draw.dataset, draw.epoch
+        draws = self._feed.draws(done)
+        shares = [self._share(draw) for draw in draws]
+        return _Work(draws[0], [one for batches, _ in shares for one in batches], sum(pieces for _, pieces in shares))
+
+    def _share(self, draw: Draw) -> tuple[list[tuple[Batch, float]], int]:
+        """This process's share of some inputs, and how many pieces all of them have."""
+        machine, dataset, epoch = self._machine, draw.dataset, draw.epoch
         inputs = dataset.inputs_of(draw.items, draw.expanded)
         mine = share(inputs, machine.rank, machine.processes)
         takes_part = len(mine) > 0
@@ -204,22 +209,22 @@ class Training:
         # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
         weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if takes_part else 0.0
         batches = [dataset.batch(mine[part], epoch).to(machine.device) for part in parts]
-        return _Work(draw, batches, weight, dataset.n_pieces(inputs))
+        return [(batch, weight) for batch in batches], dataset.n_pieces(inputs)
 
     def _gradient(self, work: _Work) -> torch.Tensor:
         """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
-        machine, number, dataset = self._machine, self.number, work.draw.dataset
+        machine, dataset = self._machine, work.draw.dataset
         chosen = {} if dataset.task is None else {"task": dataset.task}
         self._called.train()
-        torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, number, machine.rank)[0]))
+        torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=machine.device)
-        for batch in work.batches:
-            is_last = batch is work.batches[-1]
+        for number, (batch, weight) in enumerate(work.batches, 1):
+            is_last = number == len(work.batches)
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
                     output = self._called(**batch.inputs(self._has_segments), **chosen)
-                loss = batch.loss_sum(dataset.head, output) * work.weight
+                loss = batch.loss_sum(dataset.head, output) * weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes

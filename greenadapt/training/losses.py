@@ -40,3 +40,19 @@ def divergence_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """
     log_p, log_q = first.float().log_softmax(-1), second.float().log_softmax(-1)
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
+
+
+def teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """KL(t‖p) + KL(t‖q) of the softmax p and q of two logits (n, k), t that of their mean, summed over n.
+
+    t is a teacher, without a gradient. Returns () float32.
+    """
+    log_t = ((first + second).detach().float() / 2).log_softmax(-1)
+    views = torch.stack([first, second]).float().log_softmax(-1)
+    return (log_t.exp() * (log_t - views)).sum()
+
+
+def squared_teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """(p - t)² + (q - t)² of two predicted numbers (n, 1), t their mean, summed over n; no gradient goes through t."""
+    views = torch.stack([first, second]).float()
+    return (views - views.mean(dim=0).detach()).square().sum()

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     MASKING = 4
     EVALUATION = 5
     TASK = 6
+    UNLABELLED = 7
 
 
 def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":

@@ -177,10 +177,11 @@ def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, 
         "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
         "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
         "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
-        "precision": "bfloat16", "save_logits": True,
+        "precision": "bfloat16", "save_logits": True, "unlabelled_batch": 3, "unlabelled_weight": 2.5,
     }  # fmt: skip
     assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
-    start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--json")
+    Path("text.txt").write_text("a virus and tachycardia\n")
+    start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--unlabelled", "text.txt", "--json")
     config = json.loads(run_alone(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
     assert config == {**asdict(TaskConfig(task="ner")), "text_fields": ["text"], **given, "seeds": [3, 4]}
 

@@ -12,7 +12,7 @@ import numpy as np
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import starting_model
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import MemoryConfig
+from greenadapt.config import MemoryConfig, UnlabelledConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
@@ -39,7 +39,7 @@ class Comparison:
 
 def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -> Comparison:
     """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way, but
-    for a memory, which only the first has, and an agreement between tokenizations if a model has only one.
+    for a memory, which only the first has, and what needs two tokenizations if a model has only one.
     """
     if others and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
@@ -54,11 +54,11 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
 
 
 def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another model, without an agreement if that has one tokenization."""
-    training = request.training
+    """The request for another model, without what needs two tokenizations if that has one."""
     if not has_added_words(starting_model(model)):
-        training = replace(training, agreement=0.0)
-    return replace(request, model=model, training=training)
+        training = replace(request.training, agreement=0.0)
+        request = replace(request, training=training, unlabelled=None, unlabelled_config=UnlabelledConfig())
+    return replace(request, model=model)
 
 
 def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:

@@ -6,7 +6,15 @@ from typing import Any
 from greenadapt.checkpoints.layout import MEMORY_FILE
 from greenadapt.checkpoints.provenance import check_model, note_code, starting_model
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.config import (
+    AdapterConfig,
+    MemoryConfig,
+    RunConfig,
+    SamplingConfig,
+    TaskConfig,
+    TrainConfig,
+    UnlabelledConfig,
+)
 from greenadapt.errors import UsageError
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
@@ -54,6 +62,9 @@ class FinetuneRequest:
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
     """Keep the logits of the test set, of both views, of a task alone."""
+    unlabelled: str | None = None
+    """File of texts without labels, which train one task alone besides."""
+    unlabelled_config: UnlabelledConfig = field(default_factory=UnlabelledConfig)
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
     memory_config: MemoryConfig = field(default_factory=MemoryConfig)
@@ -77,6 +88,7 @@ class FinetuneRequest:
     def __post_init__(self) -> None:
         check_memory(self.memory, self.memory_config, self.run)
         check_seeds(self.seeds)
+        self._check_unlabelled()
         if not self.tasks:
             raise UsageError("no tasks", "give a file with tasks with --tasks")
         if not all(entry.train for entry in self.tasks):
@@ -99,6 +111,26 @@ class FinetuneRequest:
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
+    def _check_unlabelled(self) -> None:
+        if self.unlabelled is None:
+            if self.unlabelled_config != UnlabelledConfig():
+                raise UsageError(
+                    "there are no texts without labels", "give --unlabelled FILE, or leave out its batch and weight"
+                )
+            return
+        for is_wrong, message, hint in (
+            (self.training.mix != "both", "has both tokenizations of a text teach each other", "add --mix both"),
+            (not self.is_plain, "is for one task alone", "leave out --tasks"),
+            (self.memory is not None, "does not go with a memory", "leave out one of them"),
+            (
+                any(entry.config.task == "qa" for entry in self.tasks),
+                "is for NER and classification, this is question answering",
+                "leave it out",
+            ),
+        ):
+            if is_wrong:
+                raise UsageError(f"--unlabelled {message}", hint)
+
     def leaving_out(self, fold: Fold) -> "FinetuneRequest":
         """The same for one task alone without the examples of ``fold``."""
         return replace(self, tasks=(replace(self.tasks[0], fold=fold),))
@@ -119,6 +151,8 @@ class FinetuneRequest:
         if self.adapter is None:
             first = self.tasks[0]
             own = asdict(first.config) | self.training.settings() | seeds | {"save_logits": self.save_logits}
+            if self.unlabelled is not None:
+                own |= asdict(self.unlabelled_config)
             return own if first.fold is None else own | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
@@ -137,4 +171,6 @@ class FinetuneRequest:
             found |= {f"{task}train {number}": source for number, source in enumerate(entry.train, 1)}
             for kind, sets in (("dev", entry.dev), ("test", entry.test)):
                 found |= {f"{task}{kind}{'' if self.is_plain else f' {name}'}": file for name, file in sets.items()}
+        if self.unlabelled is not None:
+            found["unlabelled"] = self.unlabelled
         return found

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from greenadapt.checkpoints.layout import set_label
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
+from greenadapt.inference.entries import read_entries
 from greenadapt.progress import Named, Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task, TaskData, make_task
@@ -15,6 +19,7 @@ from greenadapt.tasks.features import Encoder
 from greenadapt.tasks.metrics import chosen_metric
 from greenadapt.tasks.tasks_file import TaskEntry
 
+_MOST_UNLABELLED = 20_000
 _SHOWN = 5  # labels in a warning
 
 
@@ -51,6 +56,34 @@ def read_task_data(
             adapter=adapter,
             metric=chosen_metric(entry.metric, task, "tasks file"),
         )
+
+
+def read_unlabelled(task: Task[Any], source: str, progress: Progress) -> list[Any]:
+    """Examples without labels from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
+
+    Of more than 20,000 lines or sentences, so many drawn at random, the same in every run. Raises ``InputError`` if
+    there is none.
+    """
+    drawn: list[tuple[str | Json, str]] = []
+    random = np.random.default_rng(0)
+    for number, entry in enumerate(read_entries(_Raw(task.name), source, None, progress)):
+        if number < _MOST_UNLABELLED:
+            drawn.append(entry.example)
+        elif (place := int(random.integers(number + 1))) < _MOST_UNLABELLED:  # Vitter's algorithm R
+            drawn[place] = entry.example
+    if not drawn:
+        raise InputError(f"--unlabelled {source} is empty", "give a file with text")
+    return [task.example(*drawn[i]) for i in random.permutation(len(drawn)).tolist()]
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A reader of entries as they are: only those that are drawn become examples."""
+
+    name: str
+
+    def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
+        return record, where
 
 
 def described(one: TaskData) -> Json:

@@ -1,10 +1,10 @@
 """The finetune stage: a model and labelled files in, a fine-tuned model's folder out."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
@@ -28,7 +28,7 @@ from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.finetune.request import FinetuneRequest, Start
 from greenadapt.stages.finetune.seeds import only_tasks, plain_summary, summary
-from greenadapt.stages.finetune.task_data import described, read_task_data
+from greenadapt.stages.finetune.task_data import described, read_task_data, read_unlabelled
 from greenadapt.stages.finetune.task_list import end_removals
 from greenadapt.stages.run_names import data_name, join_names
 from greenadapt.stages.session import FINETUNE, Session, commands_of
@@ -115,11 +115,14 @@ class Finetuning:
     """Whether a task is added to a folder whose encoder does not change."""
 
     def __post_init__(self) -> None:
-        if self.request.training.agreement and not has_added_words(self.start.model):
-            raise UsageError(
-                f"--agreement is between two tokenizations, and {self.start.model.name} has no added words",
-                "give an adapted model, or leave it out",
-            )
+        request = self.request
+        given = {"--agreement": request.training.agreement, "--unlabelled": request.unlabelled}
+        for option in (name for name, value in given.items() if value):
+            if not has_added_words(self.start.model):
+                raise UsageError(
+                    f"{option} is for two tokenizations, and {self.start.model.name} has no added words",
+                    "give an adapted model, or leave it out",
+                )
 
     def config(self) -> Json:
         """Everything that determines the result except the content of files."""
@@ -152,12 +155,13 @@ class Finetuning:
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train every unfinished seed, and write what all seeds share into ``work``."""
-        tasks = self._tasks(session)
+        tasks, file = self._tasks(session), self.request.unlabelled
+        unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
         machine = open_machine()
         from greenadapt.training.state import remove_state
 
         request = self.request
-        setup = self._setup(session, machine, tasks)
+        setup = self._setup(session, machine, tasks, unlabelled)
         finished: list[Json] = []
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
@@ -284,7 +288,9 @@ class Finetuning:
         start.report(tasks[0].encoder, session.progress)
         return tasks
 
-    def _setup(self, session: Session, machine: "Machine", tasks: tuple[TaskData, ...]) -> "FinetuneSetup":
+    def _setup(
+        self, session: Session, machine: "Machine", tasks: tuple[TaskData, ...], unlabelled: Sequence[Any]
+    ) -> "FinetuneSetup":
         from greenadapt.training.finetune.run import FinetuneSetup
 
         request, start = self.request, self.start
@@ -298,6 +304,8 @@ class Finetuning:
             sampling=request.sampling,
             save_logits=request.save_logits,
             adds=self.adds,
+            unlabelled=unlabelled,
+            unlabelled_config=request.unlabelled_config,
             general=None if start.memory is None else start.memory.open(),
             states=session.workspace.memory_cache() if request.run.cache_memory else None,
         )

@@ -5,7 +5,7 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig, UnlabelledConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
 from greenadapt.models.embedding_rows import Rows
@@ -39,6 +39,7 @@ from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.stepping import RunRecord, Stepping
+from greenadapt.training.unlabelled import UnlabelledDataset, unlabelled_inputs
 
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
@@ -59,6 +60,9 @@ class FinetuneSetup:
     save_logits: bool = False
     adds: bool = False
     """Whether only the tasks' own weights are written, to add them to a folder that has the encoder."""
+    unlabelled: Sequence[Any] = ()
+    """Examples without labels, of which both views learn what they predict together; of one task alone."""
+    unlabelled_config: UnlabelledConfig = field(default_factory=UnlabelledConfig)
     general: GeneralModel | None = None
     """The general model that the trained one has as its memory."""
     states: Path | None = None
@@ -132,7 +136,9 @@ class FinetuneRun:
         self.record = _Record()
         items = {one.name: self._training_items(one) for one in setup.tasks}
         measured = chain(self._inputs("dev"), self._inputs("test"))
-        self.rows = Rows.seen(chain(*items.values(), measured), setup.first_encoder.special)
+        unlabelled = self._unlabelled_inputs(items)
+        self.n_unlabelled = len(unlabelled)
+        self.rows = Rows.seen(chain(*items.values(), measured, unlabelled), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
         self.model = self._open()
         self._memory = self._attach([*chain(*items.values())])
@@ -140,7 +146,8 @@ class FinetuneRun:
             self.model.freeze()
         datasets = [self._dataset(one, items[one.name]) for one in setup.tasks]
         self.n_inputs = {one.name: dataset.n_items for one, dataset in zip(setup.tasks, datasets, strict=True)}
-        feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
+        plan, size = Plan(setup.train, setup.run, seed), setup.unlabelled_config.unlabelled_batch
+        feed = Feed(datasets, plan, setup.sampling, self._unlabelled(unlabelled), size)
         self.training = Training(self.model, feed, setup.machine)
 
     @property
@@ -250,6 +257,25 @@ class FinetuneRun:
             dataset = replace(dataset, task=one.name, n_examples=len(one.train))
         return PairedDataset.of(dataset, items, agreement) if agreement else dataset
 
+    def _unlabelled_inputs(self, items: Mapping[str, Sequence[Input]]) -> list[Input]:
+        """Those of the examples without labels, beside the only task's ``items``: as many as all steps read, since each
+        word that occurs needs memory.
+        """
+        train, examples = self.setup.train, self.setup.unlabelled
+        if not examples:
+            return []
+        [one] = self.setup.tasks
+        labelled = items[one.name]
+        steps = train.max_steps or train.epochs * -(-2 * len(labelled) // train.batch_size)
+        return unlabelled_inputs(one, examples, labelled, steps * self.setup.unlabelled_config.unlabelled_batch)
+
+    def _unlabelled(self, inputs: Sequence[Input]) -> UnlabelledDataset | None:
+        if not inputs:
+            return None
+        [one] = self.setup.tasks
+        dataset = TaskDataset.of(inputs, self.rows, one.task.head, one.encoder.special.pad)
+        return UnlabelledDataset.of(dataset, inputs, self.setup.unlabelled_config.unlabelled_weight)
+
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
         for one in self.setup.tasks:
             for name in getattr(one, kind):
@@ -331,8 +357,8 @@ class FinetuneRun:
             write_part(self.model, one.name, folder if setup.adds else folder / TASKS / one.name)
 
     def _counts(self) -> Json:
-        """The number of examples by kind, of ``inputs`` made from the training ones, and of ``rows``; of shared tasks
-        all but the rows by task and set.
+        """The number of examples by kind, of ``inputs`` made from the training ones and of those ``unlabelled``, and of
+        ``rows``; of shared tasks all but the rows by task and set.
         """
         tasks: Json = {
             one.name: {
@@ -347,6 +373,8 @@ class FinetuneRun:
         if not self.setup.is_plain:
             return {"tasks": tasks, **rows}
         own = tasks[""]
+        if self.setup.unlabelled:
+            own["unlabelled"] = self.n_unlabelled
         return {**own, **{kind: sum(own[kind].values()) for kind in ("dev", "test")}, **rows}
 
     def _after_step(self, step: Step, ended: bool) -> None:
