@@ -28,7 +28,7 @@ PAGES = [
         f"docs/guides/{name}.md"
         for name in (
             "your-own-corpus", "rows-and-rates", "pre-training", "fine-tuning", "many-tasks", "memory", "questions",
-            "publish",
+            "publish", "when-does-it-help",
         )
     ),
     *(f"docs/reference/{name}.md" for name in ("commands", "json", "results", "folders")),
