@@ -30,6 +30,7 @@ PAGES = [
             "your-own-corpus", "rows-and-rates", "pre-training", "fine-tuning", "many-tasks", "memory", "questions",
             "publish",
             "workspace",
+            "when-does-it-help",
         )
     ),
     *(f"docs/reference/{name}.md" for name in ("commands", "json", "results", "folders")),

@@ -117,7 +117,7 @@ def _conditions(one: Json) -> list[object]:
 
 def _label(arm: str, options: argparse.Namespace) -> str:
     """What is added to the name of an arm that depends on the corpus."""
-    return options.label if ARMS[arm].rows is not None else ""
+    return options.label if ARMS[arm].reads_text else ""
 
 
 def _corpus(given: str) -> tuple[str, Path]:

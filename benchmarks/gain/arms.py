@@ -6,13 +6,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from draws import draw_lines
+
 from gain.peers import Adapted, missing, with_rows_of
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, PretrainConfig, TextOptions, TrainConfig, W2VConfig
 from greenadapt.progress import Progress
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
+from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
@@ -35,7 +38,19 @@ class Arm:
     """Of ``TrainConfig``."""
     peer: str = ""
     """Whose program makes the rows instead, of ``PEERS``."""
+    pretraining: Options | None = None
+    """Instead of being adapted, the model is pre-trained on so many ``words`` drawn from the text; the other options
+    are those of ``PretrainConfig`` and ``TrainConfig``.
+    """
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether its model depends on the unlabelled text."""
+        return self.rows is not None or self.pretraining is not None
+
+
+# Masked language modelling in one pass over a part of the text.
+_PRETRAINING: Options = {"epochs": 1, "learning_rate": 2e-4, "heldout": 0.0, "precision": "bfloat16"}
 
 ARMS: dict[str, Arm] = {
     BASE: Arm(),
@@ -49,6 +64,8 @@ ARMS: dict[str, Arm] = {
     "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
+    "pretrain": Arm(pretraining={**_PRETRAINING, "words": 100_000, "head_steps": 20}),
+    "pretrain10": Arm(pretraining={**_PRETRAINING, "words": 1_000_000, "head_steps": 100}),
     "omp": Arm({"rows": "map"}, peer="omp"),
     "focus": Arm({"rows": "map"}, peer="focus"),
 }
@@ -73,12 +90,13 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     """The model of an arm, made from ``corpus`` in ``folder``; arms share equal stages, and what is there is left as it
     is, so that a new version of the program goes on with the same models.
     """
+    if arm.pretraining is not None:
+        return _pretrained(session, corpus, model, arm.pretraining, _place_of(corpus, model, folder))
     if arm.rows is None:
         return model
     vectors = W2VConfig(**{"workers": min(2, session.workers), **arm.vectors})  # several give one kind of result
     fitted, rows = AlignConfig(**arm.map), ExpandConfig(**arm.rows)
-    place = folder / f"{corpus.name.split('.')[0]}-{hash_file(corpus)[:8]}"
-    place /= f"{find_model(model).name}-{identity(model)[:8]}"
+    place = _place_of(corpus, model, folder)
     trained, aligned, expanded = (
         place / f"{stage}-{hash_json([given(config) for config in configs])[:8]}"
         for stage, *configs in (("w2v", vectors), ("align", vectors, fitted), ("expand", vectors, fitted, rows))
@@ -92,6 +110,26 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if arm.peer:
         expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded, session.workers))
     return str(expanded)
+
+
+def _place_of(corpus: Path, model: str, folder: Path) -> Path:
+    text = f"{corpus.name.split('.')[0]}-{hash_file(corpus)[:8]}"
+    return folder / text / f"{find_model(model).name}-{identity(model)[:8]}"
+
+
+def _pretrained(session: Session, corpus: Path, model: str, options: Options, place: Path) -> str:
+    out = place / f"pretrain-{hash_json(dict(options))[:8]}"
+    if not out.is_dir():
+        place.mkdir(parents=True, exist_ok=True)
+        text = draw_lines(corpus, options["words"], place / f"words-{options['words']}.txt")
+        configs = [
+            kind(**{one.name: options[one.name] for one in fields(kind) if one.name in options})
+            for kind in (PretrainConfig, TrainConfig)
+        ]
+        pretrain(
+            replace(session, out=out), PretrainRequest(model, (str(text),), config=configs[0], training=configs[1])
+        )
+    return str(out)
 
 
 @cache

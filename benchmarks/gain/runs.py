@@ -87,7 +87,7 @@ class Lab:
         self._write_statistics(key, arrays)
         shutil.rmtree(result.folder)
         names = {"model": cell.model, "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}", "seed": seed}
-        corpus = None if ARMS[arm].rows is None else self._corpus(cell).name
+        corpus = self._corpus(cell).name if ARMS[arm].reads_text else None
         return self.runs.add(
             {
                 "key": key,
@@ -146,7 +146,7 @@ class Lab:
         return corpus
 
     def _model(self, cell: Cell, arm: str) -> str:
-        if ARMS[arm].rows is None:
+        if not ARMS[arm].reads_text:
             return cell.model
         return _adapted(self.session, self._corpus(cell), cell.model, arm, self.work / "models")
 

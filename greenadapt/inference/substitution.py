@@ -1,4 +1,4 @@
-"""The substitution test: how much a model's states change if a known word gets another row."""
+"""The substitution test: how much a model's states change if a known word gets another row, or none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import torch
 
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, FloatArray, IntArray
+from greenadapt.vectors.diagnostics import SPLIT
 
 _BATCH_PIECES = 1 << 12  # that go through the model at a time, padding included
 
@@ -21,6 +22,10 @@ class Occurrence:
     position: int
     word: int
     """Which of the words, by its number among the substituted rows."""
+    split: IntArray
+    """The text with the word cut into pieces throughout, (m,)."""
+    split_position: int
+    """The first of the word's pieces in ``split``."""
 
 
 def state_cosines(
@@ -29,35 +34,61 @@ def state_cosines(
     """For each recipe of ``rows``, (n_words, dim), the cosine of the last layer's states at each occurrence with the
     word's own row and with the recipe's, which replaces it throughout the text: float32 (n_occurrences,).
 
-    ``model`` is an encoder in evaluation mode with all rows that occur.
+    Under ``SPLIT`` it is the cosine of the former and of the state at the first piece of the word in pieces. ``model``
+    is an encoder in evaluation mode with all rows that occur.
     """
-    cosines = {name: np.empty(len(occurrences), np.float32) for name in rows}
+    cosines = {name: np.empty(len(occurrences), np.float32) for name in (*rows, SPLIT)}
     tables = {name: torch.from_numpy(table) for name, table in rows.items()}
     for batch in _batches(occurrences):
         own = [occurrences[i] for i in batch]
-        length = max(len(one.ids) for one in own)
-        ids = torch.full((len(own), length), pad_id)
-        for line, one in zip(ids, own, strict=True):
-            line[: len(one.ids)] = torch.from_numpy(one.ids)
-        mask = torch.arange(length) < torch.tensor([len(one.ids) for one in own])[:, None]
-        places = torch.arange(len(own)), torch.tensor([one.position for one in own])
-        is_word = (ids == ids[places][:, None])[:, :, None]
-        device = next(model.parameters()).device
+        whole = _Texts.of(model, [one.ids for one in own], [one.position for one in own], pad_id)
+        split = _Texts.of(model, [one.split for one in own], [one.split_position for one in own], pad_id)
+        is_word = (whole.ids == whole.ids[whole.places][:, None])[:, :, None]
         with torch.inference_mode():
-            embedded = model.get_input_embeddings()(ids.to(device)).cpu()
-
-            def states(inputs: torch.Tensor) -> torch.Tensor:
-                output = model(inputs_embeds=inputs.to(device), attention_mask=mask.long().to(device))  # noqa: B023
-                found: torch.Tensor = output.last_hidden_state.cpu()[places]  # noqa: B023
-                return found
-
-            original = states(embedded)
+            embedded = whole.embedded()
+            original = whole.states(embedded)
             for name, table in tables.items():
                 substitutes = table[[one.word for one in own]][:, None]
-                changed = states(torch.where(is_word, substitutes, embedded))
+                changed = whole.states(torch.where(is_word, substitutes, embedded))
                 cosines[name][batch] = torch.cosine_similarity(original, changed).numpy()
+            in_pieces = split.states(split.embedded())
+            cosines[SPLIT][batch] = torch.cosine_similarity(original, in_pieces).numpy()
         bar.advance(len(own))
     return cosines
+
+
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """Padded texts, and a place in each."""
+
+    model: Any
+    ids: torch.Tensor
+    mask: torch.Tensor
+    places: tuple[torch.Tensor, torch.Tensor]
+
+    @classmethod
+    def of(cls, model: Any, texts: Sequence[IntArray], positions: Sequence[int], pad_id: int) -> "_Texts":
+        lengths = torch.tensor([len(text) for text in texts])
+        ids = torch.full((len(texts), int(lengths.max())), pad_id)
+        for line, text in zip(ids, texts, strict=True):
+            line[: len(text)] = torch.from_numpy(text)
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        return cls(model, ids, mask, (torch.arange(len(texts)), torch.tensor(positions)))
+
+    def embedded(self) -> torch.Tensor:
+        found: torch.Tensor = self.model.get_input_embeddings()(self.ids.to(self._device)).cpu()
+        return found
+
+    def states(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The last layer's states at the places."""
+        output = self.model(inputs_embeds=inputs.to(self._device), attention_mask=self.mask.to(self._device))
+        found: torch.Tensor = output.last_hidden_state.cpu()[self.places]
+        return found
+
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
 
 def _batches(occurrences: Sequence[Occurrence]) -> list[list[int]]:

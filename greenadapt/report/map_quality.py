@@ -56,3 +56,28 @@ def recipes(rows: Json) -> str:
         f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
         f"cut into without their rows{explained}:\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
     )
+
+
+def new_words(found: Json) -> list[str]:
+    """What figures of ``assess_rows`` say of the choice of words: how much of the text they are, how many are rare, and
+    up to which count they are better left in pieces.
+    """
+    if (added := found["added"]) is None:
+        return []
+    n_rare, n_words = added["by_count"][0]["n_words"], sum(band["n_words"] for band in added["by_count"])
+    least = [band["min_count"] for band in added["by_count"]]
+    said = [
+        f"{added['share']:.1%} of the words of the corpus have a new row; {n_rare / n_words:.0%} of the {n_words:,} "
+        f"new rows are of words that occur less than {least[1]} times."
+    ]
+    if (test := found["substitution"]) is not None and (own := found["rows"].get(found["recipe"])):
+        pairs = zip(own["state_by_count"], test["split"]["state_by_count"], strict=True)
+        worse = [ours is not None and ours < pieces for ours, pieces in pairs]
+        n_worse = worse.index(False) if False in worse else len(worse)  # bands of rare words, from the first on
+        if n_worse == len(worse):
+            said.append("At every count the model reads words better in pieces than with these rows: try --rows form.")
+        elif n_worse:
+            said.append(f"Words that occur less than {least[n_worse]} times are read better in pieces than with these "
+                        f"rows: expand --min-count {least[n_worse]} leaves them in pieces, --rows form may be "
+                        "better.")  # fmt: skip
+    return said

@@ -35,7 +35,7 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntri
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, predict_rows
+from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
 from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
 from greenadapt.vectors.form import GATE, fit_form
 from greenadapt.vectors.piece_rows import wordpiece_norm
@@ -211,8 +211,7 @@ class Expansion:
     def _weighed(self) -> WordVectors:
         """The vectors; if they came without counts, with those at which contexts count as much as form."""
         counts = self.vectors.counts
-        is_known = len(np.unique(counts)) > 1
-        return self.vectors if is_known else replace(self.vectors, counts=np.full_like(counts, GATE))
+        return self.vectors if has_counts(counts) else replace(self.vectors, counts=np.full_like(counts, GATE))
 
     @cached_property
     def _forms(self) -> Array:

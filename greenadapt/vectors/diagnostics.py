@@ -8,7 +8,7 @@ import numpy as np
 
 from greenadapt.config import AlignConfig, RowRecipe
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, FloatArray, Int64Array
+from greenadapt.storage.arrays import Array, BoolArray, FloatArray, Int64Array
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.expansion import Recipe
 from greenadapt.vectors.form import fit_form
@@ -18,6 +18,8 @@ from greenadapt.vectors.piece_rows import PieceIds, rescaled
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
 COUNT_BANDS = (1, 20, 100, 500)  # the least count of each band of words
+SPLIT = "split"
+"""Beside the recipes of rows: a word without a row, in pieces."""
 _QUERIES = 256  # queries compared with all candidates at a time
 _CANDIDATES = 2048  # candidates compared with all queries at a time
 
@@ -211,19 +213,25 @@ def _measure(made: FloatArray, known: KnownWords, held: Int64Array, rank: int | 
         base_norm=_mean_norm(table),
         base_rows={name: _retrieval(ranks, len(table)) for name, ranks in among_all.items()},
         overlap_rows={name: _retrieval(ranks, len(own)) for name, ranks in among_own.items()},
-        by_count=_bands(known.counts[held], among_all["cosine"]),
+        by_count=_by_count(known.counts[held], among_all["cosine"]),
     )
 
 
-def _bands(counts: Int64Array, ranks: Int64Array) -> list[Band]:
-    if len(np.unique(counts)) == 1:  # vectors that came without counts have 1 each
-        return []
-    bands = []
-    for i, least in enumerate(COUNT_BANDS):
-        most = COUNT_BANDS[i + 1] if i + 1 < len(COUNT_BANDS) else np.inf
-        own = ranks[(counts >= least) & (counts < most)]
-        bands.append(Band(least, len(own), float((own <= 10).mean()) if len(own) else None))
-    return bands
+def has_counts(counts: Int64Array) -> bool:
+    """Whether words come with counts: vectors that came without have 1 each."""
+    return len(np.unique(counts)) > 1
+
+
+def bands(counts: Int64Array) -> list[tuple[int, BoolArray]]:
+    """The least count of each band, and which words (n,) with these ``counts`` (n,) it has."""
+    most = [*COUNT_BANDS[1:], np.inf]
+    return [(least, (counts >= least) & (counts < end)) for least, end in zip(COUNT_BANDS, most, strict=True)]
+
+
+def _by_count(counts: Int64Array, ranks: Int64Array) -> list[Band]:
+    each = bands(counts) if has_counts(counts) else []
+    found = [(least, ranks[some] <= 10) for least, some in each]
+    return [Band(least, len(among), float(among.mean()) if len(among) else None) for least, among in found]
 
 
 def _hubness(queries: FloatArray, unit: FloatArray) -> FloatArray:

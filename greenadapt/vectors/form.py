@@ -38,8 +38,12 @@ class FormMap:
         """Rows (n, dim), float32, of n words, given their ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of
         their ``pieces``, rows of ``embedding`` (n_rows, dim).
         """
+        return rescaled(self.unscaled(vectors, counts, pieces, embedding), self.norm)
+
+    def unscaled(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
+        """The same as ``rows`` before they are rescaled: nearest to the targets of the fit by squared distance."""
         blocks = _features(vectors, counts, pieces, embedding, self.norm)
-        return rescaled(np.concatenate([block @ self.weights + self.offset for block in blocks]), self.norm)
+        return np.concatenate([block @ self.weights + self.offset for block in blocks])
 
 
 def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:

@@ -150,6 +150,27 @@ def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], 
     assert [(one["budget"], [row["sets"] for row in one["arms"]]) for one in means] == [(None, [3, 3]), (20, [3, 3])]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_pretrained_model_instead_of_an_adapted_one(
+    laboratory: Callable[..., list[Json]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = benchmark_module("gain.arms")
+    options = {"words": 200, "epochs": 1, "learning_rate": 7e-3, "heldout": 0.0, "head_steps": 2, "max_length": 32}
+    monkeypatch.setitem(arms.ARMS, "pretrain", arms.Arm(pretraining=options))
+    asked = ("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", "pretrain", "--learning-rate", 7e-3)
+    base, pretrained = laboratory(*asked, "--epochs", 1)
+    assert (base["arm"], pretrained["arm"]) == ("base", "pretrain")
+    assert (base["corpus"], pretrained["corpus"]) == (None, "corpus.txt")
+    assert base["settings"]["train"] == pretrained["settings"]["train"]
+    [made] = (tmp_path / "work" / "models").glob("*/*/pretrain-*")
+    assert pretrained["settings"]["model"] == arms.identity(str(made)) != base["settings"]["model"]
+    [drawn] = made.parent.glob("words-200.txt")
+    lines_of_corpus = (tmp_path / "corpus.txt").read_text().splitlines()
+    assert set(drawn.read_text().splitlines()) < set(lines_of_corpus)
+    assert 200 <= len(drawn.read_text().split()) < 200 + max(len(line.split()) for line in lines_of_corpus)
+
+
 def test_an_arm_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = benchmark_module("gain.peers")
     monkeypatch.setitem(peers.PEERS, "omp", ("no_such_package", peers.omp))

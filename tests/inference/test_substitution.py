@@ -11,10 +11,12 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.inference.substitution import Occurrence, state_cosines
 from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Silent
+from greenadapt.vectors.diagnostics import SPLIT
 from tests.support.small_tasks import FAMILIES, TinyModel
 
 PAD = {"Roberta": 1, "XLMRoberta": 1, "ModernBert": 1, "MPNet": 1}
 WORDS = [40, 60, 75]  # rows of the embedding
+PIECES = [[6, 7], [8, 9, 10], [11, 12]]
 
 
 def _occurrences() -> list[Occurrence]:
@@ -26,7 +28,8 @@ def _occurrences() -> list[Occurrence]:
         position = int(draw.integers(1, n - 2))
         ids[position] = WORDS[i % 3]
         ids[-2] = WORDS[i % 3] if i % 2 else ids[-2]
-        made.append(Occurrence(ids, position, i % 3))
+        cut = [piece for one in ids.tolist() for piece in (PIECES[i % 3] if one == WORDS[i % 3] else [one])]
+        made.append(Occurrence(ids, position, i % 3, np.array(cut, np.int32), position))
     return made
 
 
@@ -50,18 +53,22 @@ def test_the_cosines_are_those_of_another_embedding_matrix(
     np.testing.assert_allclose(found["own"], 1, atol=1e-5)
     plain: Any = transformers.AutoModel.from_pretrained(folder)
 
-    def state(one: Occurrence) -> torch.Tensor:
+    def state(one: Occurrence, ids: Any = None) -> torch.Tensor:
         with torch.no_grad():
-            output: torch.Tensor = plain(torch.from_numpy(one.ids)[None].long()).last_hidden_state
+            own = torch.from_numpy(one.ids if ids is None else ids)
+            output: torch.Tensor = plain(own[None].long()).last_hidden_state
         return output[0, one.position]
 
-    expected = []
+    expected, split = [], []
     for one in _occurrences():
         weight, row = plain.get_input_embeddings().weight, WORDS[one.word]
         original, before = weight[row].clone(), state(one)
+        split.append(float(torch.cosine_similarity(before, state(one, one.split), dim=0)))
         with torch.no_grad():
             weight[row] = torch.from_numpy(random[one.word])
             expected.append(float(torch.cosine_similarity(before, state(one), dim=0)))
             weight[row] = original
     np.testing.assert_allclose(found["other"], expected, atol=1e-5)
+    np.testing.assert_allclose(found[SPLIT], split, atol=1e-5)
     assert max(expected) < 0.99
+    assert max(split) < 0.999

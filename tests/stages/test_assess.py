@@ -33,7 +33,8 @@ def session(tmp_path: Path) -> Session:
 @pytest.fixture
 def adapted(session: Session, tiny_model: TinyModel, tmp_path: Path) -> list[Result]:
     """The results of ``adapt``."""
-    (tmp_path / "text.txt").write_text(known_text())
+    frequent = [KNOWN[::2][i:] + KNOWN[::2][:i] for i in range(1, 9)]
+    (tmp_path / "text.txt").write_text(known_text() + "".join(f"{' '.join(words * 12)}\n" for words in frequent))
     plan = AdaptRequest(
         W2VConfig(min_count=1, epochs=1, dim=16), AlignConfig(heldout=0.2), ExpandConfig(rows="pieces"), TextOptions()
     )
@@ -65,26 +66,42 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
     embedding = np.array(Checkpoint.open(base.model.folder).embedding(), np.float32)
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(base.model.folder)
     plain: Any = transformers.AutoModel.from_pretrained(base.model.folder)
-    weight, means, nearness, n_texts = plain.get_input_embeddings().weight, [], [], 0
+    weight, means, nearness, split, n_texts = plain.get_input_embeddings().weight, [], [], [], 0
     for word, contexts in find_contexts(prepared, held, 3, 64).items():
         row, [pieces] = base.vocabulary.whole_words[word], base.vocabulary.pieces_without_row([word])
         made = embedding[pieces].mean(axis=0)
         nearness.append(made @ embedding[row] / np.linalg.norm(made) / np.linalg.norm(embedding[row]))
-        cosines = []
+        cosines, in_pieces = [], []
         for context in contexts:
             ids = tokenizer(" ".join(context.words), return_tensors="pt")
-            place = ids["input_ids"][0].tolist().index(row)
+            plain_ids = ids["input_ids"][0].tolist()
+            place = plain_ids.index(row)
             before = _state(plain, ids, place)
+            cut = [i for one in plain_ids for i in (pieces if one == row else [one])]
+            at_first = _state(plain, {"input_ids": torch.tensor([cut])}, place)
+            in_pieces.append(float(torch.cosine_similarity(before, at_first, dim=0)))
             with torch.no_grad():
                 weight[row] = torch.from_numpy(made)
                 cosines.append(float(torch.cosine_similarity(before, _state(plain, ids, place), dim=0)))
                 weight[row] = torch.from_numpy(embedding[row])
         means.append(np.mean(cosines))
+        split.append(np.mean(in_pieces))
         n_texts += len(cosines)
-    assert found["substitution"] == {"words": len(held), "texts": n_texts}
+    assert (found["substitution"]["words"], found["substitution"]["texts"]) == (len(held), n_texts)
+    assert found["substitution"]["split"]["state_cosine"] == pytest.approx(np.mean(split), abs=1e-5)
+    count = dict(zip(prepared.words, prepared.counts.tolist(), strict=True))
+    bands = [[mean for word, mean in zip(held, split, strict=True) if low <= count[word] < high]
+             for low, high in ((1, 20), (20, 100), (100, 500), (500, 10**9))]  # fmt: skip
+    assert sum(map(bool, bands)) > 1
+    by_count = [pytest.approx(np.mean(band), abs=1e-5) if band else None for band in bands]
+    assert found["substitution"]["split"]["state_by_count"] == by_count
     assert found["rows"]["pieces"]["state_cosine"] == pytest.approx(np.mean(means), abs=1e-5)
     assert found["rows"]["pieces"]["cosine"] == pytest.approx(np.mean(nearness), abs=1e-5)
     assert found["rows"]["random"]["mapped_norm"] == pytest.approx(found["rows"]["norm"]["mapped_norm"], rel=1e-5)
+    new = set(prepared.words) - set(trained_words)
+    assert found["added"]["share"] == pytest.approx(sum(count[word] for word in new) / sum(count.values()))
+    rare = sum(count[word] < 20 for word in new)
+    assert found["added"]["by_count"][0] == {"min_count": 1, "n_words": rare}
     few = assess_rows(session, str(adapted[-1].path), AssessConfig(words=4))["substitution"]
     assert few["words"] == 4
     assert few["texts"] <= 12
@@ -144,9 +161,10 @@ def test_the_command(run_alone: Run, adapted: list[Result]) -> None:
     assert found["folder"] == str(folder)
     shown = run_alone("assess", "-c", adapted[-1].manifest.facts["corpus"], "--workspace", folder.parents[2]).stdout
     rows = [line.split() for line in shown.splitlines()]
-    [own] = [row for row in rows if row[:2] == ["pieces", "*"]]
+    own, states = [row for row in rows if row[:2] == ["pieces", "*"]]
     figures = found["rows"]["pieces"]
     assert own[2] == f"{figures['cosine']:.3f}"
-    assert own[-1] == f"{figures['state_cosine']:.3f}"
-    [baseline] = [row for row in rows if row[:1] == ["random"] and len(row) > 4]
-    assert baseline[-1] == f"{found['rows']['random']['state_cosine']:.3f}"
+    assert states[2] == f"{figures['state_cosine']:.3f}"
+    [split] = [row for row in rows if row[:2] == ["in", "pieces"]]
+    assert split[2] == f"{found['substitution']['split']['state_cosine']:.3f}"
+    assert f"{found['added']['share']:.1%} of the words" in shown

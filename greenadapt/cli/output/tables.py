@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
-from greenadapt.report.map_quality import r2
+from greenadapt.report.map_quality import new_words, r2
 from greenadapt.report.tables import VIEW_NAMES, Table, assessment, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
@@ -70,32 +70,56 @@ def print_heldout(figures: Json) -> None:
 def print_rows(found: Json) -> None:
     """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
     first = next(iter(found["rows"].values()))
-    bands = [band["min_count"] for band in first["by_count"]]
-    counts = [f"{low} to {high - 1}" for low, high in pairwise(bands)] + [f"{last} and more" for last in bands[-1:]]
+    counts = _bands(first["by_count"])
     columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
     table = []
     for name, figures in found["rows"].items():
         nearest = figures["base_rows"]["cosine"]
-        row = [f"{name} *" if name == found["recipe"] else name, f"{figures['cosine']:.3f}"]
+        row = [_starred(name, found), f"{figures['cosine']:.3f}"]
         row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
-        row += [_percent(band["precision_at_10"]) for band in figures["by_count"]]
-        table.append(row + ([] if figures["state_cosine"] is None else [f"{figures['state_cosine']:.3f}"]))
-    if found["substitution"] is not None:
-        columns.append("state")
+        table.append([*row, *(_percent(band["precision_at_10"]) for band in figures["by_count"])])
     print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {found['base']}", columns, table)
-    by_count = "; in 10: also of the words that occur so often in the corpus" if bands else ""
-    lines = [
+    by_count = "; in 10: also of the words that occur so often in the corpus" if counts else ""
+    print_text([
         f"* the rows of {found['folder']}; random: random rows of the same length as the model's, the least to beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
         f"one, or among the ten nearest{by_count}",
+        "",
+    ])  # fmt: skip
+    _print_states(found, counts)
+    if remarks := new_words(found):
+        print_text([*remarks, ""])
+
+
+def _print_states(found: Json, counts: Sequence[str]) -> None:
+    """The substitution test, if torch is installed."""
+    if (test := found["substitution"]) is None:
+        return
+    table = [
+        [_starred(name, found), f"{one['state_cosine']:.3f}", *map(_cosine, one["state_by_count"])]
+        for name, one in {**found["rows"], "in pieces": test["split"]}.items()
     ]
-    if (test := found["substitution"]) is not None:
-        text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
-        lines.append(
-            "state: mean cosine of the model's last state at the word, with its own row and with the predicted one; "
-            f"{counted(test['words'], 'word')} {text}"
-        )
-    print_text([*lines, ""])
+    text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
+    title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
+    print_table(title, ["rows", "state", *(f"state: {count}" for count in counts)], table)
+    print_text([
+        "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word has "
+        "no row and is cut into pieces, the state is that at the first",
+        "",
+    ])  # fmt: skip
+
+
+def _starred(name: str, found: Json) -> str:
+    return f"{name} *" if name == found["recipe"] else name
+
+
+def _bands(by_count: Sequence[Json]) -> list[str]:
+    least = [band["min_count"] for band in by_count]
+    return [f"{low} to {high - 1}" for low, high in pairwise(least)] + [f"{last} and more" for last in least[-1:]]
+
+
+def _cosine(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def print_folds(found: Json) -> None:

@@ -1,0 +1,257 @@
+"""How predicted rows get better with more text, and with other settings of the word vectors, without any fine-tuning.
+
+    python benchmarks/growth.py --corpus biomedical=biomedical.txt.gz software=software.txt.gz --work DIR [--plots DIR]
+
+For each text: vectors of its ``--words`` (millions, whole lines drawn at random, a smaller part within each larger
+one) at each of ``--rates``; of all of it after each of ``--epochs`` at each rate, and with each of ``--widths``. The
+rows that the model has are predicted by ``--rows norm`` and ``form``, in five folds: fitted on the words of four,
+measured on the fifth, where a word is in the same fold for all vectors.
+
+The own row is looked for among all rows of the model, by cosine. A small text has fewer words in common with the model,
+and they are the frequent ones: ``same words`` are those that the smallest part has, too, so that only these columns can
+be compared between sizes. R² is that of the rows before they get the norm of the model's.
+
+Finished runs are lines of ``growth.jsonl`` in ``--work``, and are not made again.
+"""
+
+import argparse
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+from draws import draw_lines
+from records import Records, resumable
+from tables import aligned
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import find_model
+from greenadapt.config import AlignConfig, CorpusConfig, W2VConfig
+from greenadapt.corpus.readers import open_corpus
+from greenadapt.corpus.recipes import find_recipe
+from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
+from greenadapt.progress import Silent
+from greenadapt.stages.align import overlap
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.cbow import train
+from greenadapt.vectors.diagnostics import KnownWords
+from greenadapt.vectors.form import fit_form
+from greenadapt.vectors.neighbours import unit_rows
+from greenadapt.vectors.piece_rows import wordpiece_norm
+from greenadapt.vectors.word_vectors import WordVectors
+
+N_FOLDS = 5
+_BLOCK = 512  # words compared with all rows at a time
+ALL = float("inf")
+"""Millions of words of the whole text."""
+
+
+class Growth:
+    """The folder of the runs: parts of the texts, and a line for each run."""
+
+    def __init__(self, work: Path, corpora: dict[str, Path], model: str, workers: int) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self.work, self.corpora, self.model, self.workers = work, corpora, find_model(model), workers
+        self.records = Records(work / "growth.jsonl")
+        self.vocabulary = BaseVocabulary(load_tokenizer(self.model.folder))
+        self.table = np.asarray(Checkpoint.open(self.model.folder).embedding()[: self.vocabulary.size], np.float32)
+        self.norm = wordpiece_norm(self.table, self.vocabulary.size, self.vocabulary.special_ids)
+        self.part = cache(self._part)
+
+    def run(self, corpus: str, millions: float, smallest: float, config: W2VConfig) -> Json:
+        """The record of a run, made if it is not there."""
+        whole = {"corpus": hash_file(self.corpora[corpus]), "model": self.model.name, "millions": str(millions)}
+        asked = {**whole, "alpha": config.alpha, "epochs": config.epochs, "dim": config.dim, "same": str(smallest)}
+        key = hash_json(asked)[:16]
+        if key in self.records.by_key:
+            return self.records.by_key[key]
+        text, own = self.part(corpus, millions), {"corpus": corpus, "millions": millions}
+        begin = time.perf_counter()
+        training = self.work / "training"
+        vectors = train(text, config, training, progress=Silent(), max_memory=32 << 30)
+        shutil.rmtree(training)
+        seconds = time.perf_counter() - begin
+        known = self._known(vectors)
+        common = set(_frequent(self.part(corpus, smallest), config.min_count))
+        found = self._measured(known, np.array([word in common for word in known.words]))
+        settings = {"alpha": config.alpha, "epochs": config.epochs, "dim": config.dim}
+        counts = {"tokens": int(text.counts.sum()), "words": len(vectors.words), "known": len(known.words)}
+        shown = {**own, "millions": None if millions == ALL else millions}
+        return self.records.add({"key": key, **shown, **settings, **counts, "seconds": seconds, **found})
+
+    def _part(self, corpus: str, millions: float) -> PreparedCorpus:
+        """Lines drawn until they have so many words, split as the model splits them."""
+        folder = self.work / f"{corpus}-{millions}-{self.model.name}"
+        if not folder.is_dir():
+            work = folder.with_suffix(".part")
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir()
+            file = self.corpora[corpus]
+            if millions != ALL:
+                file = draw_lines(file, millions * 1e6, work / "drawn.txt")
+            documents = open_corpus(find_recipe(str(file)), work).documents()
+            prepare_corpus(documents, self.model.folder, work, CorpusConfig(), workers=self.workers,
+                           max_memory=2 << 30, progress=Silent())  # fmt: skip
+            work.replace(folder)
+        return PreparedCorpus.open(folder)
+
+    def _known(self, vectors: WordVectors) -> KnownWords:
+        """The words that the model has a row for and could spell without it."""
+        words, rows, ids = overlap(vectors, self.vocabulary)
+        pieces = self.vocabulary.pieces_without_row(words)
+        kept = np.array([i for i, own in enumerate(pieces) if own])
+        return KnownWords(
+            np.asarray(vectors.matrix[rows[kept]], np.float32), vectors.counts[rows[kept]], ids[kept], self.table,
+            [pieces[i] for i in kept], self.vocabulary.special_ids, [words[i] for i in kept],
+        )  # fmt: skip
+
+    def _measured(self, known: KnownWords, common: Array) -> Json:
+        """Recipe → figures of all words, and of the common ones."""
+        fold = np.array([crc32(word.encode()) % N_FOLDS for word in known.words])
+        made = {name: np.empty((len(fold), self.table.shape[1]), np.float32) for name in ("norm", "form")}
+        for held in (np.flatnonzero(fold == number) for number in range(N_FOLDS)):
+            fitted = np.setdiff1d(np.arange(len(fold)), held)
+            targets = known.targets(fitted)
+            made["norm"][held] = fit(known.vectors[fitted], targets, AlignConfig()).apply(known.vectors[held])
+            pieces = [[known.pieces[i] for i in some] for some in (fitted, held)]
+            form = fit_form(known.vectors[fitted], known.counts[fitted], pieces[0], self.table, targets, self.norm)
+            made["form"][held] = form.unscaled(known.vectors[held], known.counts[held], pieces[1], self.table)
+        return {
+            name: {"all": self._figures(rows, known, np.full(len(fold), True)),
+                   "same": self._figures(rows, known, common)}
+            for name, rows in made.items()
+        }  # fmt: skip
+
+    def _figures(self, rows: Array, known: KnownWords, some: Array) -> Json:
+        own, made, target = known.rows[some], rows[some], self.table[known.rows[some]]
+        unit = unit_rows(self.table)
+        unit[[*self.vocabulary.special_ids]] = 0
+        queries = unit_rows(made)
+        cosines = (queries * unit[own]).sum(axis=1)
+        ranks = np.concatenate([
+            1 + (queries[begin : begin + _BLOCK] @ unit.T > cosines[begin : begin + _BLOCK, None] + 1e-6).sum(axis=1)
+            for begin in range(0, len(queries), _BLOCK)
+        ])  # fmt: skip
+        spread = np.square(target - target.mean(axis=0)).sum()
+        return {
+            "n": len(own),
+            "p10": float((ranks <= 10).mean()),
+            "r2": float(1 - np.square(made - target).sum() / spread),
+            "cosine": float(cosines.mean()),
+        }
+
+
+def _frequent(text: PreparedCorpus, min_count: int) -> list[str]:
+    return [word for word, n in zip(text.words, text.counts.tolist(), strict=True) if n >= min_count]
+
+
+def settings(options: argparse.Namespace) -> Iterator[tuple[float, W2VConfig]]:
+    """Millions of words and the settings of each run of a text, none twice."""
+    usual = W2VConfig(workers=options.workers, engine="fast", dim=options.dim)
+    sizes = [(size, replace(usual, alpha=rate)) for rate, size in product(options.rates, [*options.words, ALL])]
+    epochs = [replace(usual, alpha=rate, epochs=n) for n, rate in product(options.epochs, options.rates)]
+    widths = [replace(usual, dim=dim) for dim in options.widths]
+    yield from dict.fromkeys([*sizes, *((ALL, config) for config in (*widths, *epochs))])
+
+
+def table(records: list[Json]) -> str:
+    """All runs in Markdown."""
+    names = ["text", "million words", "rate", "epochs", "width", "words", "same words"]
+    figures = [f"{name}, {shown}" for name in ("norm", "form") for shown in ("among ten", "same words", "R²")]
+    rows = [[*names, *figures, "seconds"]]
+    for one in records:
+        cells = [one["corpus"], f"{one['tokens'] / 1e6:.1f}", f"{one['alpha']:g}", f"{one['epochs']}", f"{one['dim']}"]
+        cells += [f"{one['norm']['all']['n']:,}", f"{one['norm']['same']['n']:,}"]
+        for name in ("norm", "form"):
+            every, same = one[name]["all"], one[name]["same"]
+            cells += [f"{every['p10']:.1%}", f"{same['p10']:.1%}", f"{every['r2']:.3f}"]
+        rows.append([*cells, f"{one['seconds']:.0f}"])
+    return aligned(rows)
+
+
+def plot(records: list[Json], folder: Path) -> None:
+    """Write ``growth-words.svg`` and ``growth-epochs.svg``: the share among ten by size of the text, and by epochs."""
+    from vl_convert import vegalite_to_svg  # in the extra "report"
+
+    folder.mkdir(parents=True, exist_ok=True)
+    usual = {"epochs": W2VConfig.epochs, "dim": records[0]["dim"]}
+    by_size = [one for one in records if usual == {name: one[name] for name in usual}]
+    by_epochs = [one for one in records if one["millions"] is None and one["dim"] == usual["dim"]]
+    for name, title, chosen in (("words", "million words", by_size), ("epochs", "epochs", by_epochs)):
+        (folder / f"growth-{name}.svg").write_text(vegalite_to_svg(_curves(name, title, chosen)), "utf-8")
+
+
+def _curves(x: str, title: str, records: list[Json]) -> Json:
+    """A plot in Vega-Lite: a column for each text, a line for each rate and recipe."""
+    points = [
+        {"text": one["corpus"], "rate": str(one["alpha"]), "words": one["tokens"] / 1e6, "epochs": one["epochs"],
+         "recipe": recipe, "found": one[recipe]["same"]["p10"]}
+        for one in records for recipe in ("norm", "form")
+    ]  # fmt: skip
+    lines = {
+        "width": 260,
+        "height": 220,
+        "encoding": {
+            "x": {"field": x, "type": "quantitative", "title": title,
+                  "scale": {"type": "log", "nice": False, "padding": 12}},
+            "y": {"field": "found", "type": "quantitative", "title": "own row among the ten nearest",
+                  "axis": {"format": ".0%"}},
+            "color": {"field": "rate", "type": "nominal", "title": "rate (--alpha)"},
+        },
+        "layer": [
+            {"mark": "line", "encoding": {"strokeDash": {"field": "recipe", "type": "nominal", "title": "rows"}}},
+            {"mark": {"type": "point", "filled": True},
+             "encoding": {"detail": {"field": "recipe", "type": "nominal"}}},
+        ],
+    }  # fmt: skip
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": "white",
+        "data": {"values": points},
+        "facet": {"column": {"field": "text", "type": "nominal", "title": None}},
+        "spec": lines,
+        "resolve": {"scale": {"x": "independent"}},
+    }
+
+
+def _named(given: str) -> tuple[str, Path]:
+    name, equals, file = given.partition("=")
+    return (name, Path(file)) if equals else (Path(given).name.split(".")[0], Path(given))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Do what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", nargs="+", type=_named, required=True, metavar="[NAME=]FILE", help="lines of text")
+    parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--words", nargs="*", type=float, default=[0.5, 2], help="millions, besides all of a text")
+    parser.add_argument("--rates", nargs="+", type=float, default=[0.025, 0.05, 0.1])
+    parser.add_argument("--epochs", nargs="*", type=int, default=[1, 15], help="besides 5")
+    parser.add_argument("--dim", type=int, default=384, help="the width, where it is not varied")
+    parser.add_argument("--widths", nargs="*", type=int, default=[96, 192, 768])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--plots", type=Path, help="write plots to this folder, as SVG")
+    options = parser.parse_args(arguments)
+    growth = Growth(options.work, dict(options.corpus), options.model, options.workers)
+    smallest = min([*options.words, ALL])
+    records = []
+    for name in growth.corpora:
+        for millions, config in settings(options):
+            records.append(growth.run(name, millions, smallest, config))
+    print(table(records), flush=True)
+    if options.plots:
+        plot(records, options.plots)
+
+
+if __name__ == "__main__":
+    resumable(main)

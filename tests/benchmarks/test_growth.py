@@ -1,0 +1,66 @@
+"""The growth of predicted rows with the text: which runs there are, and what a figure is."""
+
+import json
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.progress import Silent
+from greenadapt.stages.align import overlap
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.vectors.cbow import train
+from tests.conftest import benchmark_module
+from tests.support.small_tasks import TinyModel, known_text, worded_model
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_parts_of_a_text_are_compared_on_the_same_words(
+    tiny_model: TinyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, text, work = worded_model(tiny_model), tmp_path / "text.txt", tmp_path / "work"
+    text.write_text(known_text())
+    main = benchmark_module("growth").main
+    asked = ["--corpus", f"own={text}", "--work", work, "--model", model, "--words", 0.0006, "--rates", 0.05,
+             "--epochs", 1, "--dim", 8, "--widths", 4]  # fmt: skip
+    main([*map(str, asked)])
+    runs = [json.loads(line) for line in (work / "growth.jsonl").read_text().splitlines()]
+    whole = W2VConfig(dim=8, alpha=0.05, engine="fast")
+    shown = [(one["millions"], one["dim"], one["epochs"], one["alpha"]) for one in runs]
+    assert shown == [(0.0006, 8, 5, 0.05), (None, 8, 5, 0.05), (None, 4, 5, 0.025), (None, 8, 1, 0.05)]
+    small, large = runs[:2]
+    assert small["tokens"] < large["tokens"]
+    for name in ("norm", "form"):
+        assert small[name]["all"] == small[name]["same"]
+        assert small[name]["all"]["n"] == large[name]["same"]["n"] < large[name]["all"]["n"]
+
+    [part] = work.glob("own-inf-*")
+    vectors = train(PreparedCorpus.open(part), whole, tmp_path / "training",
+                    progress=Silent(), max_memory=1 << 30)  # fmt: skip
+    vocabulary = BaseVocabulary(load_tokenizer(model))
+    table = np.array(Checkpoint.open(model).embedding()[: vocabulary.size], np.float32)
+    words, rows, ids = overlap(vectors, vocabulary)
+    kept = [i for i, own in enumerate(vocabulary.pieces_without_row(words)) if own]
+    X, Y = vectors.matrix[rows[kept]], table[ids[kept]]
+    fold, made = np.array([crc32(words[i].encode()) % 5 for i in kept]), np.empty_like(Y)
+    for held in (fold == number for number in range(5)):
+        made[held] = X[held] @ np.linalg.lstsq(X[~held], Y[~held], rcond=None)[0]
+    found = large["norm"]["all"]
+    assert found["r2"] == pytest.approx(1 - np.square(made - Y).sum() / np.square(Y - Y.mean(0)).sum(), abs=1e-4)
+    candidates = np.delete(table, sorted(vocabulary.special_ids), axis=0)
+    unit = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
+    own = (made * Y).sum(1) / np.linalg.norm(made, axis=1) / np.linalg.norm(Y, axis=1)
+    cosines = unit @ (made / np.linalg.norm(made, axis=1, keepdims=True)).T
+    assert found["p10"] == pytest.approx(((cosines > own + 1e-6).sum(axis=0) < 10).mean())
+    assert found["cosine"] == pytest.approx(own.mean(), abs=1e-5)
+
+    table_of_runs = capsys.readouterr().out
+    assert f"{found['p10']:.1%}" in table_of_runs
+    main([*map(str, asked)])
+    assert len((work / "growth.jsonl").read_text().splitlines()) == len(runs)
