@@ -20,6 +20,8 @@ from greenadapt.cli.options.settings import (
 )
 from greenadapt.errors import MissingError, UsageError
 
+_WIDEST = 26  # characters of a default in words, so that the table fits 80 columns
+
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -79,7 +81,7 @@ def _rows(command: Any, key: str, file: str | None, group: Any) -> Iterator[dict
             "value": value if isinstance(value, str | bool | int | float | list) else None,
             "source": "default" if setting is None else setting.source,
             "place": None if setting is None else setting.place.removeprefix("in "),
-            "shown": unset or _shown(value),
+            "shown": (unset if len(unset) <= _WIDEST else f"{unset[: _WIDEST - 1]}…") or _shown(value),
         }
 
 
