@@ -52,6 +52,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_adapt_writes_what_the_command_writes_and_finds_it_again(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, run_alone: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_data_that_is_none_is_refused(data: Any, message: str, tmp_path: Path) -
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     model = adapted(tiny_model)
     train, test = texts_file(tmp_path / "train.jsonl"), texts_file(tmp_path / "test.jsonl", 15, 1)
@@ -159,6 +161,7 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     assert ours.scores["mean"] == found["mean"]
 
 
+@pytest.mark.slow
 def test_ner_on_records_gives_entities_and_tags_if_wanted(tiny_model: TinyModel, tmp_path: Path) -> None:
     ner = greenadapt.finetune(
         adapted(tiny_model), "ner", ner_file(tmp_path / "train.tsv"), out=tmp_path / "ner", progress=False, **TRAIN
@@ -244,6 +247,7 @@ def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Excepti
         greenadapt.adapt("corpus", "minilm", **settings)
 
 
+@pytest.mark.slow
 def test_errors_are_exceptions_and_warnings_are_pythons(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
