@@ -154,7 +154,7 @@ def finetune(
     run: RunConfig,
     compare: Compare = None,
     reference: Reference = None,
-    options: Annotated[SessionOptions, Pick("workspace", "force")],
+    options: Annotated[SessionOptions, Pick("workspace", "force", "max_time", "nice")],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:

@@ -119,6 +119,8 @@ class Job:
     """Whether the result belongs in the folder of an input."""
     command: str | None = None
     """The command line that requested it, if any; kept among the facts."""
+    again: str = "creating it again"
+    """What is done where an input changed, in words."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
         changed = _what_changed(job, standing, wanted)
         if not changed:
             return replace(standing, checked=True)
-        progress.note(f"{job.stage}: {changed} changed since {place.path} was created, creating it again")
+        progress.note(f"{job.stage}: {changed} changed since {place.path} was created, {job.again}")
     if standing is not None and not place.linked:
         _refuse_additions(standing)
     work, before = _work_folder(place, wanted.key, job.resumes)

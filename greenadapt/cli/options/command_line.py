@@ -10,7 +10,7 @@ from greenadapt.storage.names import short
 
 GIVEN: ContextVar[str | None] = ContextVar("given", default=None)
 """The command that is running."""
-_LEFT_OUT = {"workspace", "force", "as_json", "quiet"}
+_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "max_time", "nice"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
