@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Option, parse_bytes, parse_numbers
+from greenadapt.fields import Checked, Option, parse_bytes, parse_duration, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
@@ -48,6 +48,7 @@ HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
 # Beyond it scores overflow within an epoch, and gensim's kernel, which takes no NaN, ends the process.
 Rate = Annotated[float, Gt(0), Le(100)]
+Niceness = Annotated[int, Interval(ge=0, le=19)]
 NotNegative = Annotated[float, Ge(0)]
 Length = Annotated[int, Ge(16)]
 
@@ -120,6 +121,16 @@ class SessionOptions(Checked):
             shown="4G",
         ),
     ] = 4 << 30
+    max_time: Annotated[
+        Positive | None,
+        Option(
+            "Stop at a checkpoint after this long, such as 45m or 6h, with exit code 75; the same command goes on.",
+            panel=Panel.MACHINE,
+            parse=parse_duration,
+        ),
+    ] = None
+    """Seconds."""
+    nice: Annotated[Niceness, Option("Leave the processor to others by this much, up to 19.", panel=Panel.MACHINE)] = 0
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")

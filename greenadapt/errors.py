@@ -42,6 +42,12 @@ class ConflictError(GreenadaptError):
     """Something that is there already, or runs already, stands in the way."""
 
 
+class LockedError(ConflictError):
+    """Another run is writing the same results (exit code 69, EX_UNAVAILABLE of sysexits.h)."""
+
+    exit_code = 69
+
+
 class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
 

@@ -1,5 +1,6 @@
 """The fields of a configuration: how they are checked on construction, and how they look as options of a command."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -165,6 +166,20 @@ def parse_bytes(text: str, option: str = "--max-memory") -> int:
     if value <= 0:
         raise UsageError(f"{option} is {text!r}, must be more than nothing")
     return value
+
+
+_DURATION = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,6})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s?)?")
+_SECONDS = (86_400, 3_600, 60, 1)
+
+
+def parse_duration(text: str, option: str = "--max-time") -> float:
+    """``1h30m`` → seconds; a number without a unit is seconds. Raises ``UsageError``."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    parts = match.groups(default="0") if match else ()
+    seconds = sum(int(part) * unit for part, unit in zip(parts, _SECONDS, strict=False))
+    if seconds <= 0:
+        raise UsageError(f"{option} is {text!r}, must be a time such as 45m, 6h or 1h30m")
+    return float(seconds)
 
 
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:

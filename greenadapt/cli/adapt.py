@@ -3,14 +3,20 @@
 from dataclasses import replace
 from typing import Annotated
 
+import typer
+
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
 
 
 @app.command(
-    epilog=examples("adapt -c pydocs -m minilm", "adapt -c abstracts.txt -m minilm --max-words 20000 -o adapted")
+    epilog=examples(
+        "adapt -c pydocs -m minilm",
+        "adapt -c abstracts.txt -m minilm --max-words 20000 -o adapted",
+        "adapt -c abstracts.txt -m minilm --update",
+    )
 )
 def adapt(
     *,
@@ -21,6 +27,14 @@ def adapt(
     expand: Annotated[ExpandConfig, Pick(without=("min_count",))],
     text: TextOptions,
     options: SessionOptions,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update",
+            help="Add only the documents that are new to what an earlier run made.",
+            rich_help_panel=Panel.TEXT,
+        ),
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Run w2v, align and expand in one go: from raw text to an adapted model folder."""
@@ -28,5 +42,5 @@ def adapt(
     from greenadapt.stages import adapt as stage
 
     session = o.make_session(options)
-    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text)
+    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update)
     print_results(stage.adapt(session, corpus, model, request), as_json)

@@ -11,17 +11,18 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
+from greenadapt.stopping import TIME_UP, time_limits
 from greenadapt.storage.publish import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-_STAGES = "the same command resumes after the finished stages, and training after its last full epoch"
+_STAGES = "the same command resumes after the finished stages, and training where it was stopped"
 _STEPS = "the same command resumes from the last checkpoint"
 _GOES_ON = {
     "adapt": _STAGES,
     "demo": _STAGES,
-    "w2v": "the same command resumes after the last full epoch",
+    "w2v": "the same command resumes where training was stopped",
     "corpus": "the same command resumes a download, but splits the text from its beginning",
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _STEPS,
@@ -36,7 +37,8 @@ _GOES_ON = {
 def in_words(ctx: Any = None) -> Iterator[None]:
     """Turn errors that a user can cause or meet into one line and ``SystemExit``; ``ctx`` knows the command."""
     try:
-        yield
+        with time_limits():
+            yield
     except GreenadaptError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
@@ -51,6 +53,8 @@ def in_words(ctx: Any = None) -> Iterator[None]:
     except KeyboardInterrupt:
         _fail(f"interrupted: {_what_is_left(ctx)}", _INTERRUPTED)
     except SystemExit as stop:
+        if stop.code == TIME_UP:
+            _fail(f"the time is up (--max-time): {_what_is_left(ctx)}", TIME_UP)
         if stop.code == _TERMINATED:
             _fail(f"terminated: {_what_is_left(ctx)}", _TERMINATED)
         if isinstance(stop.__context__, BrokenPipeError):  # rich, which writes help, ends with 1

@@ -166,7 +166,7 @@ def finetune(
     run: RunConfig,
     compare: Compare = None,
     reference: Reference = None,
-    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run")],
+    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run", "max_time", "nice")],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:

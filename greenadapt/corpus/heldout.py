@@ -1,25 +1,31 @@
 """Documents held out of training, chosen by their content, so that every run chooses the same."""
 
+from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
 from greenadapt.corpus.opening import Document
+from greenadapt.corpus.stream import document_hash
 
 HELDOUT = "heldout.txt"
 
 
-def without_heldout(documents: Iterable[Document], share: float, folder: Path) -> Iterator[Document]:
-    """The documents to train on; the others, a ``share`` of all, go to ``heldout.txt`` in
-    ``folder``, one paragraph per line."""
+def without_heldout(
+    documents: Iterable[Document], share: float, folder: Path, hashes: "array[int] | None" = None
+) -> Iterator[Document]:
+    """The documents to train on; the others, a ``share`` of all, are added to ``heldout.txt`` in ``folder``, one
+    paragraph per line, and to ``hashes``."""
     if not share:
         yield from documents
         return
-    with open(folder / HELDOUT, "w", encoding="utf-8", newline="\n") as file:
+    with open(folder / HELDOUT, "a", encoding="utf-8", newline="\n") as file:
         for document in documents:
             if draw(document) >= share:
                 yield document
             else:
+                if hashes is not None:
+                    hashes.append(document_hash(document))
                 file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
 
 

@@ -64,19 +64,20 @@ def line_keys(first: int, n: int, seed: int) -> UInt64Array:
 class Shuffle:
     """Puts lines in random order through one temporary file per range of keys.
 
-    ``n_buckets`` ranges are made in ``folder``; one at a time is in memory.
+    ``n_buckets`` ranges are made in ``folder``; one at a time is in memory. Lines are numbered from ``first`` on.
     """
 
-    def __init__(self, folder: Path, seed: int, n_buckets: int) -> None:
+    def __init__(self, folder: Path, seed: int, n_buckets: int, first: int = 0) -> None:
         self._folder = folder
         self._seed = seed
         self._n_buckets = n_buckets
+        self._first = first
         self.n_lines = 0
         self.n_tokens = 0
 
     def add(self, lengths: Int32Array, ids: Int32Array) -> None:
         """Add lines: their numbers of ids, ``(n_lines,)``, and the ids, ``(sum of lengths,)``."""
-        keys = line_keys(self.n_lines, len(lengths), self._seed)
+        keys = line_keys(self._first + self.n_lines, len(lengths), self._seed)
         self.n_lines += len(lengths)
         self.n_tokens += len(ids)
         starts = np.cumsum(lengths, dtype=np.int64) - lengths

@@ -59,10 +59,7 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
     size, continues = 0, False
     for document in documents:
         digest, n_lines = blake2b(digest_size=8), 0
-        for line in document.lines:
-            if not line or line.isspace():
-                continue
-            data = line.replace("\n", "\r").encode("utf-8", "replace")  # a lone surrogate is not text
+        for data in _encoded_lines(document):
             digest.update(data)
             digest.update(b"\n")
             n_lines += 1
@@ -78,6 +75,21 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
             log.n_lines.append(n_lines)
     if lines:
         yield TextBatch(b"\n".join(lines), continues)
+
+
+def document_hash(document: Document) -> int:
+    """The hash that a ``DocumentLog`` has of ``document``: 64 bits of its lines with text."""
+    digest = blake2b(digest_size=8)
+    for data in _encoded_lines(document):
+        digest.update(data)
+        digest.update(b"\n")
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _encoded_lines(document: Document) -> Iterator[bytes]:
+    for line in document.lines:
+        if line and not line.isspace():
+            yield line.replace("\n", "\r").encode("utf-8", "replace")  # a lone surrogate is not text
 
 
 def _parts(line: bytes) -> Iterator[bytes]:

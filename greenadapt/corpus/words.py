@@ -4,19 +4,32 @@ import shutil
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from greenadapt.config import CorpusConfig
+from greenadapt.corpus.heldout import HELDOUT, without_heldout
+from greenadapt.corpus.merging import added_positions, merged_lines
 from greenadapt.corpus.opening import Document
+from greenadapt.corpus.seen import SeenDocuments, read_seen, write_seen
 from greenadapt.corpus.shuffle import LineFile, Shuffle, write_array
 from greenadapt.corpus.stream import DocumentLog, Numbering, make_batches, split_batches
 from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError, MissingError, ResourceError
-from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, Int32Array, Int64Array, Streamed, write_arrays
+from greenadapt.progress import Progress, Silent
+from greenadapt.storage.arrays import (
+    Array,
+    ArrayFile,
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    Streamed,
+    UInt64Array,
+    write_arrays,
+)
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.wording import byte_size, counted
 
@@ -65,6 +78,11 @@ class PreparedCorpus:
         return self._vocabulary[1]
 
     @cached_property
+    def documents(self) -> UInt64Array:
+        """A hash of each document, sorted, uint64 ``(n_documents,)``."""
+        return read_seen(self.folder)
+
+    @cached_property
     def _vocabulary(self) -> tuple[list[str], Int64Array]:
         return read_vocabulary(self.folder / VOCABULARY_FILE)
 
@@ -79,13 +97,22 @@ def prepare_corpus(  # noqa: PLR0913
     max_memory: int,
     progress: Progress,
     size_hint: int | None = None,
+    former: PreparedCorpus | None = None,
 ) -> dict[str, int]:
-    """Split ``documents`` as the tokenizer in ``splitter_file`` does, and write the two files of a prepared corpus.
+    """Split ``documents`` as the tokenizer in ``splitter_file`` does, and write the files of a prepared corpus.
 
     One line of the result is one line of a document; lines without words are left out, and so are documents that
     repeat an earlier one exactly (blank lines aside), unless ``config.keep_duplicates``. The bytes written do not
     depend on ``workers`` or ``max_memory`` (bytes; the shuffle holds a quarter of it or less). ``folder`` also takes
-    temporary files. ``size_hint`` is the size of the text in bytes, if known. Returns counts.
+    temporary files. ``size_hint`` is the size of the text in bytes, if known.
+
+    With ``former``, which was prepared with the same tokenizer and ``config``, only documents that it does not have
+    are split, and the result is ``former`` with these: the same bytes as if all its documents had been read before
+    them.
+
+    Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of what was split, ``lines``, ``tokens`` and
+    ``words`` of the result, and with ``former`` the documents that were held out now (``heldout``), and those of
+    ``former`` that were not read again but stay counted (``gone``).
 
     All processes together take about 150 MB plus 40 MB per worker plus 200 bytes per distinct word (measured by
     ``benchmarks/corpus.py``), and 40 bytes per document, however long the text is.
@@ -95,9 +122,21 @@ def prepare_corpus(  # noqa: PLR0913
     temporary = folder / "temporary"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
+    (folder / HELDOUT).unlink(missing_ok=True)
+    seen, numbers = None, Numbering()
+    if former is not None:
+        seen = SeenDocuments(former.documents, repeats=config.keep_duplicates)
+        numbers.update(zip(former.words, range(len(former.words)), strict=True))
+        documents, size_hint = seen.new(documents), None
+        if (former.folder / HELDOUT).is_file():
+            shutil.copyfile(former.folder / HELDOUT, folder / HELDOUT)
     try:
         text = LineFile(temporary / "ids", temporary / "lengths")
-        words, log = _write_text(documents, splitter_file, text, workers, progress, size_hint)
+        heldout = array("Q")
+        documents = without_heldout(documents, config.heldout, folder, heldout)
+        log = _write_text(documents, splitter_file, text, numbers, workers, progress, size_hint)
+        words = list(numbers)
+        del numbers
         if not words:
             raise InputError(
                 f"the corpus ({counted(len(log.hashes), 'document')} with text) holds no words", "give one with text"
@@ -105,22 +144,32 @@ def prepare_corpus(  # noqa: PLR0913
         kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else _first_of_each(log.hashes)
         kept_lines = np.repeat(kept, np.frombuffer(log.n_lines, np.int64))
         counts = _count(text, kept_lines, len(words))
+        if former is not None:
+            counts[: len(former.counts)] += former.counts
         order = _by_frequency(words, counts)
         write_vocabulary(folder / VOCABULARY_FILE, [words[i] for i in order.tolist()], counts[order])
         n_words = len(words)
         del words
-        shuffle = Shuffle(temporary, config.seed, _n_buckets(text, max_memory))
-        _fill(shuffle, text, kept_lines, order, progress)
-        _write_shuffled(shuffle, temporary / "offsets", folder / STREAM_FILE, progress)
+        new_number = np.empty(n_words, np.int32)
+        new_number[order] = np.arange(n_words, dtype=np.int32)
+        shuffle = Shuffle(temporary, config.seed, _n_buckets(text, max_memory), former.n_lines if former else 0)
+        _fill(shuffle, text, kept_lines, new_number, progress)
+        stream = _Stream(shuffle.lines(), shuffle.n_lines, shuffle.n_tokens)
+        if former is not None:
+            stream = _added(former, stream, new_number, config.seed, temporary)
+        _write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
+        hashes = [np.frombuffer(log.hashes, np.uint64)[kept], np.frombuffer(heldout, np.uint64)]
+        write_seen(folder, *hashes, *([former.documents] if former is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {
         "documents": len(kept),
         "duplicates": int(len(kept) - kept.sum()),
         "text_bytes": log.n_bytes,
-        "lines": shuffle.n_lines,
-        "tokens": shuffle.n_tokens,
+        "lines": stream.n_lines,
+        "tokens": stream.n_tokens,
         "words": n_words,
+        **({} if seen is None else {"gone": seen.n_gone, "heldout": len(heldout)}),
     }
 
 
@@ -141,16 +190,17 @@ def _check_resources(folder: Path, max_memory: int, size_hint: int | None, progr
         )
 
 
-def _write_text(
+def _write_text(  # noqa: PLR0913
     documents: Iterable[Document],
     splitter_file: Path,
     text: LineFile,
+    numbers: Numbering,
     workers: int,
     progress: Progress,
     size_hint: int | None,
-) -> tuple[list[str], DocumentLog]:
-    """Write all documents to ``text``; returns the words in the order of their first use, and the documents' log."""
-    numbers, log = Numbering(), DocumentLog()
+) -> DocumentLog:
+    """Write all documents to ``text``, with words numbered by ``numbers``; returns the documents' log."""
+    log = DocumentLog()
     batches = make_batches(documents, log, cut_lines=WordSplitter(load_tokenizer(splitter_file)).chunkwise)
     with (
         open(text.ids, "wb") as ids_file,
@@ -171,7 +221,7 @@ def _write_text(
             unfinished = lengths[-1:]
             bar.advance(batch.n_bytes)
         write_array(lengths_file, unfinished)
-    return list(numbers), log
+    return log
 
 
 def _first_of_each(hashes: "array[int]") -> BoolArray:
@@ -198,10 +248,8 @@ def _n_buckets(text: LineFile, max_memory: int) -> int:
     return 1 + 8 * 4 * text.n_tokens // max_memory
 
 
-def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: Int64Array, progress: Progress) -> None:
-    """Give ``shuffle`` the kept lines, with words numbered by their position in ``order``; removes ``text``."""
-    new_number = np.empty(len(order), np.int32)
-    new_number[order] = np.arange(len(order), dtype=np.int32)
+def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, new_number: Int32Array, progress: Progress) -> None:
+    """Give ``shuffle`` the kept lines, with their words renumbered; removes ``text``."""
     with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
         for first, lengths, ids in text.blocks():
             kept = kept_lines[first : first + len(lengths)] & (lengths > 0)
@@ -211,16 +259,34 @@ def _fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, order: Int64A
     text.lengths.unlink()
 
 
-def _write_shuffled(shuffle: Shuffle, offsets: Path, path: Path, progress: Progress) -> None:
+@dataclass(frozen=True)
+class _Stream:
+    """Lines in blocks of lengths and ids, and how many lines and ids there are."""
+
+    blocks: Iterator[tuple[Int32Array, Int32Array]]
+    n_lines: int
+    n_tokens: int
+
+
+def _added(former: PreparedCorpus, new: _Stream, new_number: Int32Array, seed: int, temporary: Path) -> _Stream:
+    """``former``, its words renumbered, with the lines of ``new``."""
+    n_lines = former.n_lines + new.n_lines
+    _write_stream(new, temporary / "offsets", temporary / STREAM_FILE, Silent())
+    positions = added_positions(former.n_lines, n_lines, seed)
+    blocks = merged_lines(former, PreparedCorpus(temporary), positions, new_number)
+    return _Stream(blocks, n_lines, former.n_tokens + new.n_tokens)
+
+
+def _write_stream(stream: _Stream, offsets: Path, path: Path, progress: Progress) -> None:
     """Write ``ids`` and ``lines``; the offsets are only known once the ids are written, so they are kept in a file
     until then.
     """
 
     def ids() -> Iterator[Int32Array]:
         end = 0
-        with open(offsets, "wb") as file, progress.bar("shuffling lines", shuffle.n_tokens, "words") as bar:
+        with open(offsets, "wb") as file, progress.bar("shuffling lines", stream.n_tokens, "words") as bar:
             write_array(file, np.zeros(1, np.int64))
-            for lengths, block in shuffle.lines():
+            for lengths, block in stream.blocks:
                 write_array(file, np.cumsum(lengths, dtype=np.int64) + end)
                 end += len(block)
                 yield block
@@ -232,7 +298,7 @@ def _write_shuffled(shuffle: Shuffle, offsets: Path, path: Path, progress: Progr
                 yield block
 
     arrays = {
-        "ids": Streamed((shuffle.n_tokens,), np.dtype(np.int32), ids()),
-        "lines": Streamed((shuffle.n_lines + 1,), np.dtype(np.int64), lines()),
+        "ids": Streamed((stream.n_tokens,), np.dtype(np.int32), ids()),
+        "lines": Streamed((stream.n_lines + 1,), np.dtype(np.int64), lines()),
     }
     write_arrays(path, arrays)

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 
 from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
+from greenadapt.corpus.opening import STDIN
+from greenadapt.errors import UsageError
 from greenadapt.stages.align import check_align, run_align, trained_vectors
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.expand import check_expand, run_expand
@@ -21,10 +23,18 @@ class AdaptRequest:
     align: AlignConfig
     expand: ExpandConfig
     text: TextOptions
+    update: bool = False
+    """Whether new documents are added to what is there, instead of running all text again."""
 
 
 def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
     """``w2v``, ``align`` and ``expand`` in one; only the last stage goes to ``session.out``."""
+    if request.update and session.force:
+        raise UsageError("--update adds to the results that --force replaces", "leave out one of them")
+    if request.update and corpus == STDIN:
+        raise UsageError(
+            "--update finds a corpus by its name, and that of standard input is its content", "give a file"
+        )
     require_engine(request.w2v)
     recipe = choose_corpus(session, corpus, request.text)
     chosen = choose_model(session, recipe.name, model)
@@ -34,8 +44,8 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v)
         check_align(inner, recipe.name, chosen, request.align)
         check_expand(session, recipe.name, chosen, request.expand)
-        prepared = run_prepare(inner, recipe, chosen, request.text)
-        trained = run_w2v(inner, chosen, prepared, training)
+        prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)
+        trained = run_w2v(inner, chosen, prepared, training, update=request.update)
         base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change within hours
         aligned = run_align(inner, recipe.name, base, vectors, request.align)
         return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]

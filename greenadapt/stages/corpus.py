@@ -8,20 +8,20 @@ from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CorpusConfig, TextLimits, TextOptions
 from greenadapt.corpus.download import fetch, is_fetched, local_path
-from greenadapt.corpus.heldout import without_heldout
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
 from greenadapt.corpus.standard_input import kept_input
-from greenadapt.corpus.words import prepare_corpus
+from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
+from greenadapt.stages.updates import count_update, former_corpus
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.results import Job, Outcome, Place, Result
+from greenadapt.storage.results import Job, Outcome, Place, Result, verified
 from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20
@@ -95,10 +95,13 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
     return find_model(model)
 
 
-def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+def run_prepare(
+    session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions, *, update: bool = False
+) -> Result:
     """The stage as a part of a later one; the caller holds the lock.
 
-    A variant of the later stage shares the plain corpus, unless it reads the text in another way.
+    A variant of the later stage shares the plain corpus, unless it reads the text in another way. ``update``: if the
+    text changed, add its new documents to what is prepared.
     """
     common = session.workspace.place(recipe.name, model.name, CORPUS)
     own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
@@ -107,10 +110,18 @@ def run_prepare(session: Session, recipe: Recipe, model: PretrainedModel, text: 
     shared = known is None or all(
         known.manifest.config.get(name, _DEFAULTS.get(name)) == value for name, value in asked.items()
     )
-    return _run(session, common if shared and own.current() is None else own, recipe, model, text)
+    return _run(session, common if shared and own.current() is None else own, recipe, model, text, update=update)
 
 
-def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel, text: TextOptions) -> Result:
+def _run(
+    session: Session,
+    place: Place,
+    recipe: Recipe,
+    model: PretrainedModel,
+    text: TextOptions,
+    *,
+    update: bool = False,
+) -> Result:
     session.expect(place, CORPUS)
     earlier = place.current()
     said = text.said()
@@ -139,9 +150,11 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
     }
     settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
 
+    former = former_corpus(session, earlier, inputs) if update else None
+
     def build(work: Path) -> Outcome:
         counts = prepare_corpus(
-            without_heldout(reading.documents(), config.heldout, work),
+            reading.documents(),
             tokenizer,
             work,
             config,
@@ -149,17 +162,22 @@ def _run(session: Session, place: Place, recipe: Recipe, model: PretrainedModel,
             max_memory=min(session.max_memory, SHUFFLE_MEMORY),
             progress=session.progress,
             size_hint=_size_hint(session, recipe),
+            former=PreparedCorpus.open(verified(former).folder) if former else None,
         )
         _report_counts(session, reading, counts)
+        updates = count_update(session, former, counts) if former else []
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
         facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
         if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
             facts["command"] = earlier.manifest.facts["command"]  # which tells how the text is read
+        if updates:
+            facts["updates"] = updates
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
 
-    return session.run(place, Job(CORPUS, settings, inputs, build))
+    again = "adding its new documents" if former else Job.again
+    return session.run(place, Job(CORPUS, settings, inputs, build, again=again))
 
 
 def _settings(config: CorpusConfig) -> Json:

@@ -10,6 +10,7 @@ from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
+from greenadapt.stages.updates import earlier_vectors, vectors_update
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Job, Outcome, Place, Result, verified
 from greenadapt.vectors.cbow import require_engine, resolve_engine, train
@@ -51,23 +52,36 @@ def check_w2v(session: Session, corpus: str, model: PretrainedModel, dim: int, c
     return resolved
 
 
-def run_w2v(session: Session, model: PretrainedModel, prepared: Result, resolved: Resolved) -> Result:
-    """The stage itself; the caller holds the lock."""
+def run_w2v(
+    session: Session, model: PretrainedModel, prepared: Result, resolved: Resolved, *, update: bool = False
+) -> Result:
+    """The stage itself; the caller holds the lock. ``update``: train existing vectors on if they have not drifted."""
     corpus, config = prepared.manifest.facts["corpus"], resolved.config
+    place = session.place(corpus, model.name, W2V)
+    former = place.current() if update else None
 
     def build(work: Path) -> Outcome:
         require_engine(config, is_kept=resolved.is_kept)
         words = PreparedCorpus.open(verified(prepared).folder)
         training = work / "training"
-        vectors = train(words, config, training, progress=session.progress, max_memory=session.max_memory)
+        earlier = None if former is None else earlier_vectors(former, prepared, words, config)
+        facts: Json = {"corpus": corpus}
+        if isinstance(earlier, str):
+            session.progress.note(f"w2v: trained afresh: {earlier}")
+            facts["afresh"], earlier = earlier, None
+        progress, memory = session.progress, session.max_memory
+        vectors = train(words, config, training, progress=progress, max_memory=memory, earlier=earlier)
+        if former is not None and earlier is not None:
+            facts["updates"] = vectors_update(former, prepared, earlier, len(vectors.words))
         vectors.save(work)
         shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
-        facts = {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
-        return Outcome(counts, {"corpus": corpus, **facts, "model": model_facts(model), "workers": config.workers})
+        facts |= {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
+        return Outcome(counts, {**facts, "model": model_facts(model), "workers": config.workers})
 
-    job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True)
-    return session.run(session.place(corpus, model.name, W2V), job)
+    again = "updating it" if update else Job.again
+    job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
+    return session.run(place, job)
 
 
 def _engine_of(place: Place) -> ResolvedEngine | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from greenadapt.errors import ConflictError
+from greenadapt.errors import LockedError
 from greenadapt.storage.publish import creating
 
 _LONGEST = 1000
@@ -29,8 +29,8 @@ def lock(path: Path, what: Path | None = None, command: str | None = None) -> It
 
     It protects ``what``, by default the folder of ``path``. It is a record lock: it is released when a process is
     killed, and child processes do not inherit it. (The ``flock`` of the filelock package would survive in forked
-    children.) Raises ``ConflictError`` naming ``what`` and the process that holds it, with its ``command`` if that is
-    known, or why the lock cannot be created.
+    children.) Raises ``LockedError`` naming ``what`` and the process that holds it, with its ``command`` if that is
+    known, ``ConflictError`` with the reason why the lock cannot be created.
     """
     path = path.absolute()
     if path in _held:
@@ -90,7 +90,7 @@ def _acquire(path: Path, what: Path, command: str | None) -> int:
         except BlockingIOError:
             owner = _owner(os.read(handle, _LONGEST))
             os.close(handle)
-            raise ConflictError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
+            raise LockedError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
         except OSError:
             os.close(handle)
             raise

@@ -122,6 +122,8 @@ class Job:
     """Whether the result belongs in the folder of an input."""
     command: str | None = None
     """The command line that requested it, if any; kept among the facts."""
+    again: str = "creating it again"
+    """What is done where an input changed, in words."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
     if standing is not None and not planned.why:
         return standing
     if standing is not None and not force:
-        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, creating it again")
+        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.again}")
     work, before = _work_folder(place, wanted.key, job.resumes)
     resumed = ", and resumes a killed run" if before.attempts and job.resumes else ""
     _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)

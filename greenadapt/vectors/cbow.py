@@ -4,7 +4,7 @@ import importlib.util
 import json
 import os
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ import numpy as np
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
+from greenadapt.stopping import stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.vectors.engines import Engine, Stream, Weights
 from greenadapt.vectors.engines.parts import padded_width
@@ -21,6 +22,7 @@ from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
     from greenadapt.corpus.words import PreparedCorpus
+    from greenadapt.vectors.continuation import EarlierVectors
 
 # Measured, in addition to the two tables:
 _FIXED_BYTES: dict[ResolvedEngine, int] = {
@@ -34,11 +36,18 @@ _ENGINES = Path(__file__).with_name("engines")
 
 
 def train(
-    corpus: "PreparedCorpus", config: W2VConfig, work: Path, *, progress: Progress, max_memory: int
+    corpus: "PreparedCorpus",
+    config: W2VConfig,
+    work: Path,
+    *,
+    progress: Progress,
+    max_memory: int,
+    earlier: "EarlierVectors | None" = None,
 ) -> WordVectors:
     """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
 
     ``config`` must be resolved: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
+    ``earlier`` vectors, of a part of the corpus, are trained on as ``continuation`` says.
 
     ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
     tables after every epoch, from which a killed run resumes. With one worker the vectors depend on corpus,
@@ -49,33 +58,47 @@ def train(
     ``max_memory`` bytes are too few, ``MissingError`` if the engine's package is not installed.
     """
     require_engine(config)
-    n_words = _vocabulary_size(corpus.counts, config)
+    n_words = vocabulary_size(corpus.counts, config)
     _require_memory(n_words, len(corpus.counts), config, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
-    stream = Stream(corpus.ids, corpus.lines, counts)
     work.mkdir(parents=True, exist_ok=True)
-    checkpoints = _Checkpoints(work, _identity(words, stream, config), progress)
-    weights, done = checkpoints.latest((n_words, _dim(config))) or (initial_weights(n_words, config), 0)
-    if done < config.epochs:
-        _train_epochs(stream, weights, done, config, checkpoints)
-    return WordVectors(words, counts, weights.input)
+    stream = Stream(corpus.ids, corpus.lines, counts)
+    if earlier is not None:
+        config = earlier.config(config)
+        stream = earlier.stream(corpus, counts, config.seed, work / "text.safetensors")
+    checkpoints = _Checkpoints(work, _identity(words, stream, config, earlier.digest if earlier else ""), progress)
+    state = checkpoints.latest((n_words, _dim(config))) or _State(_start(words, config, earlier))
+    if state.epochs < config.epochs and stream.total:
+        _train_epochs(stream, state, config, checkpoints)
+    weights = state.weights
+    return WordVectors(words, counts, weights.input, weights.output)
 
 
-def _train_epochs(stream: Stream, weights: Weights, done: int, config: W2VConfig, checkpoints: "_Checkpoints") -> None:
-    total = stream.total * (config.epochs - done)
+def _start(words: list[str], config: W2VConfig, earlier: "EarlierVectors | None") -> Weights:
+    weights = initial_weights(len(words), config)
+    if earlier is not None:
+        earlier.fill(words, weights)
+    return weights
+
+
+def _train_epochs(stream: Stream, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints") -> None:
+    total = stream.total * (config.epochs - state.epochs)
     with (
         closing(open_engine(stream, config, checkpoints.folder / "text")) as engine,
         checkpoints.progress.bar("training", total, "words") as bar,
+        stoppable() as stop,
     ):
         if engine.note:
             checkpoints.progress.note(engine.note)
-        for epoch in range(done, config.epochs):
+        first = state.part
+        for epoch in range(state.epochs, config.epochs):
 
             def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
                 bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
 
-            engine.train_epoch(weights, epoch, advance)
-            checkpoints.save(weights, epoch + 1)
+            first = engine.train_epoch(state.weights, epoch, advance, first=first, stop=lambda: stop.wanted)
+            checkpoints.save(_State(state.weights, epoch if first else epoch + 1, first))
+            stop.leave()
 
 
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
@@ -122,7 +145,7 @@ def _has_numba() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def _vocabulary_size(counts: Array, config: W2VConfig) -> int:
+def vocabulary_size(counts: Array, config: W2VConfig) -> int:
     """How many words are trained: the first ones, since ``counts`` is descending."""
     frequent = int(np.searchsorted(-counts, -config.min_count, side="right"))
     if not frequent:
@@ -175,29 +198,40 @@ def initial_weights(n_words: int, config: W2VConfig) -> Weights:
     return Weights(rows, np.zeros(shape, np.float32))
 
 
-def _identity(words: list[str], stream: Stream, config: W2VConfig) -> str:
+def _identity(words: list[str], stream: Stream, config: W2VConfig, earlier: str) -> str:
     """A hash of everything that determines the vectors, including the engines' code; a checkpoint must match it."""
     hashes = {
         "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
         "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
     }
+    hashes |= {"earlier": earlier} if earlier else {}
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
     return json.dumps({**hashes, **sizes, **asdict(config), "workers": min(config.workers, 2)}, sort_keys=True)
 
 
+@dataclass(frozen=True)
+class _State:
+    """Both tables after ``epochs`` epochs and the parts before ``part`` of the next one."""
+
+    weights: Weights
+    epochs: int = 0
+    part: int = 0
+
+
 class _Checkpoints:
-    """Both tables after the last complete epoch, ``epoch-N.safetensors``, for the run that ``identity`` describes."""
+    """The last state, ``epoch-N.safetensors`` after N epochs, of the run that ``identity`` describes."""
 
     def __init__(self, folder: Path, identity: str, progress: Progress) -> None:
         self.folder = folder
         self.progress = progress
         self._identity = identity
 
-    def save(self, weights: Weights, epochs: int) -> None:
-        """Write the tables after ``epochs`` epochs atomically, and remove older ones."""
-        path = self.folder / f"epoch-{epochs}.safetensors"
+    def save(self, state: _State) -> None:
+        """Write the state atomically, and remove older ones."""
+        path = self.folder / f"epoch-{state.epochs}.safetensors"
         part = path.with_suffix(".part")
-        write_arrays(part, {"input": weights.input, "output": weights.output}, {"run": self._identity})
+        facts = {"run": self._identity, "part": str(state.part)}
+        write_arrays(part, {"input": state.weights.input, "output": state.weights.output}, facts)
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
@@ -205,24 +239,26 @@ class _Checkpoints:
             if other != path:
                 other.unlink()
 
-    def latest(self, shape: tuple[int, int]) -> tuple[Weights, int] | None:
-        """The newest usable tables, in memory, and the number of their epochs."""
+    def latest(self, shape: tuple[int, int]) -> _State | None:
+        """The newest usable state, in memory."""
         numbers = [int(path.stem.removeprefix("epoch-")) for path in self.folder.glob("epoch-*.safetensors")]
         for epochs in sorted(numbers, reverse=True):
             path = self.folder / f"epoch-{epochs}.safetensors"
             try:
-                weights = self._read(path, shape)
+                state = self._read(path, shape, epochs)
             except InputError as error:
                 self.progress.warn(f"checkpoint not used: {error}")
                 continue
-            self.progress.note(f"resuming after epoch {epochs}")
-            return weights, epochs
+            where = f"in epoch {epochs + 1}" if state.part else f"after epoch {epochs}"
+            self.progress.note(f"resuming {where}")
+            return state
         return None
 
-    def _read(self, path: Path, shape: tuple[int, int]) -> Weights:
+    def _read(self, path: Path, shape: tuple[int, int], epochs: int) -> _State:
         file = ArrayFile(path)
         if file.metadata.get("run") != self._identity:
             raise InputError(f"{path} belongs to another corpus, configuration or version of greenadapt")
         if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
-        return Weights(np.array(file["input"]), np.array(file["output"]))
+        weights = Weights(np.array(file["input"]), np.array(file["output"]))
+        return _State(weights, epochs, int(file.metadata.get("part", "0")))

@@ -11,6 +11,7 @@ from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, write_arrays
 
 VECTORS = "vectors.safetensors"
 VOCABULARY = "vocabulary.tsv"
+OUTPUT = "output.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,8 @@ class WordVectors:
     """int64, ``(n_words,)``"""
     matrix: Array
     """float32, ``(n_words, dim)``; may be memory-mapped."""
+    output: Array | None = None
+    """The output table of word2vec, of the same shape, of vectors that were just trained; to train them on."""
 
     def __post_init__(self) -> None:
         if not len(self.words) == len(self.counts) == len(self.matrix):
@@ -41,13 +44,17 @@ class WordVectors:
         return int(self.matrix.shape[1])
 
     def save(self, folder: Path) -> None:
-        """Write ``vectors.safetensors`` and ``vocabulary.tsv`` into ``folder``."""
+        """Write ``vectors.safetensors``, ``vocabulary.tsv`` and, of an output table, ``output.safetensors`` into
+        ``folder``.
+        """
         write_arrays(folder / VECTORS, {"vectors": self.matrix})
         write_vocabulary(folder / VOCABULARY, self.words, self.counts)
+        if self.output is not None:
+            write_arrays(folder / OUTPUT, {"output": self.output})
 
     @classmethod
     def load(cls, folder: Path) -> "WordVectors":
-        """Read what ``save`` wrote; the matrix is memory-mapped.
+        """Read what ``save`` wrote, without the output table; the matrix is memory-mapped.
 
         Raises ``MissingError`` if a file is not there, ``InputError`` if the two do not belong together.
         """
@@ -59,6 +66,11 @@ class WordVectors:
         if file.shape("vectors")[0] != len(words):
             raise InputError(f"{folder} has {file.shape('vectors')[0]} vectors and {len(words)} words")
         return cls(words, counts, file["vectors"])
+
+
+def read_output(folder: Path) -> Array | None:
+    """The output table that ``WordVectors.save`` wrote, memory-mapped; ``None`` if there is none."""
+    return ArrayFile(folder / OUTPUT)["output"] if (folder / OUTPUT).is_file() else None
 
 
 def _require(paths: Iterable[Path]) -> None:

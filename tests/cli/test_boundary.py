@@ -79,7 +79,7 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
     process.send_signal(signal.SIGTERM)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, ""), error
-    last = "greenadapt: terminated: the same command resumes after the last full epoch"
+    last = "greenadapt: terminated: the same command resumes where training was stopped"
     assert error.splitlines()[-1] == last
     [kept] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
     assert not list(kept.parent.glob("text/*"))

@@ -96,7 +96,11 @@ def test_lines_words_and_counts_are_those_of_a_plain_loop(tokenizer_file: Path, 
     assert counts["tokens"] == corpus.n_tokens == sum(frequencies.values())
     assert counts["lines"] == corpus.n_lines == len(expected)
     assert counts["words"] == len(frequencies)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["vocabulary.tsv", "words.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "documents.safetensors",
+        "vocabulary.tsv",
+        "words.safetensors",
+    ]
 
 
 LINES = st.text("ab'é,\u0301\t\n\x1c \u3000汉", max_size=30)

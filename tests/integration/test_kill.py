@@ -109,6 +109,6 @@ def test_a_second_run_at_the_same_time_names_the_first(
     finally:
         first.kill()
         first.completed()
-    assert second.returncode == 1
+    assert second.returncode == 69
     assert len(second.stderr.strip().splitlines()) == 1
     assert f"process {first.pid} on" in second.stderr

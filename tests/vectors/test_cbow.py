@@ -1,6 +1,7 @@
 """Training on prepared words: equal to gensim where it should be, exact schedule, checkpoints, plain refusals."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -388,6 +389,31 @@ def check_that_it_goes_on(tmp_path: Path, corpus: PreparedCorpus, config: W2VCon
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.totals == [(3 - epochs_before) * epoch]
     assert watcher.notes == ([f"resuming after epoch {epochs_before}"] if epochs_before else [])
+
+
+@pytest.mark.parametrize("name", ["gensim", pytest.param("fast", marks=pytest.mark.slow)])
+def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
+    tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch, name: Any
+) -> None:
+    monkeypatch.setattr(parts, "_PART", 200)
+    config = replace(CONFIG, engine=name)
+    all_parts = Watcher()
+    whole = train(corpus, config, tmp_path / "whole", all_parts)
+
+    class Stopping(Watcher):
+        def advance(self, amount: float, **facts: str) -> None:
+            super().advance(amount, **facts)
+            if len(self.steps) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    stopping = Stopping()
+    with pytest.raises(SystemExit):
+        train(corpus, config, tmp_path / "work", stopping)
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-0.safetensors"]
+    watcher = Watcher()
+    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert watcher.notes == ["resuming in epoch 1"]
+    assert stopping.steps + watcher.steps == all_parts.steps
 
 
 def test_a_finished_run_trains_nothing_again(tmp_path: Path, corpus: PreparedCorpus) -> None:

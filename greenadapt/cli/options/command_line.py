@@ -18,7 +18,7 @@ _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """Its words by parameter; those of its name are at ""."""
 PLAN: ContextVar["Plan | None"] = ContextVar("plan", default=None)
 """The plan of a dry run."""
-_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config"}
+_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config", "max_time", "nice"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:

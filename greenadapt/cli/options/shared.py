@@ -1,5 +1,6 @@
 """Options that several commands share, and the session that they make."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
+from greenadapt.stopping import limit_time
 
 if TYPE_CHECKING:
     from greenadapt.stages.session import Session
@@ -113,9 +115,13 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
     from greenadapt.cli.output.console import make_progress
     from greenadapt.stages.session import Session
     from greenadapt.storage.workspace import Workspace
-    from greenadapt.workers import usable_cores
+    from greenadapt.workers import launched_processes, usable_cores
 
     options = replace(options, **own)
+    if options.nice:
+        os.nice(options.nice)
+    if options.max_time is not None:
+        limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
     return Session(
         Workspace.find(options.workspace),
         make_progress(),

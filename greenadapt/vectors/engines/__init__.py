@@ -25,7 +25,9 @@ class Stream:
     lines: Array
     """int64, ``(n_lines + 1,)``: where each line begins in ``ids``, and the end."""
     counts: Array
-    """int64, ``(n_words,)``: how often each trained word occurs in ``ids``."""
+    """int64, ``(n_words,)``: how often each trained word occurs in ``ids``, or in a text of which they are a part."""
+    occurrences: int | None = None
+    """Trained words in ``ids``, where ``counts`` are of more."""
 
     @property
     def n_words(self) -> int:
@@ -35,22 +37,39 @@ class Stream:
     @property
     def total(self) -> int:
         """Occurrences of trained words in one epoch."""
-        return int(self.counts.sum())
+        return int(self.counts.sum()) if self.occurrences is None else self.occurrences
+
+
+def never() -> bool:
+    """Do not stop."""
+    return False
 
 
 class Engine(Protocol):
     """Trains ``Weights`` in place.
 
-    With one worker, an epoch depends only on the weights at its start, the configuration and its number, so a run
-    resumed from a checkpoint gives the same result as an uninterrupted one.
+    With one worker, a part of an epoch depends only on the weights at its start, the configuration and the numbers of
+    epoch and part, so a run resumed from a checkpoint gives the same result as an uninterrupted one.
     """
 
     @property
     def note(self) -> str:
         """A note for the user before training, or empty."""
 
-    def train_epoch(self, weights: Weights, epoch: int, advance: Callable[[int, float], None]) -> None:
-        """Train epoch number ``epoch`` (from 0); calls ``advance(words, learning_rate)`` after each part."""
+    def train_epoch(
+        self,
+        weights: Weights,
+        epoch: int,
+        advance: Callable[[int, float], None],
+        *,
+        first: int = 0,
+        stop: Callable[[], bool] = never,
+    ) -> int:
+        """Train epoch number ``epoch`` (from 0) from part ``first`` on.
+
+        Calls ``advance(words, learning_rate)`` after each part. Once ``stop()`` is true, returns the number of the part
+        to go on with; 0 where the epoch is complete.
+        """
 
     def close(self) -> None:
         """Remove the engine's temporary files."""

@@ -31,16 +31,22 @@ Threads share the tables without locks (Hogwild), each working on its own parts.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import Stream, Weights, learning_rate
+from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
 from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 from greenadapt.vectors.engines.divergence import require_finite, require_learning
-from greenadapt.vectors.engines.parts import StreamPart, keep_thresholds, noise_weights, padded, stream_parts
+from greenadapt.vectors.engines.parts import (
+    StreamPart,
+    keep_thresholds,
+    noise_weights,
+    padded,
+    stream_parts,
+    train_parts,
+)
 
 
 class FastEngine:
@@ -65,19 +71,26 @@ class FastEngine:
             config.negative / NEGATIVES,
         )
 
-    def train_epoch(self, weights: Weights, epoch: int, advance: Callable[[int, float], None]) -> None:
-        """Train every part once, ``workers`` at a time; raises ``InputError`` where training diverges."""
+    def train_epoch(
+        self,
+        weights: Weights,
+        epoch: int,
+        advance: Callable[[int, float], None],
+        *,
+        first: int = 0,
+        stop: Callable[[], bool] = never,
+    ) -> int:
+        """See ``Engine``; raises ``InputError`` where training diverges."""
         tables = padded(weights.input), padded(weights.output)
-        pool = ThreadPoolExecutor(self._config.workers)
-        try:
-            for done in as_completed([pool.submit(self._train_span, span, tables, epoch) for span in self._spans]):
-                advance(*done.result())
-        finally:
-            pool.shutdown(cancel_futures=True)
+        spans = self._spans[first:]
+        n_trained = train_parts(
+            spans, lambda span: self._train_span(span, tables, epoch), self._config.workers, advance, stop
+        )
         for table, trained in zip((weights.input, weights.output), tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
+        return first + n_trained if n_trained < len(spans) else 0
 
     def _train_span(self, span: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
         """Train on one part; returns its number of words and the learning rate at its end."""

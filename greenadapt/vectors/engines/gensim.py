@@ -14,7 +14,6 @@ inserted wherever the next line would not fit, to fill the batch.
 import copy
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import Stream, Weights, learning_rate
+from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
 from greenadapt.vectors.engines.divergence import require_finite, require_learning, sample_lost
-from greenadapt.vectors.engines.parts import cuts, keep_thresholds
+from greenadapt.vectors.engines.parts import cuts, keep_thresholds, train_parts
 
 BATCH = 9_999  # words; the kernel reads on until it has over 10,000, and has room for 10,000
 _FILLER = b"x "  # a word that is not a number
@@ -63,21 +62,26 @@ class GensimEngine:
         folder.mkdir(parents=True)
         self._parts = list(write_parts(stream, folder))
 
-    def train_epoch(self, weights: Weights, epoch: int, advance: Callable[[int, float], None]) -> None:
-        """Train every part once, ``workers`` at a time; the threads share the tables without locks (Hogwild).
+    def train_epoch(
+        self,
+        weights: Weights,
+        epoch: int,
+        advance: Callable[[int, float], None],
+        *,
+        first: int = 0,
+        stop: Callable[[], bool] = never,
+    ) -> int:
+        """See ``Engine``; the threads share the tables without locks (Hogwild).
 
         Raises ``InputError`` if training diverges.
         """
         self._model.wv.vectors, self._model.syn1neg = weights.input, weights.output
-        pool = ThreadPoolExecutor(self._config.workers)
-        try:
-            for done in as_completed([pool.submit(self._train_part, part, epoch) for part in self._parts]):
-                advance(*done.result())
-        finally:
-            pool.shutdown(cancel_futures=True)
+        parts = self._parts[first:]
+        n_trained = train_parts(parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop)
         require_learning(epoch, *sample_lost(self._stream, weights, self._config))
         for table in (weights.input, weights.output):
             require_finite(epoch, table)
+        return first + n_trained if n_trained < len(parts) else 0
 
     def _train_part(self, part: Part, epoch: int) -> tuple[int, float]:
         """Train on one part; returns its number of words and the learning rate at its end."""

@@ -1,13 +1,16 @@
 """Shared by the engines: parts of the stream, each for one thread; sampling probabilities; padded rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Stream
 
+T = TypeVar("T")
 PIECE = 64
 """The most numbers of a row that compiled code processes at once."""
 _LONGEST = 9_999  # words of a line in one part; gensim's kernel has room for 10,000
@@ -50,6 +53,30 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
             yield begin, end
             begin = end
     yield begin, n_tokens
+
+
+def train_parts(
+    parts: Sequence[T],
+    train: Callable[[T], tuple[int, float]],
+    workers: int,
+    advance: Callable[[int, float], None],
+    stop: Callable[[], bool],
+) -> int:
+    """``train`` each of ``parts``, ``workers`` at a time, and ``advance`` by what it returns; returns how many were
+    trained, the first ones: all, or those that had begun once ``stop()`` was true.
+    """
+    pool = ThreadPoolExecutor(workers)
+    try:
+        trained = [pool.submit(train, part) for part in parts]
+        for done in as_completed(trained):
+            if not done.cancelled():
+                advance(*done.result())
+                if stop():
+                    for one in reversed(trained):  # they begin in order, so that no part after one left out has begun
+                        one.cancel()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return sum(not one.cancelled() for one in trained)
 
 
 def keep_thresholds(counts: Array, sample: float) -> Array:

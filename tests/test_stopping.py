@@ -2,10 +2,11 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
-from greenadapt.training.stepping import stoppable
+from greenadapt.stopping import limit_time, stoppable, time_limits
 
 
 def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
@@ -57,3 +58,42 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not done() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_the_end_of_the_time_waits_for_a_checkpoint() -> None:
+    with time_limits():
+        limit_time(0.01, is_alone=True)
+        with stoppable() as stop:
+            wait_for(lambda: stop.wanted)
+            with pytest.raises(SystemExit) as exit_:
+                stop.leave()
+    assert exit_.value.code == 75
+
+
+def test_the_end_of_the_time_without_checkpoints_exits() -> None:
+    with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
+        limit_time(0.01, is_alone=True)
+        wait_for(lambda: False)
+    assert exit_.value.code == 75
+
+
+def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
+    with time_limits():
+        limit_time(0.01, is_alone=False)
+        time.sleep(0.05)
+        with stoppable() as stop:
+            assert stop.wanted
+    with stoppable() as stop:
+        assert not stop.wanted
+
+
+def test_a_limit_ends_with_its_command() -> None:
+    with time_limits():
+        limit_time(0.05, is_alone=True)
+    time.sleep(0.1)

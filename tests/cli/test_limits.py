@@ -1,0 +1,51 @@
+"""``--max-time`` and ``--nice``."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from greenadapt.errors import UsageError
+from greenadapt.fields import parse_duration
+from tests.conftest import WORDS, Run
+from tests.support.processes import Forked
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("45m", 2700), ("6h", 21_600), ("1h30m", 5400), ("2D", 172_800)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "-5", "1.5h", "30m1h", "soon", "m", "99999999999999"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--max-time is "):
+        parse_duration(text)
+
+
+@pytest.mark.slow
+def test_vectors_that_take_too_long_stop_with_75_and_go_on(
+    run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text(" ".join(WORDS) * 20 + "\n" + " ".join(WORDS))
+    command = ["w2v", "-c", "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim", "--min-count", 1]
+    run_alone(*command, "--epochs", 1, "--variant", "before")  # imports what is needed
+    for seconds in (1, 1, 4, 16, 64):  # a busy machine may need longer to begin with training
+        done = run_alone(*command, "--epochs", 10**6, "--max-time", seconds, code=75)
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("greenadapt: the time is up (--max-time): the same command resumes")
+        if "resuming " in done.stderr:
+            break
+    assert "resuming " in done.stderr
+    assert "max-time" not in run_alone(*command, "--epochs", 1, "--max-time", "1h", "--json").stdout
+
+
+@pytest.mark.slow
+def test_nice_leaves_the_processor_to_others(tmp_path: Path) -> None:
+    code = (
+        "import os; from greenadapt.cli.options.shared import make_session; "
+        "from greenadapt.config import SessionOptions; make_session(SessionOptions(nice=3)); print(os.nice(0))"
+    )
+    assert int(Forked(["-c", code], tmp_path).completed().stdout) == min(os.nice(0) + 3, 19)
