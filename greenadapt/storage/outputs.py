@@ -81,11 +81,12 @@ def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
 
 
 def _opened(path: Path, suffix: str, mode: str) -> IO[Any]:
-    import smart_open
-
-    compression = suffix.lower() if suffix.lower() in COMPRESSIONS else "disable"
     encoding = None if "b" in mode else "utf-8"
-    stream: IO[Any] = smart_open.open(str(path), mode, encoding=encoding, compression=compression)
+    if suffix.lower() not in COMPRESSIONS:
+        return open(path, mode, encoding=encoding)
+    import smart_open  # half a second
+
+    stream: IO[Any] = smart_open.open(str(path), mode, encoding=encoding, compression=suffix.lower())
     return stream
 
 

@@ -11,8 +11,11 @@ def on_plane(rows: Array, also: Array) -> tuple[FloatArray, FloatArray, float]:
     And the share of the variance of ``rows`` that lies along these axes (Pearson 1901).
     """
     mean = rows.mean(axis=0)
-    _, singular, axes = np.linalg.svd(rows - mean, full_matrices=False)
-    plane = axes[:2].T
-    total = float(np.square(singular).sum())
-    share = float(np.square(singular[:2]).sum()) / total if total else 1.0
-    return (rows - mean) @ plane, (also - mean) @ plane, share
+    centred = rows - mean
+    # By the products of the rows, which are usually fewer than their columns: faster than singular values.
+    variances, weights = np.linalg.eigh(centred @ centred.T)
+    axes = centred.T @ weights[:, :-3:-1]
+    plane = axes / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float32).tiny)
+    total = float(variances.sum())
+    share = float(variances[-2:].sum()) / total if total else 1.0
+    return centred @ plane, (also - mean) @ plane, share

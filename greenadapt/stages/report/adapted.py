@@ -25,9 +25,9 @@ _FEWEST = 20
 N_COUNTED = 20_000
 """Words of the corpus whose pieces are counted."""
 _N_NORMS = 4000
-_N_MAP = 250
+_N_MAP = 200
 _N_NAMED = 8
-_N_QUERIES = 400
+_N_QUERIES = 300
 _N_ADDED = 5000
 _N_NEAR = 6
 _N_WORST = 15
@@ -78,9 +78,11 @@ class Adapted:
     @cached_property
     def order(self) -> Array:
         """A new row of each word, those of frequent words first, int64 (n_words,)."""
-        by_count = range(len(self.words)) if self.counts is None else np.argsort(-self.counts, kind="stable").tolist()
+        by_count = np.arange(len(self.words)) if self.counts is None else np.argsort(-self.counts, kind="stable")
+        if len(set(self.words)) == len(self.words):
+            return by_count
         first: dict[str, int] = {}  # with byte-level BPE a word has up to two rows, which are equal
-        for row in by_count:
+        for row in by_count.tolist():
             first.setdefault(self.words[row], row)
         return np.array(list(first.values()), np.int64)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import SCORES
@@ -11,7 +12,7 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.page.blocks import Missing, Page, Section
 from greenadapt.report.page.corpus import CorpusData, corpus_section
 from greenadapt.report.page.costs import StageData, cost_section, pipeline_section
-from greenadapt.report.page.drawing import require_library, write_plots
+from greenadapt.report.page.drawing import require_library, start_drawing, write_plots
 from greenadapt.report.page.html import html
 from greenadapt.report.page.space import MapData, space_section
 from greenadapt.report.page.tasks import pretrain_section, tasks_section
@@ -65,6 +66,7 @@ def report(
     ``MissingError`` if there are no results, or the packages that draw are not installed.
     """
     require_library()
+    Thread(target=start_drawing, daemon=True).start()  # while the results are read
     results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
     page = _Report(results).page()
     target = out or Path(f"report-{_file_name(results)}.html")
