@@ -62,5 +62,6 @@ def test_parts_of_a_text_are_compared_on_the_same_words(
 
     table_of_runs = capsys.readouterr().out
     assert f"{found['p10']:.1%}" in table_of_runs
-    main([*map(str, asked)])
+    main([*map(str, [*asked, "--plots", tmp_path / "plots"])])
+    assert "own row among the ten nearest" in (tmp_path / "plots" / "growth-words.svg").read_text()
     assert len((work / "growth.jsonl").read_text().splitlines()) == len(runs)
