@@ -36,6 +36,10 @@ class Arm:
     """Of ``W2VConfig``."""
     training: Options = field(default_factory=dict)
     """Of ``TrainConfig``."""
+    unlabelled: Options | None = None
+    """Of ``UnlabelledConfig``; ``None``: the corpus is not read while fine-tuning."""
+    trial: str = ""
+    """A change of the program, of ``TRIALS``."""
     peer: str = ""
     """Whose program makes the rows instead, of ``PEERS``."""
     pretraining: Options | None = None
@@ -62,6 +66,9 @@ ARMS: dict[str, Arm] = {
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
     "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
+    "unlabelled": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, unlabelled={}),
+    "slash": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="slash"),
+    "moving": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="moving"),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),
     "random": Arm({"rows": "map"}, map={"method": "random"}),
     "pretrain": Arm(pretraining={**_PRETRAINING, "words": 100_000, "head_steps": 20}),

@@ -14,8 +14,9 @@ from records import Records
 from gain.arms import ARMS, BASE, CONTROL, adapted_model, given, identity
 from gain.differences import unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
+from gain.trials import TRIALS
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
-from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.example_blocks import ViewOutputs
@@ -71,10 +72,19 @@ class Lab:
         train = cell.of.drawn("train", cell.budget, self.work / "sets", seed)
         test = cell.of.drawn("test", self.limits.test, self.work / "sets")
         asked = self._describe(cell, model, own, (train, test), (arm == CONTROL, seed))
+        text = self._unlabelled(cell, arm)
+        if text is not None:
+            asked["unlabelled"] = {"text": hash_file(text), **(ARMS[arm].unlabelled or {})}
+        if ARMS[arm].trial:
+            asked["trial"] = ARMS[arm].trial
         if (record := self.runs.by_key.get(key := hash_json(asked)[:16])) is not None:
             return record
         self.session.progress.note(f"{cell.of.name}, {cell.budget or 'all'}, {arm}{label}, seed {seed}")
-        result = self._finetune(cell, model, own, (train, test), (key, seed + OTHER_SEED * (arm == CONTROL)))
+        which = (key, seed + OTHER_SEED * (arm == CONTROL))
+        more = {} if text is None else {"unlabelled": str(text)}
+        more |= {"unlabelled_config": UnlabelledConfig(**(ARMS[arm].unlabelled or {}))}
+        with TRIALS[ARMS[arm].trial]():
+            result = self._finetune(cell, model, own, (train, test), which, **more)
         logits = _logits(result)
         if arm == BASE:
             self._keep_logits(result, key)
@@ -173,8 +183,18 @@ class Lab:
         }
         return dict(plain(settings))
 
+    def _unlabelled(self, cell: Cell, arm: str) -> Path | None:
+        """The text without labels that an arm is fine-tuned on besides."""
+        return None if ARMS[arm].unlabelled is None else self._corpus(cell)
+
     def _finetune(
-        self, cell: Cell, model: str, training: TrainConfig, files: tuple[Path, Path], which: tuple[str, int]
+        self,
+        cell: Cell,
+        model: str,
+        training: TrainConfig,
+        files: tuple[Path, Path],
+        which: tuple[str, int],
+        **more: Any,
     ) -> Result:
         train, measured = files
         name, seed = which
@@ -187,6 +207,7 @@ class Lab:
             run=RunConfig(max_tokens=self.limits.max_tokens),
             seeds=(seed,),
             save_logits=True,
+            **more,
         )
         return finetune(replace(self.session, out=self.work / "running" / name), request)
 
