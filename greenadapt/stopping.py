@@ -2,13 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 TIME_UP = 75
 """Exit code of work that stopped because its time was up, EX_TEMPFAIL of sysexits.h: run it again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN = 2.0
+"""Seconds between two attempts to exit: Python drops an exception that a signal raises in a ``__del__``."""
 _time_was_up = False
 
 
@@ -51,20 +53,21 @@ def stoppable() -> Iterator[Stop]:
     timed = (signal.SIGALRM,) if signal.getsignal(signal.SIGALRM) in (_time_is_up, _remember_time) else ()
     before = {number: signal.getsignal(number) for number in (*_SIGNALS, *timed)}
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def restore(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            signal.signal(number, before[number])
 
     def handle(number: int, frame: FrameType | None) -> None:
-        stop.signal = number
-        restore()
+        stop.signal = stop.signal or number
+        if number != signal.SIGALRM:  # which comes again and again
+            restore(_SIGNALS)
 
     for number in before:
         signal.signal(number, handle)
     try:
         yield stop
     finally:
-        restore()
+        restore(before)
 
 
 @contextmanager
@@ -87,7 +90,7 @@ def limit_time(seconds: float, *, is_alone: bool) -> None:
     Not ``is_alone``, one of several processes that wait for each other, only exits at a checkpoint.
     """
     signal.signal(signal.SIGALRM, _time_is_up if is_alone else _remember_time)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
 
 
 def _time_is_up(number: int, frame: FrameType | None) -> None:

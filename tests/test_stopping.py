@@ -83,6 +83,20 @@ def test_the_end_of_the_time_without_checkpoints_exits() -> None:
     assert exit_.value.code == 75
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.slow
+def test_the_end_of_the_time_is_not_lost_where_python_drops_exceptions() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.1)
+
+    with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
+        limit_time(0.05, is_alone=True)
+        Slow()
+        wait_for(lambda: False)
+    assert exit_.value.code == 75
+
+
 def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
     with time_limits():
         limit_time(0.01, is_alone=False)
