@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from tests.support.json_schema import GROUPS, SCHEMA, check_json
-from tests.test_readme import GROUP
+from tests.support.pages import GROUP
 
 DEFINITIONS: dict[str, Any] = SCHEMA["$defs"]
 COMMANDS = [name for name in DEFINITIONS if name[0].islower()]
