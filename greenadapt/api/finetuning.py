@@ -77,7 +77,7 @@ def finetune(
         InputError: If examples are broken.
         ConflictError: If there is a result of other settings; ``force=True`` replaces it.
 
-    Example:
+    Examples:
         >>> ner = greenadapt.finetune("adapted", task="ner", train="train.tsv", test="test.tsv", seeds=3)
         >>> ner.scores["mean"]["f1"]
         0.87

@@ -29,7 +29,7 @@ def load(
         MissingError: If there is no such model.
         InputError: If the folder is another result, or a model of a task that ``finetune`` did not write.
 
-    Example:
+    Examples:
         >>> greenadapt.load("adapted").encode("The patient had tachycardia.").shape
         (768,)
         >>> greenadapt.load("runs/tasks-minilm-cola-sst2", task="sst2").predict("A fine film.")["label"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class EncoderModel:
     """An encoder in a folder; ``greenadapt.load`` opens one. Each part is read when it is first used.
 
-    Example:
+    Examples:
         >>> model = greenadapt.load("minilm")
         >>> model.encode(["The patient had a rash.", "He was well."]).shape
         (2, 384)
@@ -45,7 +45,7 @@ class EncoderModel:
     def tokenizer(self) -> "DualTokenizer":
         """Both tokenizations of a text, which are the same without added words.
 
-        Example:
+        Examples:
             >>> encoded = adapted.tokenizer.encode("acute tachycardia")
             >>> len(encoded.base.ids), len(encoded.expanded.ids)
             (6, 2)
@@ -81,7 +81,7 @@ class EncoderModel:
             UsageError: If ``view`` or ``batch_size`` is not allowed.
             InputError: If an item is not a text.
 
-        Example:
+        Examples:
             >>> vectors = greenadapt.load("adapted").encode(["The patient had tachycardia.", "He was well."])
         """
         from greenadapt.inference.sentence_vectors import check_texts
@@ -135,7 +135,7 @@ class NeighbourList(list["Neighbours"]):
 class AdaptedModel(EncoderModel):
     """A model with rows for a domain's words, as ``greenadapt.adapt`` makes it.
 
-    Example:
+    Examples:
         >>> adapted = greenadapt.load("adapted")
         >>> adapted
         AdaptedModel('adapted')
@@ -177,7 +177,7 @@ class AdaptedModel(EncoderModel):
         Raises:
             MissingError: If the map's folder is not where it was, or fewer than 50 words could be compared.
 
-        Example:
+        Examples:
             >>> adapted.alignment.precision_at_10
             0.41
         """
@@ -204,7 +204,7 @@ class AdaptedModel(EncoderModel):
         Raises:
             MissingError: If no word has a vector, or the map's folder is not where it was.
 
-        Example:
+        Examples:
             >>> adapted.neighbours("tachycardia", top=3)
         """
         from greenadapt.api.arguments import make_session

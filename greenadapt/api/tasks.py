@@ -22,7 +22,7 @@ class TaskModel:
 
     ``greenadapt.load`` opens one. The weights are read when they are first used.
 
-    Example:
+    Examples:
         >>> ner = greenadapt.load("runs/ner-adapted-NCBI-disease")
         >>> ner.predict("The patient had tachycardia.")["entities"]
         [{'first': 3, 'last': 3, 'type': 'Disease', 'score': 0.98, 'start': 16, 'end': 27, 'text': 'tachycardia'}]
@@ -76,7 +76,7 @@ class TaskModel:
         """What ``scores.json`` holds: the scores on the test set, over all seeds and of each; empty for a model
         from elsewhere.
 
-        Example:
+        Examples:
             >>> ner.scores["mean"]["f1"]
             0.87
         """
@@ -103,7 +103,7 @@ class TaskModel:
         Raises:
             InputError: If a record lacks what the task reads.
 
-        Example:
+        Examples:
             >>> ner.predict(["The patient had tachycardia.", "He was well."])
         """
         is_one = isinstance(data, str | Mapping)
@@ -113,7 +113,7 @@ class TaskModel:
     def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:
         """``predict`` for data of any size: one prediction after the other, in order.
 
-        Example:
+        Examples:
             >>> for row in ner.predictions(Path("abstracts.txt.gz")):
             ...     print(row["entities"])
         """
@@ -143,7 +143,7 @@ class TaskModel:
         Raises:
             UsageError: If the model is not for question answering, or questions and contexts do not match.
 
-        Example:
+        Examples:
             >>> qa = greenadapt.load("squad-bert")
             >>> qa.answer("Which dose was given?", "Patients received 20 mg daily.")["answer"]
             '20 mg'
@@ -179,7 +179,7 @@ class TaskModel:
         Returns:
             What ``greenadapt evaluate --json`` prints: ``mean`` and ``std`` over the seeds, ``intervals``, ``seeds``.
 
-        Example:
+        Examples:
             >>> ner.evaluate("test.tsv")["mean"]["f1"]
             0.87
         """

@@ -1,0 +1,67 @@
+"""What README.md and the pages of docs/ say is true: commands, options, paths and links exist, and no page is lost."""
+
+import re
+import shlex
+import tomllib
+
+import pytest
+
+from tests.support.pages import GROUP, PAGES, ROOT, Page, command_of, navigation, options_of
+
+README = PAGES[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_and_their_options_exist(page: Page) -> None:
+    for line in [*page.commands, *page.code]:
+        if line.startswith("greenadapt ") and "COMMAND" not in line:
+            words = shlex.split(line)[1:]
+            named = {word for word in words if word.startswith("--")}
+            assert named <= options_of(command_of(words)), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_that_the_text_names_exists(page: Page) -> None:
+    named = {word for code in page.code for word in code.split() if re.fullmatch(r"--[a-z][\w-]*", word)}
+    assert named <= options_of(GROUP)
+
+
+def test_every_command_is_in_the_table() -> None:
+    table = Page(ROOT / "docs/reference/commands.md").code
+    assert {*GROUP.commands} <= {line.split()[1] for line in table if line.startswith("greenadapt ")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_pages_and_headings(page: Page) -> None:
+    for link in page.links:
+        if "://" in link:
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.path.parent / target).resolve() if target else page.path
+        assert path.is_file(), link
+        assert not anchor or anchor in Page(path).anchors, link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_in_the_text_exist(page: Page) -> None:
+    named = re.findall(r"`((?:greenadapt|tests|benchmarks|docs|corpora|examples)/[\w./]+)`", page.prose)
+    included = re.findall(r"<!-- include (\S+/\S+) -->", page.text)
+    assert [path for path in [*named, *included] if not (ROOT / path).exists()] == []
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    pages = [*navigation()]
+    assert len(pages) == len({*pages})
+    assert {*pages} == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+
+
+def test_the_readme_is_short_and_leads_to_every_guide() -> None:
+    assert len(README.text.splitlines()) <= 150
+    guides = {f"docs/{name}" for name in navigation() if name.startswith("guides/")}
+    assert guides <= {*README.links}
+
+
+def test_what_is_installed_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = ",".join(found for page in PAGES for found in re.findall(r"pip install [^\n`]*\[([\w,]+)\]", page.text))
+    assert {"train", "fast"} <= {*named.split(",")} <= {*extras}

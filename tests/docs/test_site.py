@@ -1,0 +1,39 @@
+"""The documentation site is built without a warning, has the generated reference, and needs nothing from elsewhere."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import GROUP, ROOT, navigation
+
+PARTS = ["README.md", "corpora", "benchmarks/RESULTS.md", "docs", "greenadapt", "zensical.toml"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="needs the extra docs")
+def test_the_site_is_complete_and_needs_no_network(tmp_path: Path) -> None:
+    for part in PARTS:
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, tmp_path / part)
+    built = subprocess.run(
+        [sys.executable, "docs/site/build.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    site = tmp_path / "build" / "site"
+    pages = {page: (site / page).with_suffix(".html").read_text("utf-8") for page in navigation()}
+    for page, html in pages.items():
+        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=\"?([^\"\s>]+)", html)
+        assert [url for url in loaded if "://" in url and not url.startswith("https://www.w3.org")] == [], page
+        assert [url for url in loaded if not (site / page).parent.joinpath(url.split("?")[0]).exists()] == [], page
+        assert "<!-- include" not in html
+    commands = pages["reference/commands.md"]
+    assert all(f'id="greenadapt-{name}' in commands for name in GROUP.commands)
+    assert "--agreement" in commands
+    assert "DualTokenizer" in pages["reference/python.md"]
+    assert "StackOverflow" in pages["measurements.md"]
