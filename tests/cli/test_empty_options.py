@@ -21,6 +21,11 @@ def _parameters(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tupl
         yield from ((name, one) for one in command.params if not getattr(one, "is_flag", False) and one.name != "help")
 
 
+def _arguments(name: tuple[str, ...]) -> list[Any]:
+    """The positional parameters of a command."""
+    return [one for words, one in PARAMETERS if words == name and not one.opts[0].startswith("-")]
+
+
 PARAMETERS = [*_parameters(typer.main.get_command(app))]
 
 
@@ -32,7 +37,8 @@ def test_every_command_refuses_them(run_alone: Run, tmp_path: Path) -> None:
     for name, parameter in PARAMETERS:
         option = parameter.opts[0]
         is_option = option.startswith("-")
-        refused = run_alone(*name, *([option, ""] if is_option else [""]), code=2)
+        before = 0 if is_option else [one.name for one in _arguments(name)].index(parameter.name)
+        refused = run_alone(*name, *([option, ""] if is_option else ["x"] * before + [""]), code=2)
         assert last_line(refused).startswith(f"greenadapt: {option if is_option else option.upper()} is empty: give it")
 
 
