@@ -1,6 +1,6 @@
 """``greenadapt corpus list | show | prepare``."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,28 +36,55 @@ Splitter = Annotated[
 def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """List the named corpora, and those in the workspace."""
     from greenadapt.cli.output.console import print_json, print_table
-    from greenadapt.stages import corpus as stage
+    from greenadapt.stages import corpora
 
-    rows = stage.list_corpora(o.make_session(options))
+    rows = corpora.list_corpora(o.make_session(options))
     if as_json:
         for row in rows:
             print_json(row)
         return
     print_table(
         "",
-        ["corpus", "title", "licence", "network", "prepared for"],
-        ([r["name"], r["title"], r["licence"], r["network"], ", ".join(r["models"]) or "-"] for r in rows),
+        ["corpus", "title", "licence", "stated size", "download", "network", "prepared for"],
+        (
+            [
+                *(r["name"], r["title"], r["licence"], _stated(r["stated"]), _download(r), r["network"]),
+                ", ".join(r["models"]) or "-",
+            ]
+            for r in rows
+        ),
         numbers=False,
     )
+
+
+def _stated(stated: dict[str, Any] | None) -> str:
+    from greenadapt.wording import byte_size
+
+    if stated is None:
+        return "-"
+    parts = [f"{stated[name]:,} {name}" for name in ("documents", "words") if stated[name] is not None]
+    parts += [byte_size(stated["bytes"])] if stated["bytes"] is not None else []
+    return f"{_up_to(stated)}{', '.join(parts)} ({stated['on']})"
+
+
+def _download(row: dict[str, Any]) -> str:
+    if (download := row["download"]) is None:
+        return "-"
+    hours = download["hours"]
+    return f"{_up_to(row['stated'])}{hours:,.{0 if hours >= 10 else 1}f} hours at {download['at']}"
+
+
+def _up_to(stated: dict[str, Any]) -> str:
+    return "up to " if stated["at_most"] else ""
 
 
 @group.command(epilog=examples("corpus show pydocs"))
 def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """Show a corpus: its sources, its licence, and what the workspace has of it."""
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages import corpus as stage
+    from greenadapt.stages import corpora
 
-    facts = stage.show_corpus(o.make_session(options), name)
+    facts = corpora.show_corpus(o.make_session(options), name)
     if as_json:
         print_json(facts)
         return
@@ -65,9 +92,11 @@ def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], a
 
 
 def _shown(value: object) -> str:
-    """A list on one line; of a long one, such as numbered addresses, the first, the last and how many there are."""
+    """A mapping without what is unknown; a list in one line, a long one by its first, its last and its length."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items() if each is not None)
     if not isinstance(value, list):
-        return str(value)
+        return "unknown" if value is None else str(value)
     if len(value) > _SHOWN:
         return f"{value[0]} to {value[-1]} ({len(value):,} in all)"
     return ", ".join(map(str, value))

@@ -3,12 +3,13 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.corpus.recipes import Recipe, Source, file_name
+from greenadapt.corpus.recipes import Recipe
+from greenadapt.corpus.sources import Source, file_name
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import naming
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 16  # bytes; the most that a dropped connection can lose
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
-_ATTEMPTS = 5
+ATTEMPTS = 5
+"""How often a request is made in vain before it is given up."""
 
 
 def local_path(source: Source, folder: Path) -> Path:
@@ -28,8 +30,8 @@ def local_path(source: Source, folder: Path) -> Path:
 
 
 def is_fetched(recipe: Recipe, folder: Path) -> bool:
-    """Whether every remote source lies in ``folder`` complete (files get their final name only then)."""
-    return all(local_path(source, folder).is_file() for source in recipe.sources if source.is_remote)
+    """Whether every remote source lies in ``folder`` complete (files and folders get their final name only then)."""
+    return all(local_path(source, folder).exists() for source in recipe.sources if source.is_remote)
 
 
 def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = None) -> None:
@@ -44,7 +46,7 @@ def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = N
     if not missing:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with _session() as session:
+    with download_session() as session:
         sizes = {source.url: source.size or _announced_size(session, source.url) for source in missing}
         _say_sizes(sizes, folder, progress)
         for source in missing:
@@ -53,14 +55,13 @@ def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = N
                 _fetch_one(session, source, target, bar)
 
 
-def _session() -> "requests.Session":
+def download_session() -> "requests.Session":
+    """Tries again if the server is busy or cannot be reached, after longer and longer waits, or Retry-After."""
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3.util import Retry
 
-    retry = Retry(
-        total=_ATTEMPTS, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
-    )
+    retry = Retry(total=ATTEMPTS, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False)
     session = requests.Session()
     # Sizes, ranges and checksums are those of the file itself.
     session.headers["Accept-Encoding"] = "identity"
@@ -78,14 +79,37 @@ def _announced_size(session: "requests.Session", url: str) -> int:
     try:
         answer = session.head(url, allow_redirects=True, timeout=_TIMEOUT)
     except requests.RequestException as error:
-        raise _refused(url, str(error)) from error
+        raise refused(url, str(error)) from error
     if answer.status_code == 404:
-        raise _refused(url, "404 Not Found")
+        raise refused(url, "404 Not Found")
     return int(answer.headers.get("Content-Length", 0)) if answer.ok else 0
 
 
-def _refused(url: str, why: str) -> InputError:
+def refused(url: str, why: str) -> InputError:
+    """The error of a download that failed."""
     return InputError(f"{url} cannot be downloaded ({why})", "check the address and the network, then run it again")
+
+
+def get(session: "requests.Session", url: str, before: Callable[[], None] = lambda: None) -> bytes | None:
+    """A small file in memory; ``None`` if there is none at ``url``. ``before`` is called before each request.
+
+    Raises ``InputError`` if the server refuses, or the connection is cut again and again.
+    """
+    import requests
+
+    failures = 0
+    while True:
+        before()
+        try:
+            answer = session.get(url, timeout=_TIMEOUT)
+        except requests.RequestException as error:
+            failures += 1
+            if failures == ATTEMPTS:
+                raise refused(url, str(error)) from error
+            continue
+        if answer.ok or answer.status_code == 404:
+            return answer.content if answer.ok else None
+        raise refused(url, f"{answer.status_code} {answer.reason}")
 
 
 def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
@@ -131,16 +155,16 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
     try:
         stream = smart_open.open(url, "rb", compression="disable")
     except OSError as error:
-        raise _refused(url, str(error)) from error
+        raise refused(url, str(error)) from error
     except refusals as error:
-        raise _refused(url, str(error)) from error
+        raise refused(url, str(error)) from error
     with stream, naming(part), open(part, "wb") as file:
         try:
             while block := stream.read(_BLOCK):
                 file.write(block)
                 bar.advance(len(block))
         except refusals as error:  # a full disk is an OSError, not the server's fault
-            raise _refused(url, str(error)) from error
+            raise refused(url, str(error)) from error
 
 
 def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
@@ -157,8 +181,8 @@ def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> No
         except requests.RequestException as error:
             after = part.stat().st_size if part.exists() else 0
             failures = 0 if after > before else failures + 1
-            if failures == _ATTEMPTS:
-                raise _refused(url, str(error)) from error
+            if failures == ATTEMPTS:
+                raise refused(url, str(error)) from error
 
 
 def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
@@ -174,7 +198,7 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
             part.unlink()
             raise requests.ConnectionError(f"{url} has changed since the download began")
         if not answer.ok:
-            raise _refused(url, f"{answer.status_code} {answer.reason}")
+            raise refused(url, f"{answer.status_code} {answer.reason}")
         resumed = answer.status_code == 206
         if have and not resumed:
             bar.advance(-have)
@@ -195,6 +219,8 @@ def _verify(session: "requests.Session", source: Source, path: Path) -> None:
         raise _mismatch(source.url, "bytes", path.stat().st_size, source.size)
     if source.sha256:
         _compare(source.url, path, "sha256", source.sha256.lower())
+    if source.md5:
+        _compare(source.url, path, "md5", source.md5.lower())
     if source.md5_beside:
         answer = session.get(f"{source.url}.md5", timeout=_TIMEOUT)
         found = re.search(r"\b[0-9a-fA-F]{32}\b", answer.text) if answer.ok else None

@@ -4,13 +4,14 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from greenadapt.config import TextLimits
 from greenadapt.corpus.opening import open_binary
+from greenadapt.corpus.sources import Source, Stated, check_keys, file_name, read_sources, read_stated
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.names import own_folder, path_name, short
 from greenadapt.storage.outputs import COMPRESSIONS
@@ -26,28 +27,7 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
-_MOST_NUMBERED = 100_000
-"""Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
-
-
 _LIMITS = {"max_document_bytes", "max_word_chars"}
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file or folder on disk, or a file to download."""
-
-    url: str
-    sha256: str = ""
-    size: int = 0
-    """In bytes, as published; 0: unknown."""
-    md5_beside: bool = False
-    """Whether the publisher provides the file's MD5 at ``url`` + ``.md5``."""
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it has to be downloaded."""
-        return "://" in self.url
 
 
 @dataclass(frozen=True)
@@ -66,6 +46,8 @@ class Recipe:
     about: str = ""
     limits: TextLimits = field(default_factory=TextLimits)
     """Its keys ``max_document_bytes`` and ``max_word_chars``."""
+    stated: Stated | None = None
+    """How large it is, as somebody stated."""
     given: str = ""
     """The value of ``--corpus``, without private paths; for the command in a model card."""
     asked: str = ""
@@ -158,21 +140,20 @@ def read_recipe(path: Path) -> Recipe:
             f"{path} is not TOML ({error})", f"see {own_folder('corpora') / 'README.md'} for the format"
         ) from None
     where = str(path)
-    _check_keys(
+    check_keys(
         content,
         {f.name for f in fields(Recipe)} - {"name", "given", "asked", "limits"} | _LIMITS,
         ("title", "licence", "format"),
         where,
     )
     limits = _limits({key: content.pop(key) for key in _LIMITS & set(content)}, where)
-    sources = content.pop("sources", [])
-    if not isinstance(sources, list) or not all(isinstance(source, dict) for source in sources):
-        raise InputError(f"{where}: sources is not a list of tables", "write each as [[sources]] with a url")
-    expanded = (each for source in sources for each in _expand(source, where, path.parent))
+    sources = read_sources(content.pop("sources", []), where, path.parent)
+    stated = read_stated(content.pop("stated", None), where)
     recipe = Recipe(
         name=path.stem,
-        sources=tuple(expanded),
+        sources=sources,
         limits=limits,
+        stated=stated,
         **{key: _as_tuple(value) for key, value in content.items()},
     )
     _check(recipe, where)
@@ -188,16 +169,6 @@ def _limits(given: dict[str, Any], where: str) -> TextLimits:
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _check_keys(table: Mapping[str, Any], known: Iterable[str], required: Iterable[str], where: str) -> None:
-    known = sorted(known)
-    for key in table:
-        if key not in known:
-            raise InputError(f"{where}: unknown key {key}", f"the keys are {', '.join(known)}")
-    for key in required:
-        if key not in table:
-            raise InputError(f"{where}: key {key} is missing", f"the keys are {', '.join(known)}")
 
 
 def _check(recipe: Recipe, where: str) -> None:
@@ -218,43 +189,6 @@ def _check(recipe: Recipe, where: str) -> None:
     remote = [file_name(source.url) for source in recipe.sources if source.is_remote]
     if twice := sorted({name for name in remote if remote.count(name) > 1}):
         raise InputError(f"{where}: two sources have the file name {twice[0]}", "make two recipes of them")
-
-
-def file_name(url: str) -> str:
-    """The file name that a download gets: the last part of its URL, letters, digits and ``._-`` only, never hidden."""
-    last = PurePosixPath(url.partition("?")[0].partition("#")[0].rstrip("/")).name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip(".-") or "download"
-
-
-def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
-    """A source, or the numbered ones of a URL with ``{number:04d}`` from ``first`` to ``last``."""
-    _check_keys(table, {*(f.name for f in fields(Source)), "first", "last"}, ("url",), where)
-    kinds = {"url": str, "sha256": str, "size": int, "md5_beside": bool, "first": int, "last": int}
-    for key, value in table.items():
-        if type(value) is not kinds[key]:
-            raise InputError(f"{where}: {key} of a source is {value!r}", f"it must be of type {kinds[key].__name__}")
-    rest = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
-    url = str(table["url"])
-    if not url:
-        raise InputError(f"{where}: url of a source is empty", "give a file, a folder or a URL")
-    if "sha256" in rest and not re.fullmatch(r"[0-9a-fA-F]{64}", rest["sha256"]):
-        raise InputError(
-            f"{where}: sha256 of {url} is {rest['sha256']!r}, {counted(len(rest['sha256']), 'character')}",
-            "it must be 64 hexadecimal digits, as sha256sum prints them",
-        )
-    if "://" not in url:
-        url = str((folder / url).resolve())
-    if "first" not in table and "last" not in table:
-        return [Source(url, **rest)]
-    if not {"first", "last"} <= set(table) or not re.search(r"\{number(:0\dd)?\}", url):
-        raise InputError(f"{where}: {url} is not a numbered source", "give first, last and a url with {number:04d}")
-    n = table["last"] + 1 - table["first"]
-    if not 1 <= n <= _MOST_NUMBERED:
-        raise InputError(
-            f"{where}: {url} from first = {table['first']} to last = {table['last']} is {counted(max(n, 0), 'source')}",
-            f"need from 1 to {_MOST_NUMBERED:,}",
-        )
-    return [Source(url.format(number=number), **rest) for number in range(table["first"], table["last"] + 1)]
 
 
 def require_file(path: Path) -> None:

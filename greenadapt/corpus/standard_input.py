@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from greenadapt.corpus.recipes import FORMATS, Recipe, Source
+from greenadapt.corpus.recipes import FORMATS, Recipe
+from greenadapt.corpus.sources import Source
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Bar, Progress
 from greenadapt.wording import byte_size

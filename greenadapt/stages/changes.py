@@ -8,7 +8,7 @@ from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.checkpoints.provenance import adapted_input, encoder_input, model_input, task_input
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.corpus.opening import path_sha256
-from greenadapt.corpus.recipes import file_name
+from greenadapt.corpus.sources import file_name
 from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import CARD, MANIFEST, Result, read_manifest, verified

@@ -1,4 +1,4 @@
-"""The corpus stage: documents in, counted words out; and the list of corpora."""
+"""The corpus stage: documents in, counted words out."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -7,14 +7,16 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import CorpusConfig, TextLimits, TextOptions
-from greenadapt.corpus.download import fetch, is_fetched, local_path
+from greenadapt.corpus.download import is_fetched, local_path
+from greenadapt.corpus.indexes import fetch_corpus
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
-from greenadapt.corpus.recipes import Recipe, Source, find_recipe, list_recipes
+from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
+from greenadapt.corpus.sources import Source
 from greenadapt.corpus.standard_input import kept_input
 from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
-from greenadapt.errors import GreenadaptError, MissingError, UsageError
+from greenadapt.errors import MissingError, UsageError
 from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.stages.updates import count_update, former_corpus
@@ -204,7 +206,7 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
     if session.plan is not None:
         session.plan.stop(Step("download", WOULD_RUN, str(folder), "not downloaded yet"))
     with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
-        fetch([source for source in recipe.sources if source.is_remote], folder, session.progress)
+        fetch_corpus(recipe, folder, session.progress)
 
 
 def _size_hint(session: Session, recipe: Recipe) -> int | None:
@@ -234,64 +236,3 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
     if replaced:
         what = counted(replaced, "broken UTF-8 sequence")
         session.progress.warn(f"{reading.recipe.asked}: replaced {what} (--strict refuses such text)")
-
-
-def list_corpora(session: Session) -> list[Json]:
-    """The named corpora, then the others in the workspace; some of the keys of ``show_corpus``."""
-    recipes = list_recipes()
-    rows = [_row(session, recipe) for recipe in recipes]
-    named = {recipe.name for recipe in recipes}
-    others = [name for name in session.workspace.corpora() if name not in named and session.workspace.models(name)]
-    return rows + [_known(session, name) for name in others]
-
-
-def show_corpus(session: Session, name: str) -> Json:
-    """``name``, ``title``, ``licence``, ``format``, ``fields``, ``sources``, ``network``, ``about``, ``models``.
-
-    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` if a local source does not exist; ``models`` lists the
-    models that have results in the workspace.
-    """
-    if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
-        return _known(session, name)
-    recipe = find_recipe(name)
-    return {
-        **_row(session, recipe),
-        "format": recipe.format,
-        "fields": list(recipe.fields),
-        "about": recipe.about,
-        "sources": [source.url for source in recipe.sources] or ["the Python packages installed beside greenadapt"],
-    }
-
-
-def _row(session: Session, recipe: Recipe) -> Json:
-    fetched = is_fetched(recipe, session.workspace.downloads(recipe.name))
-    return {
-        "name": recipe.name,
-        "title": recipe.title,
-        "licence": recipe.licence,
-        "network": _network(recipe, fetched),
-        "models": session.workspace.models(recipe.name),
-    }
-
-
-def _network(recipe: Recipe, fetched: bool) -> str:
-    try:
-        require_local(recipe)
-    except GreenadaptError:
-        return "missing"
-    return "no" if recipe.is_local else "fetched" if fetched else "yes"
-
-
-def _known(session: Session, name: str) -> Json:
-    """A corpus that only the workspace knows, from its newest result."""
-    models = session.workspace.models(name)
-    row = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
-    for model in models:
-        for result in session.workspace.results(name, model):
-            facts = result.manifest.facts  # those of a fine-tuned model lack the corpus
-            row |= {key: facts[key] for key in ("title", "licence") if key in facts}
-            if result.manifest.stage == CORPUS:
-                row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])
-                if any(Path(source).is_absolute() and not Path(source).exists() for source in sources):
-                    row["network"] = "missing"
-    return row

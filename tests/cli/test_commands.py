@@ -329,10 +329,33 @@ def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
     assert json.loads(run("corpus", "show", name, "--json").stdout)["sources"] == [str(corpus)]
 
 
-def test_a_long_list_of_addresses_is_shown_by_its_ends(run: Run) -> None:
-    shown = run("corpus", "show", "pubmed").stdout.splitlines()[-1]
+def test_a_long_list_of_addresses_is_shown_by_its_ends(run: Run, tmp_path: Path) -> None:
+    source = '[[sources]]\nurl = "https://example.org/{number:04d}.xml.gz"\nfirst = 1\nlast = 1334\n'
+    recipe = tmp_path / "many.toml"
+    recipe.write_text(f'title = "T"\nlicence = "L"\nformat = "xml"\n{source}')
+    shown = run("corpus", "show", recipe).stdout.splitlines()[-1]
     assert re.fullmatch(r"sources: \S+0001\.xml\.gz to \S+1334\.xml\.gz \(1,334 in all\)", shown)
-    assert len(json.loads(run("corpus", "show", "pubmed", "--json").stdout)["sources"]) == 1334
+    assert len(json.loads(run("corpus", "show", recipe, "--json").stdout)["sources"]) == 1334
+
+
+def test_the_list_says_how_large_corpora_are_and_how_long_they_take(run: Run, tmp_path: Path) -> None:
+    rows = {row["name"]: row for row in map(json.loads, run("corpus", "list", "--json").stdout.splitlines())}
+    pmc, pubmed = rows["pmc"], rows["pubmed"]
+    # A request for the metadata of each article and one for its text, ten a second.
+    assert pmc["download"] == {"hours": round(2 * pmc["stated"]["documents"] / 10 / 3600, 1), "at": "10 requests/s"}
+    assert pubmed["download"] == {"hours": round(pubmed["stated"]["bytes"] / 1e7 / 3600, 1), "at": "10.0 MB/s"}
+    assert pmc["stated"]["at_most"]
+    assert rows["pydocs"]["stated"] is rows["pydocs"]["download"] is None
+    shown = run("corpus", "list").stdout
+    assert "up to 8,000,000 documents (2026-11-22)" in shown
+    assert "up to 444 hours at 10 requests/s" in shown
+    recipe = tmp_path / "half.toml"
+    own = (
+        (Path(__file__).parents[2] / "corpora" / "pmc.toml").read_text("utf-8").replace("# share = 0.01", "share = 0.5")
+    )
+    recipe.write_text(own, encoding="utf-8")
+    half = json.loads(run("corpus", "show", recipe, "--json").stdout)
+    assert half["download"]["hours"] == round(pmc["stated"]["documents"] / 10 / 3600, 1)
 
 
 def test_a_corpus_that_is_not_here_is_not_called_here(run: Run, tmp_path: Path) -> None:

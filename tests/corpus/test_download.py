@@ -1,13 +1,9 @@
 """Downloads from a server on this machine: with ranges and without, cut, wrong, too large."""
 
 import hashlib
-import http.server
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,110 +12,19 @@ import pytest
 from greenadapt.corpus import download
 from greenadapt.corpus.download import fetch, is_fetched
 from greenadapt.corpus.readers import open_corpus
-from greenadapt.corpus.recipes import Recipe, Source, find_recipe
+from greenadapt.corpus.recipes import Recipe, find_recipe
+from greenadapt.corpus.sources import Source
 from greenadapt.errors import InputError, MissingError, ResourceError
-from greenadapt.progress import Bar, Silent
+from tests.support.file_server import Heard, Server, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
 
-@dataclass
-class Server:
-    """What is served, how, and the requests seen."""
-
-    files: dict[str, bytes]
-    ranges: bool = True
-    cut_after: int = 0
-    """Close the connection after so many bytes of an answer, ``cuts`` times."""
-    cuts: int = 0
-    unavailable: int = 0
-    """Answer 503 so many times first."""
-    requests: list[tuple[str, str]] = field(default_factory=list)
-    address: str = ""
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers as ``state`` says; a subclass sets it."""
-
-    state: Server
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, with_body: bool) -> None:
-        wanted = self.headers.get("Range", "")
-        self.state.requests.append((self.command, wanted))
-        content = self.state.files.get(self.path)
-        if content is None:
-            self.send_error(404)
-        elif self.state.unavailable:
-            self.state.unavailable -= 1
-            self.send_error(503)
-        else:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.state.ranges else None
-            self._send_head(content, start)
-            if with_body:
-                self._send_body(content[start or 0 :])
-
-    def _send_head(self, content: bytes, start: int | None) -> None:
-        size = len(content)
-        if start is None:
-            self.send_response(200)
-        elif start < size:
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
-        else:
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{size}")
-        self.send_header("Content-Length", str(max(size - (start or 0), 0)))
-        self.end_headers()
-
-    def _send_body(self, content: bytes) -> None:
-        if self.state.cuts:
-            self.state.cuts -= 1
-            content = content[: self.state.cut_after]
-            self.close_connection = True
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    state = Server({"/data.bin": DATA})
-    handler = type("StatefulHandler", (Handler,), {"state": state})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
-        thread.start()
-        state.address = f"http://127.0.0.1:{httpd.server_port}"
+    with serving({"/data.bin": DATA}) as state:
         yield state
-        httpd.shutdown()
-        thread.join()
-
-
-@dataclass
-class Heard(Silent):
-    """A progress that remembers."""
-
-    notes: list[str] = field(default_factory=list)
-    amount: float = 0
-    total: float | None = None
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        self.total = total
-        yield self
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self.amount += amount
 
 
 def source(server: Server, **more: object) -> Source:

@@ -1,17 +1,20 @@
 """Named corpora, recipes of one's own, and what a path means."""
 
 import gzip
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus.recipes import file_name, find_recipe, format_of, list_recipes, read_recipe
+from greenadapt.corpus.recipes import find_recipe, format_of, list_recipes, read_recipe
+from greenadapt.corpus.sources import file_name
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tasks.tasks_file import read_tasks_file
 
 MINIMAL = 'title = "T"\nlicence = "L"\nformat = "text"\n'
 SOURCE = '[[sources]]\nurl = "texts/a.txt"\n'
+INDEXED = '[[sources]]\nurl = "https://a.org/b"\n'
 
 
 def write(path: Path, content: str) -> Path:
@@ -24,10 +27,11 @@ def test_the_named_corpora() -> None:
     assert set(recipes) == {"pydocs", "cord19", "pubmed", "pmc"}
     assert [name for name, recipe in recipes.items() if recipe.is_local] == ["pydocs"]
     assert recipes["cord19"].sources[0].url.endswith("/historical_releases/cord-19_2022-06-02.tar.gz")
-    pubmed = [source.url.rpartition("/")[2] for source in recipes["pubmed"].sources]
-    assert (pubmed[0], pubmed[-1], len(pubmed)) == ("pubmed26n0001.xml.gz", "pubmed26n1334.xml.gz", 1334)
-    assert all(source.md5_beside for source in recipes["pubmed"].sources)
-    assert recipes["pmc"].sources[12].url.endswith("oa_comm_xml.PMC012xxxxxx.baseline.2026-01-23.tar.gz")
+    (pubmed,), (pmc,) = recipes["pubmed"].sources, recipes["pmc"].sources
+    assert re.fullmatch(pubmed.files, "pubmed27n0001.xml.gz")
+    assert not re.fullmatch(pubmed.files, "pubmed27n0001.xml.gz.md5")
+    assert pubmed.md5_beside
+    assert (pmc.index, pmc.licences, pmc.rate, pmc.share) == ("pmc", ("CC0", "CC BY", "CC BY-SA", "CC BY-ND"), 10, 1)
 
 
 def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
@@ -81,6 +85,21 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
             "from first = 1 to last = 1000000000 is 1,000,000,000 sources: need from 1 to 100,000",
         ),
         (MINIMAL + '[[sources]]\nurl = "a{number}.txt"\nfirst = 2\nlast = 1\n', "is 0 sources: need from 1"),
+        (MINIMAL + INDEXED + 'index = "rss"\n', "index of https://a.org/b is 'rss': it must be one of listing, pmc"),
+        (MINIMAL + INDEXED + 'files = ".*"\n', "index of https://a.org/b is None"),
+        (MINIMAL + INDEXED + 'index = "listing"\n', "index listing: key files is missing"),
+        (MINIMAL + INDEXED + 'index = "listing"\nfiles = "("\n', r"files of https://a.org/b is no regular expression"),
+        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = ["CC0"]\nfiles = "x"\n', "index pmc: unknown key files"),
+        (
+            MINIMAL + INDEXED + 'index = "pmc"\nlicences = "CC0"\n',
+            "licences of a source is 'CC0': it must be of type list",
+        ),
+        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = [1]\n', "licences is not a list of strings"),
+        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = ["CC0"]\nshare = 1.5\n', "share must be above 0 and at most 1"),
+        (MINIMAL + INDEXED + 'index = "pmc"\nlicences = ["CC0"]\nrate = 0\n', "rate above 0"),
+        (MINIMAL + SOURCE + 'index = "listing"\nfiles = ".*"\n', "with an index is not an http"),
+        (MINIMAL + "[stated]\ndocuments = 5\n" + SOURCE, "stated: key on is missing"),
+        (MINIMAL + '[stated]\non = 2026-01-02\nsource = "S"\nwords = "5"\n' + SOURCE, "words of stated is '5'"),
     ],
 )
 def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message: str) -> None:
@@ -165,7 +184,7 @@ def test_every_key_of_a_recipe_is_described() -> None:
     folder = Path(__file__).parents[2] / "corpora"
     keys = {key for path in folder.glob("*.toml") for key in tomllib.loads(path.read_text(encoding="utf-8"))}
     readme = (folder / "README.md").read_text(encoding="utf-8")
-    assert all(f"`{key}`" in readme or f"`[[{key}]]`" in readme for key in keys)
+    assert all(f"`{key}`" in readme or f"`[{key}]`" in readme or f"`[[{key}]]`" in readme for key in keys)
 
 
 def test_json_lines_in_a_text_file_s_clothes_are_noticed(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""A file server on this machine that a test can make slow, busy, broken or changing, and a progress that remembers."""
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from greenadapt.progress import Bar, Silent
+
+
+@dataclass
+class Server:
+    """What is served, how, and the requests seen."""
+
+    files: dict[str, bytes]
+    ranges: bool = True
+    cut_after: int = 0
+    """Close the connection after so many bytes of an answer, ``cuts`` times."""
+    cuts: int = 0
+    unavailable: int = 0
+    """Answer ``status`` so many times first."""
+    status: int = 503
+    retry_after: str = ""
+    before: Callable[[str], str] = lambda _: ""
+    """Called with the path of each request; ``busy`` and ``cut`` make this answer so."""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """Method and range."""
+    paths: list[str] = field(default_factory=list)
+    address: str = ""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers as ``state`` says; a subclass sets it."""
+
+    state: Server
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        wanted = self.headers.get("Range", "")
+        self.state.requests.append((self.command, wanted))
+        self.state.paths.append(self.path)
+        what = self.state.before(self.path)
+        content = self.state.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+        elif self.state.unavailable or what == "busy":
+            self.state.unavailable -= what != "busy"
+            self.send_response(self.state.status)
+            if self.state.retry_after:
+                self.send_header("Retry-After", self.state.retry_after)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.state.ranges else None
+            self._send_head(content, start)
+            if with_body:
+                self._send_body(content[start or 0 :], what)
+
+    def _send_head(self, content: bytes, start: int | None) -> None:
+        size = len(content)
+        if start is None:
+            self.send_response(200)
+        elif start < size:
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        else:
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{size}")
+        self.send_header("Content-Length", str(max(size - (start or 0), 0)))
+        self.end_headers()
+
+    def _send_body(self, content: bytes, what: str) -> None:
+        if self.state.cuts or what == "cut":
+            self.state.cuts -= what != "cut"
+            content = content[: self.state.cut_after]
+            self.close_connection = True
+        self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(files: dict[str, bytes]) -> Iterator[Server]:
+    """Serve ``files``, by path with its query, as long as the context is open."""
+    state = Server(files)
+    handler = type("StatefulHandler", (Handler,), {"state": state})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
+        thread.start()
+        state.address = f"http://127.0.0.1:{httpd.server_port}"
+        yield state
+        httpd.shutdown()
+        thread.join()
+
+
+@dataclass
+class Heard(Silent):
+    """A progress that remembers."""
+
+    notes: list[str] = field(default_factory=list)
+    amount: float = 0
+    total: float | None = None
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        self.total = total
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.amount += amount
