@@ -34,6 +34,7 @@ def neighbours(
     if as_json:
         for row in rows:
             near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
-            print_json({"word": row.word, "view": row.view, "neighbours": near})
+            trust = {"count": row.count, "precision_at_10": row.precision_at_10}
+            print_json({"word": row.word, "view": row.view, "neighbours": near, **trust})
         return
     print_neighbours(rows, top)

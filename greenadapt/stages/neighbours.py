@@ -1,16 +1,19 @@
 """Inspect a map: neighbours of words within and across the two spaces."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.align import fitted_vectors
 from greenadapt.stages.session import ALIGN, OpenedBase, Session, model_of
+from greenadapt.storage.files import Json
 from greenadapt.storage.results import open_result, verified
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
+from greenadapt.vectors.word_vectors import WordVectors
 
 
 def neighbours(
@@ -41,7 +44,21 @@ def neighbours(
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
     base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
     known = _known(words, WordSplitter(tokenizer), domain, base, session.progress)
-    return neighbour_table(known, domain, base, Alignment.load(aligned.folder).apply, top)
+    table = neighbour_table(known, domain, base, Alignment.load(aligned.folder).apply, top)
+    figures = aligned.manifest.facts["heldout"]["figures"] or {}
+    return [replace(row, **_trust(row.word, vectors, figures.get("by_count", ()))) for row in table]
+
+
+def _trust(word: str, vectors: WordVectors, bands: Sequence[Json]) -> Json:
+    """``count`` of a word, and ``precision_at_10`` of the last of ``bands`` that begins at it or below.
+
+    Vectors without counts have no bands.
+    """
+    if not bands or word not in vectors.index:
+        return {}
+    count = int(vectors.counts[vectors.index[word]])
+    reached = [band["precision_at_10"] for band in bands if band["min_count"] <= count]
+    return {"count": count, "precision_at_10": reached[-1] if reached else None}
 
 
 def _known(words: Sequence[str], splitter: WordSplitter, domain: Space, base: Space, progress: Progress) -> list[str]:

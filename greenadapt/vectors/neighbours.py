@@ -18,6 +18,10 @@ class Neighbours:
     word: str
     view: str
     neighbours: tuple[tuple[str, float], ...]
+    count: int | None = None
+    """How often the word occurs in the corpus; ``None`` if it is not known."""
+    precision_at_10: float | None = None
+    """Of held-out words about as frequent, the share whose own row is among the ten nearest of their mapped vector."""
 
 
 @dataclass(frozen=True, eq=False)

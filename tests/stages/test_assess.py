@@ -22,7 +22,7 @@ from greenadapt.stages.session import OpenedBase, Session, model_of
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Notes, Run
-from tests.support.small_tasks import KNOWN, TinyModel, known_text, worded_model
+from tests.support.small_tasks import KNOWN, NEW, TinyModel, known_text, worded_model
 
 
 @pytest.fixture
@@ -168,3 +168,20 @@ def test_the_command(run_alone: Run, adapted: list[Result]) -> None:
     [split] = [row for row in rows if row[:2] == ["in", "pieces"]]
     assert split[2] == f"{found['substitution']['split']['state_cosine']:.3f}"
     assert f"{found['added']['share']:.1%} of the words" in shown
+
+
+@pytest.mark.slow
+def test_neighbours_say_how_often_a_word_occurs_and_what_that_is_worth(
+    run_alone: Run, adapted: list[Result], tmp_path: Path
+) -> None:
+    words = (tmp_path / "text.txt").read_text("utf-8").split()
+    bands = {
+        band["min_count"]: band["precision_at_10"]
+        for band in adapted[2].manifest.facts["heldout"]["figures"]["by_count"]
+    }
+    for word in (KNOWN[0], NEW[0]):
+        printed = run_alone("neighbours", word, "--alignment", adapted[2].path, "--json").stdout.splitlines()
+        count = words.count(word)
+        share = bands[max(least for least in bands if least <= count)]
+        assert {(row["count"], row["precision_at_10"]) for row in map(json.loads, printed)} == {(count, share)}
+        assert f"{word}, {count:,} times" in run_alone("neighbours", word, "--alignment", adapted[2].path).stdout

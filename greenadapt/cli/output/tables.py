@@ -153,13 +153,23 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
     if top > _MOST_COLUMNS:
         for row in rows:
             nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
-            print_table(f"{row.word}, {row.view}", ["nearest", "cosine"], nearest)
+            print_table(f"{_counted(row)}: {row.view}", ["nearest", "cosine"], nearest)
         return
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
         cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
         table = [[row.view, *near, *[""] * (top - len(near))] for row, near in zip(views, cells, strict=True)]
-        print_table(word, ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
+        print_table(_counted(views[0]), ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
+
+
+def _counted(row: Neighbours) -> str:
+    """The word, how often it occurs, and how far mapped vectors of such words can be trusted."""
+    if row.count is None:
+        return row.word
+    if row.precision_at_10 is None:
+        return f"{row.word}, {row.count:,} times"
+    share = f"{row.precision_at_10:.0%} of held-out words about as frequent find their own row among ten"
+    return f"{row.word}, {row.count:,} times ({share})"
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
