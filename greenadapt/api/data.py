@@ -23,10 +23,11 @@ def is_named(data: Data) -> bool:
 def corpus_of(data: Data, root: Path) -> str:
     """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in
     ``root``."""
-    if isinstance(data, str | PathLike) and is_named(data):
-        return fspath(data)
-    texts = [data] if isinstance(data, str) else data
-    kept = keep_records(_lines(texts, "corpus", takes_texts=True), root)
+    if isinstance(data, str | PathLike):
+        if is_named(data):
+            return fspath(data)
+        data = [fspath(data)]
+    kept = keep_records(_lines(data, "corpus", takes_texts=True), root)
     if kept is None:
         raise InputError("corpus has no texts", "give texts, records or a path")
     return kept[0]
