@@ -168,8 +168,8 @@ def parse_bytes(text: str, option: str = "--max-memory") -> int:
     return value
 
 
-_DURATION = re.compile(r"(?:(\d{1,4})d)?(?:(\d{1,6})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s?)?")
-_SECONDS = (86_400, 3_600, 60, 1)
+_DURATION = re.compile(r"(?:(\d{1,3})w)?(?:(\d{1,4})d)?(?:(\d{1,6})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s?)?")
+_SECONDS = (604_800, 86_400, 3_600, 60, 1)
 
 
 def parse_duration(text: str, option: str = "--max-time") -> float:
@@ -178,7 +178,7 @@ def parse_duration(text: str, option: str = "--max-time") -> float:
     parts = match.groups(default="0") if match else ()
     seconds = sum(int(part) * unit for part, unit in zip(parts, _SECONDS, strict=False))
     if seconds <= 0:
-        raise UsageError(f"{option} is {text!r}, must be a time such as 45m, 6h or 1h30m")
+        raise UsageError(f"{option} is {text!r}, must be a time such as 45m, 1h30m, 30d or 4w")
     return float(seconds)
 
 

@@ -25,6 +25,13 @@ def byte_size(n: int) -> str:
     return f"{n / 1e6:,.1f} MB" if n < 10_000_000_000 else f"{n / 1e9:,.1f} GB"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as people read them: ``9.8 s``, ``12 min``, ``3.1 h``."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def json_kind(value: Any) -> str:
     """What a value of JSON is: ``a number``, ``a list``, ``null``; true and false are themselves."""
     if isinstance(value, bool):

@@ -3,10 +3,11 @@
 from os import PathLike
 from typing import Any
 
-from greenadapt.api.arguments import Arguments, make_session
-from greenadapt.api.data import Data, corpus_of
+from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_session
+from greenadapt.api.data import Data, corpus_of, is_named
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.config import AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
+from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 
 
@@ -14,6 +15,7 @@ def adapt(
     corpus: Data,
     model: str | PathLike[str] | EncoderModel | None = None,
     *,
+    update: bool = False,
     progress: bool | Progress = True,
     **settings: Any,
 ) -> AdaptedModel:
@@ -27,6 +29,7 @@ def adapt(
             records with a field ``text`` (or ``field="abstract"``), a ``datasets.Dataset`` or a data frame, which are
             kept in the workspace. A string with a line break is a text.
         model: The model: a folder, a hub id, ``"minilm"`` or ``"mpnet"``; by default the only one used so far.
+        update: Whether to add only the documents that are new to what an earlier call made.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
         settings: The options of ``greenadapt adapt`` with underscores, such as ``out="adapted"``, ``workspace="work"``,
             ``rows="form"``, ``epochs=10``, ``max_words=20000``, ``min_count=3``, ``workers=1``, ``max_memory="8G"``.
@@ -45,8 +48,16 @@ def adapt(
         >>> adapted.alignment.precision_at_10
         0.41
     """
-    configs = {W2VConfig: (), AlignConfig: (), ExpandConfig: ("min_count",), TextOptions: (), SessionOptions: ()}
-    given = Arguments("adapt", settings, configs, ("corpus", "model", "progress"))
+    configs: Configs = {
+        W2VConfig: (),
+        AlignConfig: (),
+        ExpandConfig: ("min_count",),
+        TextOptions: (),
+        SessionOptions: OF_COMMANDS,
+    }
+    given = Arguments("adapt", settings, configs, ("corpus", "model", "update", "progress"))
+    if update and not is_named(corpus):
+        raise UsageError("update finds a corpus by its path, and that of texts is their content", "give a file")
     align, expand, text = (given.make(config) for config in (AlignConfig, ExpandConfig, TextOptions))
     session = make_session(given.make(SessionOptions), progress)
     w2v = given.make(W2VConfig, workers=session.workers)
@@ -56,4 +67,4 @@ def adapt(
 
     start = None if model is None else folder_of(model)
     name = corpus_of(corpus, session.workspace.root)
-    return AdaptedModel(stage(session, name, start, AdaptRequest(w2v, align, expand, text))[-1].path)
+    return AdaptedModel(stage(session, name, start, AdaptRequest(w2v, align, expand, text, update))[-1].path)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Configs = Mapping[type, Sequence[str]]
 """Configuration classes, and their fields that are no arguments."""
+OF_COMMANDS = ("dry_run", "max_time", "nice")
+"""Fields of ``SessionOptions`` that only a command has: they print, or act on the whole process."""
 
 
 class Arguments:
@@ -65,19 +67,8 @@ def _value(field: Field, value: Any) -> Any:
 def make_session(options: SessionOptions, progress: bool | Progress) -> "Session":
     """What the stages of one call share."""
     from greenadapt.stages.session import Session
-    from greenadapt.storage.workspace import Workspace
-    from greenadapt.workers import usable_cores
 
-    return Session(
-        Workspace.find(options.workspace),
-        shown_progress(progress),
-        out=options.out,
-        variant=options.variant,
-        force=options.force,
-        download=options.download,
-        workers=options.workers or usable_cores(),
-        max_memory=options.max_memory,
-    )
+    return Session.of(options, shown_progress(progress))
 
 
 def shown_progress(progress: bool | Progress) -> Progress:

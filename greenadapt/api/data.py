@@ -15,17 +15,19 @@ Data = str | PathLike[str] | Iterable[Any]
 """A path, texts, records (dictionaries), a ``datasets.Dataset``, or a data frame of pandas or polars."""
 
 
-def corpus_of(data: Data, root: Path) -> str:
-    """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in ``root``.
+def is_named(data: Data) -> bool:
+    """Whether ``data`` is a path or a name, not text: a string with a line break is a text."""
+    return isinstance(data, PathLike) or (isinstance(data, str) and "\n" not in data)
 
-    A string with a line break is a text.
-    """
-    if isinstance(data, PathLike):
-        return fspath(data)
-    if isinstance(data, str) and "\n" not in data:
-        return data
-    texts = [data] if isinstance(data, str) else data
-    kept = keep_records(_lines(texts, "corpus", takes_texts=True), root)
+
+def corpus_of(data: Data, root: Path) -> str:
+    """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in
+    ``root``."""
+    if isinstance(data, str | PathLike):
+        if is_named(data):
+            return fspath(data)
+        data = [fspath(data)]
+    kept = keep_records(_lines(data, "corpus", takes_texts=True), root)
     if kept is None:
         raise InputError("corpus has no texts", "give texts, records or a path")
     return kept[0]

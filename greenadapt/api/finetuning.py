@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from greenadapt.api.arguments import Arguments, Configs, make_session
+from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_session
 from greenadapt.api.data import Data, labelled_sources
 from greenadapt.api.models import EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
@@ -24,7 +24,11 @@ from greenadapt.config import (
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 
-_COMMON: Configs = {TrainConfig: (), RunConfig: (), SessionOptions: ("variant", "download", "workers", "max_memory")}
+_COMMON: Configs = {
+    TrainConfig: (),
+    RunConfig: (),
+    SessionOptions: ("variant", "download", "workers", "max_memory", *OF_COMMANDS),
+}
 _ONE: Configs = {**_COMMON, TaskConfig: ("task",)}
 _MANY: Configs = {**_COMMON, AdapterConfig: (), SamplingConfig: ()}
 

@@ -1,6 +1,5 @@
 """``greenadapt clean``."""
 
-import re
 import sys
 from typing import Annotated, Any
 
@@ -11,10 +10,9 @@ from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import parse_bytes
+from greenadapt.fields import parse_bytes, parse_duration
 
 _KINDS = ("version", "unfinished", "download", "input", "cache")
-_UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 Only = Annotated[
     list[str] | None,
@@ -65,7 +63,7 @@ def clean(
     session = o.make_session(options)
     request = stage.CleanRequest(
         kinds=tuple(kinds),
-        older_than=None if older_than is None else _seconds(older_than),
+        older_than=None if older_than is None else parse_duration(older_than, "--older-than"),
         larger_than=None if larger_than is None else parse_bytes(larger_than, "--larger-than"),
         keep_last=keep_last,
         downloads=downloads,
@@ -88,11 +86,3 @@ def clean(
         for left, why in stage.remove(session, request, found.removable)
     ]
     print_removed([*removed, *kept], as_json)
-
-
-def _seconds(text: str) -> float:
-    """``30d`` → seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text.strip().lower())
-    if match is None:
-        raise UsageError(f"--older-than is {text!r}, must be a time such as 90m, 12h, 30d or 4w")
-    return float(match[1]) * _UNITS[match[2]]

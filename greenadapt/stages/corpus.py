@@ -23,7 +23,7 @@ from greenadapt.stages.updates import count_update, former_corpus
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.results import Job, Outcome, Place, Result, verified
+from greenadapt.storage.results import EARLIER_COST, Job, Outcome, Place, Result, verified
 from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20
@@ -174,6 +174,8 @@ def _run(
             facts["command"] = earlier.manifest.facts["command"]  # which tells how the text is read
         if updates:
             facts["updates"] = updates
+        if former:
+            facts[EARLIER_COST] = former.manifest.whole_cost
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)

@@ -20,7 +20,7 @@ def stage_costs(session: Session, corpus: str | None, model: str | None) -> list
     corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
     wanted = model_name(model) if model is not None else None
     rows = [
-        {"corpus": name, "model": known, "stage": result.path.name, **result.manifest.cost}
+        {"corpus": name, "model": known, "stage": result.path.name, **result.manifest.whole_cost}
         for name in corpora
         for known in workspace.models(name)
         if wanted in (None, known)
@@ -43,7 +43,7 @@ def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
     that holds no result.
     """
     return [
-        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.cost}
+        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.whole_cost}
         for result in with_sources(folders, session.progress)
     ]
 

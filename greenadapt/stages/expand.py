@@ -278,5 +278,5 @@ def _card(
         heldout=aligned.manifest.facts["heldout"],
         imported=imported,
         reads_sentences=reads_sentences(work),
-        cost=total([*(manifest.cost for manifest in made), cost]).as_dict(),
+        cost=total([*(manifest.whole_cost for manifest in made), cost]).as_dict(),
     )

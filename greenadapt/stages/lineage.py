@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from greenadapt.progress import Progress
-from greenadapt.storage.results import MANIFEST, Manifest, Result, read_manifest
+from greenadapt.storage.results import Manifest, Result, read_manifest, result_behind
 
 
 def with_sources(folders: Sequence[Path], progress: Progress) -> list[Result]:
@@ -19,8 +19,8 @@ def with_sources(folders: Sequence[Path], progress: Progress) -> list[Result]:
         if folder.resolve() in found:
             return
         for entry in manifest.inputs.values():
-            source = Path(entry.get("path") or entry.get("source") or "").expanduser()
-            if not (source / MANIFEST).is_file():
+            source = result_behind(entry, folder)
+            if source is None:
                 continue
             before = read_manifest(source)
             if "path" in entry and before.digest != entry["sha256"]:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, model_name
+from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name
 from greenadapt.corpus.standard_input import keep_input
@@ -27,7 +28,7 @@ from greenadapt.storage.results import Job, Manifest, Place, Result, check_place
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import load_tokenizer
-from greenadapt.workers import launched_processes
+from greenadapt.workers import launched_processes, usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
 
@@ -55,6 +56,24 @@ class Session:
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
     plan: Plan | None = None
     """Of a dry run: takes note of every step, and nothing is written."""
+
+    @classmethod
+    def of(
+        cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: Plan | None = None
+    ) -> "Session":
+        """The session that ``options`` describe."""
+        return cls(
+            Workspace.find(options.workspace),
+            progress,
+            out=options.out,
+            variant=options.variant,
+            force=options.force,
+            download=options.download,
+            workers=options.workers or usable_cores(),
+            max_memory=options.max_memory,
+            command=command,
+            plan=plan,
+        )
 
     def place(self, corpus: str, model: str, stage: str) -> Place:
         """Where this command writes a stage."""

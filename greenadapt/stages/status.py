@@ -13,7 +13,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.leftovers import Leftover, leftovers, tree_size, unfinished_beside
 from greenadapt.storage.locks import holder
 from greenadapt.storage.publish import beside
-from greenadapt.storage.results import MANIFEST, Place, Result, read_manifest
+from greenadapt.storage.results import MANIFEST, Place, Result, read_manifest, result_behind
 
 UP_TO_DATE, STALE, UNSURE, DAMAGED, MISSING = "up to date", "stale", "unsure", "damaged", "not made"
 """States of a result; what is ``unsure`` has an input that is gone, or that only ``--verify`` compares."""
@@ -108,9 +108,9 @@ class _Reading:
         stale = found.stale
         if not stale:
             for entry in result.manifest.inputs.values():
-                source = Path(entry.get("path") or "").resolve()
-                if (source / MANIFEST).is_file() and self._known(source) in (STALE, DAMAGED):
-                    stale.append(f"made from {Path(entry['path']).name}, which is {self._known(source)}")
+                source = result_behind(entry, result.path) if "path" in entry else None
+                if source is not None and (known := self._known(source.resolve())) in (STALE, DAMAGED):
+                    stale.append(f"made from {source.name}, which is {known}")
         state = DAMAGED if found.damaged else STALE if stale else UNSURE if found.unsure else UP_TO_DATE
         self.states[result.folder] = state
         return state, [*found.damaged, *stale, *found.unsure]

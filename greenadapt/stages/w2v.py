@@ -12,7 +12,7 @@ from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.stages.updates import earlier_vectors, vectors_update
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import Job, Outcome, Place, Result, verified
+from greenadapt.storage.results import EARLIER_COST, Job, Outcome, Place, Result, verified
 from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 
 
@@ -73,6 +73,7 @@ def run_w2v(
         vectors = train(words, config, training, progress=progress, max_memory=memory, earlier=earlier)
         if former is not None and earlier is not None:
             facts["updates"] = vectors_update(former, prepared, earlier, len(vectors.words))
+            facts[EARLIER_COST] = former.manifest.whole_cost
         vectors.save(work)
         shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}

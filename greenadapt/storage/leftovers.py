@@ -17,7 +17,7 @@ from greenadapt.storage.results import Place
 from greenadapt.storage.workspace import Workspace
 
 _A_DAY = 24 * 3600
-"""Seconds after which standard input is no longer being read: that takes no lock."""
+"""Seconds after which input is no longer being read: that takes no lock."""
 Kind = Literal["version", "unfinished", "download", "input", "cache"]
 
 
@@ -26,8 +26,8 @@ class Leftover:
     """A file or folder that is no result."""
 
     kind: Kind
-    """``version`` (replaced by a newer one), ``unfinished`` (work of a killed run), ``download``, ``input`` (kept
-    standard input), ``cache``."""
+    """``version`` (replaced by a newer one), ``unfinished`` (work of a killed run), ``download``, ``input`` (standard
+    input, or records of a Python program, that was kept), ``cache``."""
     path: Path
     bytes: int
     changed: float
@@ -139,13 +139,14 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
     for path in _listed(folder):
         if path.name.startswith("."):
             continue
-        kind: Kind = "input" if path.name == "stdin" else "unfinished" if path.name.endswith(".part") else "download"
+        is_kept = path.name == "stdin" or (path.name == f"{corpus}.jsonl" and corpus.startswith("records-"))
+        kind: Kind = "input" if is_kept else "unfinished" if path.name.endswith(".part") else "download"
         found = replace(_found(kind, path, folder / ".lock"), needed="" if kind == "unfinished" else used)
         yield replace(found, stage="download") if kind == "unfinished" else found
 
 
 def _top(workspace: Workspace) -> Iterator[Leftover]:
-    """Caches, finished and unfinished folds, and standard input whose reading was killed."""
+    """Caches, finished and unfinished folds, and input whose reading was killed."""
     memory, folds = workspace.memory_cache(), workspace.folds()
     for path in _listed(memory):
         if path.suffix in (".safetensors", ".part"):
@@ -159,5 +160,5 @@ def _top(workspace: Workspace) -> Iterator[Leftover]:
             key = path.name.removeprefix(".").split(".")[0]
             yield replace(_work(path, folds / f".{key}.safetensors.lock", "assess"), kind="unfinished")
     for path in _listed(workspace.root):
-        if path.name.startswith(".stdin-") and path.lstat().st_mtime < time.time() - _A_DAY:
+        if path.name.startswith((".stdin-", ".records-")) and path.lstat().st_mtime < time.time() - _A_DAY:
             yield _found("input", path, workspace.root / ".stdin.lock")

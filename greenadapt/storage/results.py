@@ -9,6 +9,7 @@ is kept when a run is killed, so that the next run can resume it.
 import json
 import logging
 import shutil
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt import __version__
-from greenadapt.cost import Cost, Meter
+from greenadapt.cost import Cost, Meter, total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import STAGE, Progress
+from greenadapt.stopping import stoppable
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
@@ -38,6 +40,10 @@ CARD = "README.md"
 
 NEW_CARD = "README.new.md"
 """The card of a new result if ``CARD`` was edited by hand."""
+
+
+EARLIER_COST = "earlier_cost"
+"""Among the facts of an updated result: the whole cost of the one that it was updated from."""
 
 
 _REMAKE = "run the stage again with --force"
@@ -70,6 +76,12 @@ class Manifest:
         """Hash of everything that determines the result: stage, configuration, content of the inputs."""
         contents = {name: entry["sha256"] for name, entry in self.inputs.items()}
         return hash_json([FORMAT, self.stage, self.config, contents])
+
+    @property
+    def whole_cost(self) -> Json:
+        """``cost``, together with that of the results that this one was updated from."""
+        earlier = self.facts.get(EARLIER_COST)
+        return self.cost if earlier is None else total([earlier, self.cost]).as_dict()
 
     @property
     def digest(self) -> str:
@@ -171,6 +183,17 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(**values)
 
 
+def result_behind(entry: Json, path: Path) -> Path | None:
+    """The folder of the result that an input of the result in ``path`` is; ``None`` if it is no result, or gone."""
+    given = entry.get("path") or entry.get("source")
+    if given is None:
+        return None
+    folder = Path(given).expanduser()
+    if not folder.exists() and "relative" in entry:  # both were moved together
+        folder = path / entry["relative"]
+    return folder if (folder / MANIFEST).is_file() else None
+
+
 def open_result(path: Path, stage: str) -> Result:
     """Open a finished result by path and check that it is ``stage``'s; ``verified`` checks its content.
 
@@ -270,24 +293,27 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         if not job.resumes or not any(work.iterdir()):
             _discard(place)
         raise
-    cost = before.plus(meter.cost).as_dict()
-    if job.card is not None:
-        (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
-    manifest = Manifest(
-        wanted.stage,
-        wanted.config,
-        with_relative(wanted.inputs, place.path),
-        files=_checksums(work),
-        counts=plain(outcome.counts),
-        cost=cost,
-        facts=plain({**({} if job.command is None else {"command": job.command}), **outcome.facts}),
-    )
-    write_json(work / MANIFEST, asdict(manifest))
-    if standing is not None and _keep_card(standing, work):
-        progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
-    _mark(work).unlink(missing_ok=True)
-    folder = (publish_version if place.linked else publish_folder)(work, place.path)
+    with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
+        cost = before.plus(meter.cost).as_dict()
+        if job.card is not None:
+            (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
+        manifest = Manifest(
+            wanted.stage,
+            wanted.config,
+            with_relative(wanted.inputs, place.path),
+            files=_checksums(work),
+            counts=plain(outcome.counts),
+            cost=cost,
+            facts=plain({**({} if job.command is None else {"command": job.command}), **outcome.facts}),
+        )
+        write_json(work / MANIFEST, asdict(manifest))
+        if standing is not None and _keep_card(standing, work):
+            progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
+        _mark(work).unlink(missing_ok=True)
+        folder = (publish_version if place.linked else publish_folder)(work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
+    if stop.signal != signal.SIGALRM:  # which comes again
+        stop.leave()
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
 

@@ -239,12 +239,19 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
         ({"rows": "best"}, UsageError, "--rows is 'best', must be one of map"),
         ({"epochs": 0}, UsageError, "--epochs is 0"),
         ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
+        ({"dry_run": True}, UsageError, "adapt has no argument dry_run"),
+        ({"max_time": "6h"}, UsageError, "adapt has no argument max_time"),
         ({"method": "lstsq", "blend": 2}, UsageError, "--blend is 2.0, must be from 0 to 1"),
     ],
 )
 def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         greenadapt.adapt("corpus", "minilm", **settings)
+
+
+def test_an_update_needs_a_corpus_with_a_name() -> None:
+    with pytest.raises(UsageError, match="give a file"):
+        greenadapt.adapt(["some text"], "minilm", update=True)
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from tests.support.processes import Forked
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("45m", 2700), ("6h", 21_600), ("1h30m", 5400), ("2D", 172_800)]
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("45m", 2700), ("6h", 21_600), ("1h30m", 5400), ("2D", 172_800), ("4w", 2_419_200)],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds

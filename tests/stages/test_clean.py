@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from greenadapt.corpus.opening import path_sha256
+from greenadapt.corpus.standard_input import keep_records
 from greenadapt.progress import Silent
 from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.results import Job, Outcome, Place, Result, run_job
@@ -186,3 +187,45 @@ def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages
     [kept] = rows(run_alone, "clean", "--yes")
     assert (kept["action"], "expand" in kept["why"]) == ("kept", True)
     assert old.folder.is_dir()
+
+
+def test_records_of_a_program_are_no_download_that_can_be_fetched_again(
+    run_alone: Run, stages: Stages, tmp_path: Path
+) -> None:
+    root = stages.workspace.root
+    name, path = keep_records([b'{"text": "some text"}\n'], root) or ("", Path())
+    run_job(
+        stages.workspace.place(name, "minilm", "corpus"),
+        Job("corpus", {}, {"text": {"sha256": "1", "sources": {str(path): "1"}}}, lambda work: Outcome({})),
+        force=False,
+        progress=Silent(),
+    )
+    killed = root / ".records-1234"
+    killed.write_text("half")
+    os.utime(killed, (1, 1))
+    found = {(row["what"], row["path"], row["action"]) for row in rows(run_alone, "clean", "--yes", "--downloads")}
+    assert found == {("input", str(path), "kept"), ("input", str(killed), "removed")}
+    assert path.is_file()
+
+
+def test_names_control_no_terminal(run_alone: Run, tmp_path: Path) -> None:
+    stages = Stages(tmp_path / "a\x1b[2Jb")
+    stages.text.parent.mkdir()
+    stages.text.write_text("some text")
+    stages.make("corpus")
+    stages.text.write_text("other text")
+    stages.make("corpus", content="b")
+    stages.text.write_text("third text")
+    for command in (["status"], ["clean", "--dry-run"]):
+        said = run_alone(*command, "--workspace", stages.workspace.root).stdout
+        assert "a\ufffd[2Jb" in said
+        assert "\x1b" not in said
+
+
+def test_a_result_is_not_its_own_source_from_within_its_folder(
+    run_alone: Run, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = stages.make("corpus")
+    monkeypatch.chdir(corpus.folder)
+    assert states(run_alone, ".") == [("corpus", "up to date", [])]
+    assert [row["stage"] for row in rows(run_alone, "cost", ".") if "folder" in row] == ["corpus"]

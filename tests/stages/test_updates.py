@@ -14,6 +14,7 @@ from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.progress import Bar
 from greenadapt.stages.adapt import AdaptRequest, adapt
+from greenadapt.stages.cost import stage_costs
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.results import CARD, MANIFEST, Result
@@ -112,6 +113,11 @@ def test_an_update_counts_as_a_full_run_and_trains_former_vectors_on(
     assert (of_vectors["from"], of_vectors["new_words"]) == (first["w2v"].manifest.digest, 1)
     for request in (UPDATE, FULL):
         assert not any(result.fresh for result in stages(session, text, model, request).values())
+    seconds = {row["stage"]: row["seconds"] for row in stage_costs(session, None, None)}
+    for stage in ("corpus", "w2v"):  # what the result cost, not only its update
+        both = [results[stage].manifest.cost["seconds"] for results in (first, second)]
+        assert seconds[stage] == pytest.approx(sum(both))
+    assert f"{sum(seconds.values()):,.0f} seconds" in (second["expand"].folder / CARD).read_text()
 
 
 def test_a_text_without_new_documents_changes_no_vectors(

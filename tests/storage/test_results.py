@@ -1,4 +1,5 @@
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -204,3 +205,17 @@ def test_publishing_one_stage_leaves_the_readers_of_another(tmp_path: Path) -> N
     assert (reading / "sub" / "file.txt").read_text() == "first"
     run(w2v, Counter("fourth"), source="c")
     assert not reading.exists()
+
+
+def test_a_signal_while_a_finished_result_is_written_loses_nothing(place: Place) -> None:
+    build = Counter()
+
+    def card(work: Path, outcome: Outcome, cost: dict) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "card"
+
+    job = Job("w2v", {}, {"corpus": {"sha256": "1", "path": "x"}}, build, resumes=True, card=card)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(place, job, force=False, progress=Silent())
+    assert not run_job(place, job, force=False, progress=Silent()).fresh
+    assert build.runs == 1

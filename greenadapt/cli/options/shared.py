@@ -114,23 +114,11 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
     """What the stages of one command share; ``own`` are fields that this command has as options of its own."""
     from greenadapt.cli.output.console import make_progress
     from greenadapt.stages.session import Session
-    from greenadapt.storage.workspace import Workspace
-    from greenadapt.workers import launched_processes, usable_cores
+    from greenadapt.workers import launched_processes
 
     options = replace(options, **own)
     if options.nice:
         os.nice(options.nice)
     if options.max_time is not None:
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
-    return Session(
-        Workspace.find(options.workspace),
-        make_progress(),
-        out=options.out,
-        variant=options.variant,
-        force=options.force,
-        download=options.download,
-        workers=options.workers or usable_cores(),
-        max_memory=options.max_memory,
-        command=GIVEN.get(),
-        plan=PLAN.get(),
-    )
+    return Session.of(options, make_progress(), command=GIVEN.get(), plan=PLAN.get())

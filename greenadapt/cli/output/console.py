@@ -65,9 +65,9 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_text(lines: Iterable[str]) -> None:
-    """Print lines for people, wrapped at spaces to the terminal's width."""
+    """Print lines for people, wrapped at spaces to the terminal's width; names in them control no terminal."""
     width = terminal_width()
-    print_lines(part for line in lines for part in wrapped(line, width))
+    print_lines(part for line in lines for part in wrapped(harmless(line), width))
 
 
 def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]], *, numbers: bool = True) -> None:

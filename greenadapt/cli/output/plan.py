@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from greenadapt.cli.output.console import print_json, print_text
 from greenadapt.cli.output.results import counts_in_words
 from greenadapt.stages.plan import UP_TO_DATE, Step
+from greenadapt.wording import duration
 
 
 def print_plan(steps: Iterable[Step], as_json: bool) -> None:
@@ -21,6 +22,6 @@ def _lines(step: Step) -> list[str]:
         said = f"up to date; {counts_in_words(step.counts)}"
     else:
         more = ["goes on from a killed run"] * step.resumes
-        more += [] if step.seconds is None else [f"took {step.seconds:.1f} s last time"]
+        more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
         said = "; ".join([f"would run: {step.why}", *more])
     return [f"{step.stage}: {said}", f"  {step.folder}"]

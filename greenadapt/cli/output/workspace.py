@@ -8,7 +8,7 @@ from pathlib import Path
 
 from greenadapt.cli.output.console import print_json, print_table, print_text
 from greenadapt.storage.files import Json
-from greenadapt.wording import byte_size, counted
+from greenadapt.wording import byte_size, counted, duration
 
 _COLUMNS = ["stage", "state", "made", "size", "time"]
 
@@ -83,13 +83,6 @@ def _unfinished(row: Json) -> list[str]:
 def local_time(iso: str) -> str:
     """A time of day here, to the minute."""
     return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people read them: ``9.8 s``, ``12 min``, ``3.1 h``."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: bool, *, to_stderr: bool = False) -> None:

@@ -146,7 +146,7 @@ class _Report:
 
     def _stage(self, result: Result) -> StageData:
         manifest = result.manifest
-        return StageData(self.names[result.folder], manifest.stage, manifest.facts.get("command"), manifest.cost)
+        return StageData(self.names[result.folder], manifest.stage, manifest.facts.get("command"), manifest.whole_cost)
 
     def _corpora(self) -> list[Section]:
         corpora = []
