@@ -153,7 +153,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Adapt a pretrained language model to a domain for a few CPU minutes.",
+    help="Adapt a pretrained language model to your domain in a few minutes on a CPU.",
 )
 
 

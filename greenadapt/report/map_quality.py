@@ -2,7 +2,7 @@
 
 from greenadapt.storage.files import Json
 
-_TRY = "try more text, a smaller --dim or more --epochs of w2v"
+_TRY = "try more text, a higher --alpha (such as 0.05) or more --epochs of w2v"
 
 
 def explains_nothing(figures: Json) -> bool:

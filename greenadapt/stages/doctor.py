@@ -27,6 +27,9 @@ _EXTRAS = {
     "fast": (("numba",), "the fast engine of w2v"),
     "energy": (("codecarbon",), "measured energy; it is estimated from CPU time"),
     "hub": (("datasets",), "data sets of the hub"),
+    "sentence": (("sentence-transformers",), "to_sentence_transformers"),
+    "report": (("vl-convert-python", "jinja2"), "the page of report"),
+    "s3": (("boto3",), "s3 addresses"),
 }
 """Extra → its packages, and what they are for."""
 

@@ -48,6 +48,7 @@ def test_everything_is_checked_and_what_is_missing_has_advice(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     found = checks()
     assert {"python", "numpy", "GPU", "cores", "memory", "fast engine", "workspace", "model minilm"} <= set(found)
+    assert {"sentence-transformers", "vl-convert-python", "jinja2", "boto3"} <= set(found)
     assert {row["state"] for row in found.values()} <= {"ok", "missing"}
     assert all(row["advice"] for row in found.values() if row["state"] != "ok")
     assert (found["numpy"]["state"], "HF_HUB_OFFLINE" in found["model hub"]["found"]) == ("ok", True)
