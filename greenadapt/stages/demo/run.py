@@ -92,7 +92,7 @@ def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -
     """
     text = TextOptions(heldout=HELDOUT_SHARE)
     packages = choose_corpus(session, corpus, text).packages
-    plan = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(), text)
+    plan = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(rows="form"), text)
     stages = adapt(replace(session, out=None), corpus, MINILM, plan)
     prepared, adapted = stages[0].folder, stages[-1].folder
     with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
