@@ -194,7 +194,7 @@ def test_a_missing_part_says_which_command_makes_it(made: Path, run_alone: Run) 
     said = json.loads(run_alone("report", corpus, "--json").stdout)
     assert said["page"] == f"report-{corpus.parent.parent.name}-{corpus.parent.name}.html"
     assert said["sections"] == ["pipeline", "corpus", "cost"]
-    assert [line.split()[1] for line in said["missing"]] == ["adapt", "finetune", "report"]
+    assert [line.split()[1] for line in said["missing"]] == ["adapt", "report", "finetune", "report"]
 
 
 def test_a_workspace_without_results_is_refused(run_alone: Run, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from greenadapt.storage.results import Result
 from greenadapt.vectors.word_vectors import VOCABULARY
 
 _ADAPT = "greenadapt adapt --corpus TEXT --model MODEL"
+_GIVEN = "greenadapt report FOLDER  # of a model that was made with --out"
 _ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
 
 
@@ -178,7 +179,7 @@ class _Report:
         if self.adapted:
             sections.append(words_section([one.added_data() for one in self.adapted]))
         else:
-            self.missing.append(Missing("Added words and rows", [_ADAPT]))
+            self.missing.append(Missing("Added words and rows", [_ADAPT, _GIVEN]))
         return sections
 
     @staticmethod
