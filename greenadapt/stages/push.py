@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import MANIFEST, open_result, read_manifest, verified
 
-_PRIVATE = (MANIFEST, PREDICTIONS, LOGITS)
-"""Left out: the manifest names files of this machine, and predictions and logits tell of the test set's texts."""
+_PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
+"""Left out: the manifest names files of this machine, and predictions and logits, of several tasks one file a set, tell
+of the test set's texts."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def _published(folder: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
         steps = [folder / part for part in (inside, *inside.parents[:-1])]
         if not path.is_file() or any(step.is_symlink() for step in steps):
             continue
-        if path.name in _PRIVATE or any(part.startswith(".") for part in inside.parts):
+        if any(fnmatch.fnmatchcase(path.name, pattern) for pattern in _PRIVATE) or any(
+            part.startswith(".") for part in inside.parts
+        ):
             continue
         if not any(fnmatch.fnmatchcase(str(inside), pattern) for pattern in exclude):
             yield path

@@ -58,6 +58,8 @@ def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) 
         ".env",
         ".git/config",
         "seeds/0/predictions.jsonl",
+        "seeds/0/tasks/ner/predictions-test.jsonl",
+        "seeds/0/tasks/ner/logits-test.safetensors",
         "seeds/1/logits.safetensors",
         "seeds/1/history.jsonl",
     ):
