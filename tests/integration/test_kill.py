@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.storage.files import hash_file
-from greenadapt.storage.results import MANIFEST
+from greenadapt.storage.results import CARD, MANIFEST
 from tests.conftest import WORDS, Run
 from tests.support.processes import Forked, printed_random
 
@@ -39,12 +39,12 @@ def published(workspace: Path) -> list[Path]:
 
 
 def digests(workspace: Path) -> dict[str, str]:
-    """SHA-256 of every published file but the manifests, by stage and name."""
+    """SHA-256 of every published file but manifests and cards, which have the cost, by stage and name."""
     found = {}
     for link in published(workspace):
         folder = link.resolve(strict=True)
         for path in folder.rglob("*"):
-            if path.is_file() and path.name != MANIFEST:
+            if path.is_file() and path.name not in (MANIFEST, CARD):
                 found[f"{link.name}/{path.relative_to(folder)}"] = hash_file(path)
     return found
 

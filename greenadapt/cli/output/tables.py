@@ -153,7 +153,7 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
     if top > _MOST_COLUMNS:
         for row in rows:
             nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
-            print_table(f"{_counted(row)}: {row.view}", ["nearest", "cosine"], nearest)
+            print_table(f"{_counted(row)}, {row.view}", ["nearest", "cosine"], nearest)
         return
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
