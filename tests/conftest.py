@@ -5,12 +5,13 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import typer.testing
 from hypothesis import settings
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from typer.testing import CliRunner, Result
@@ -249,6 +250,8 @@ def json_is_valid() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CliRunner, "invoke", checked)
+        # Typer makes all commands from their functions, which takes longer than most of them run.
+        patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
         yield
 
 
