@@ -102,6 +102,8 @@ def run_line(line: str) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_the_examples_run_as_they_stand(in_tutorial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
+    for command in ("FINETUNE", "PRETRAIN"):
+        monkeypatch.setenv(f"GREENADAPT_{command}_EPOCHS", "1")  # where the page leaves it open
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # clean removes unzipped models from it
     monkeypatch.chdir(tmp_path)
     write_files()
