@@ -102,6 +102,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path)
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
+    if arguments.work is not None:
+        arguments.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
         added = write_results(Path(folder), arguments.words, arguments.dim)
         command = [sys.executable, "-m", "greenadapt", "report", added, "--out", Path(folder) / "page.html", "--json"]
