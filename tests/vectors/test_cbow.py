@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from greenadapt.vectors.engines import Stream, parts
 from greenadapt.vectors.engines import gensim as engine
+from greenadapt.vectors.engines.fast import FastEngine
 
 GIB = 1 << 30
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
@@ -400,14 +402,23 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     all_parts = Watcher()
     whole = train(corpus, config, tmp_path / "whole", all_parts)
 
+    next_part = threading.Semaphore()  # the fast engine's thread would else be done before the signal is seen
+    train_span = FastEngine._train_span
+
+    def train_when_shown(*arguments: Any) -> tuple[int, float]:
+        next_part.acquire()
+        return train_span(*arguments)
+
     class Stopping(Watcher):
         def advance(self, amount: float, **facts: str) -> None:
             super().advance(amount, **facts)
             if len(self.steps) == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
+            next_part.release()
 
     stopping = Stopping()
-    with pytest.raises(SystemExit):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(FastEngine, "_train_span", train_when_shown)
         train(corpus, config, tmp_path / "work", stopping)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-0.safetensors"]
     watcher = Watcher()
