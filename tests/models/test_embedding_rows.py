@@ -15,6 +15,7 @@ from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
 from greenadapt.models.weights import open_model
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.features import Feature, Input
+from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import FAMILIES, TinyModel, expanded
 
 
@@ -92,11 +93,6 @@ def test_reading_the_whole_table_keeps_none_of_its_pages(tmp_path: Path) -> None
         assert file_backed_bytes() - before < 10e6
     assert embedding.sum() == expected.sum()
     assert file_backed_bytes() - before > 40e6  # the measure does see pages
-
-
-def file_backed_bytes() -> int:
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["RssFile"].split()[0]) * 1024
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)

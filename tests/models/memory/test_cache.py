@@ -28,6 +28,7 @@ from greenadapt.progress import Bar, Silent
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.features import Encoder
 from tests.conftest import Notes
+from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import TinyModel, adapted
 
 HOLD = """
@@ -427,8 +428,3 @@ def test_reading_keeps_none_of_the_pages(tiny_model: TinyModel) -> None:
     array = ArrayFile(setting.file)["states"].view(np.int16)
     assert array.any()
     assert file_backed_bytes() - before > 10e6  # the measure does see pages
-
-
-def file_backed_bytes() -> int:
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["RssFile"].split()[0]) * 1024
