@@ -33,6 +33,17 @@ def test_nearest_equals_a_full_sort_of_memory_mapped_rows(tmp_path: Path, k: int
     np.testing.assert_allclose(cosines, np.take_along_axis(expected, order, axis=1), atol=1e-6)
 
 
+def test_nearest_among_many_rows_equals_a_full_sort() -> None:
+    rng = np.random.default_rng(3)
+    candidates = rng.standard_normal((777, 6)).astype(np.float32)
+    queries = candidates[[5, 770]]  # the last is behind the last whole group of rows
+    indices, _ = nearest(queries, candidates, 4, np.array([[5], [-1]]))
+    cosines = unit_rows(queries) @ unit_rows(candidates).T
+    cosines[0, 5] = -np.inf
+    np.testing.assert_array_equal(indices, np.argsort(-cosines, axis=1)[:, :4])
+    assert indices[1, 0] == 770
+
+
 @pytest.mark.usefixtures("_small_blocks")
 def test_excluded_rows_are_left_out_and_missing_ones_marked() -> None:
     candidates = np.random.default_rng(1).standard_normal((20, 6)).astype(np.float32)

@@ -101,6 +101,10 @@ class Section:
     title: str
     blocks: Sequence[Block]
 
+    def plots(self) -> list[Plot]:
+        """Its plots in order."""
+        return [block for block in self.blocks if isinstance(block, Plot)]
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -121,4 +125,4 @@ class Page:
 
     def plots(self) -> list[Plot]:
         """Its plots in order."""
-        return [block for section in self.sections for block in section.blocks if isinstance(block, Plot)]
+        return [plot for section in self.sections for plot in section.plots()]

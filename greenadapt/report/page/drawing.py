@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from lxml import etree
 
 from greenadapt.errors import MissingError
-from greenadapt.report.page.blocks import Plot
+from greenadapt.report.page.blocks import Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import open_file
@@ -85,10 +86,29 @@ def require_library() -> None:
         ) from None
 
 
-def start_drawing() -> None:
-    """Start the engine that draws, which takes half a second."""
-    mark = {"$schema": SCHEMA, "data": {"values": [{}]}, "mark": "point"}
-    _library().vegalite_to_svg(mark)
+class Drawing:
+    """Draws plots in a thread of its own, as ``drawn`` does, while others are still computed."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._pictures: dict[str, Future[str]] = {}
+
+    def __enter__(self) -> "Drawing":
+        mark = {"$schema": SCHEMA, "data": {"values": [{}]}, "mark": "point"}
+        self._thread.submit(_library().vegalite_to_svg, mark)  # the engine takes half a second to start
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def begin(self, section: Section) -> Section:
+        """Begin with the plots of ``section``, which is returned."""
+        self._pictures |= {plot.name: self._thread.submit(drawn, plot) for plot in section.plots()}
+        return section
+
+    def picture(self, plot: Plot) -> str:
+        """A plot of a section that was begun."""
+        return self._pictures[plot.name].result()
 
 
 def _library() -> Any:

@@ -1,20 +1,21 @@
 """The page as one HTML file that needs nothing else."""
 
 from base64 import b64encode
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from greenadapt.report.page.blocks import Page
+from greenadapt.report.page.blocks import Page, Plot
 from greenadapt.report.page.drawing import drawn
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 
-def html(page: Page, version: str) -> str:
-    """The page; ``version`` is greenadapt's.
+def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> str:
+    """The page; ``version`` is greenadapt's, and ``picture`` gives a plot as an SVG element.
 
     Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
     """
@@ -35,7 +36,7 @@ def html(page: Page, version: str) -> str:
                 "form-action 'none'",
             ]
         ),
-        drawn=lambda plot: Markup(drawn(plot)),
+        picture=lambda plot: Markup(picture(plot)),
     )
 
 

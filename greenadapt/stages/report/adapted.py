@@ -1,5 +1,6 @@
 """What a report says of an adapted model: its words, its rows, and its corpus in pieces."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -188,19 +189,19 @@ class Adapted:
         asked = frequent[:_N_QUERIES]
         own = self._rows(asked + self.tokenizer.added.first_id)
         queries = np.concatenate([self._as_pieces(asked), own])
-        pieces = self._named(queries, self.base_ids, [self._label(row) for row in self.base_ids.tolist()])
-        among = frequent + self.tokenizer.added.first_id
-        added = self._named(own, among, [self.words[i] for i in frequent.tolist()], own_first=True)
+        special = np.setdiff1d(np.arange(self.base_ids[-1] + 1), self.base_ids)
+        hidden = np.broadcast_to(special, (len(queries), len(special)))
+        pieces = _named(queries, self.embedding[: self.base_ids[-1] + 1], self._label, hidden)
+        among = self._rows(frequent + self.tokenizer.added.first_id)
+        added = _named(own, among, lambda i: self.words[frequent[i]], np.arange(len(own))[:, None])
         words = [self.words[i] for i in asked.tolist()]
         return list(zip(words, pieces[: len(asked)], pieces[len(asked) :], added, strict=True))
 
-    def _named(self, queries: Array, ids: Array, labels: list[str], *, own_first: bool = False) -> list[list[str]]:
-        """The neighbours of each query among the rows ``ids``, with their cosines; ``own_first`` if query i is row i,
-        which is left out.
-        """
-        exclude = np.arange(len(queries))[:, None] if own_first else None
-        indices, cosines = nearest(queries, self._rows(ids), min(_N_NEAR, len(ids)), exclude)
-        return [
-            [f"{labels[i]} {cosine:.2f}" for i, cosine in zip(row, near, strict=True) if i >= 0]
-            for row, near in zip(indices.tolist(), cosines.tolist(), strict=True)
-        ]
+
+def _named(queries: Array, rows: Array, label: Callable[[int], str], exclude: Array) -> list[list[str]]:
+    """The neighbours of each query among ``rows`` but those of ``exclude``, with their cosines; see ``nearest``."""
+    indices, cosines = nearest(queries, rows, min(_N_NEAR, len(rows)), exclude)
+    return [
+        [f"{label(i)} {cosine:.2f}" for i, cosine in zip(row, near, strict=True) if i >= 0]
+        for row, near in zip(indices.tolist(), cosines.tolist(), strict=True)
+    ]

@@ -1,9 +1,8 @@
 """One page about a workspace's results for a corpus and a model, or about given results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import SCORES
@@ -12,7 +11,7 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.report.page.blocks import Missing, Page, Section
 from greenadapt.report.page.corpus import CorpusData, corpus_section
 from greenadapt.report.page.costs import StageData, cost_section, pipeline_section
-from greenadapt.report.page.drawing import require_library, start_drawing, write_plots
+from greenadapt.report.page.drawing import Drawing, require_library, write_plots
 from greenadapt.report.page.html import html
 from greenadapt.report.page.space import MapData, space_section
 from greenadapt.report.page.tasks import pretrain_section, tasks_section
@@ -67,16 +66,16 @@ def report(
     ``MissingError`` if there are no results, or the packages that draw are not installed.
     """
     require_library()
-    Thread(target=start_drawing, daemon=True).start()  # while the results are read
-    results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
-    page = _Report(results).page()
-    target = out or Path(f"report-{_file_name(results)}.html")
-    check_file(target)
-    for folder in filter(None, plots):
-        folder.mkdir(parents=True, exist_ok=True)
-    drawn = html(page, __version__)
+    with Drawing() as drawing:
+        results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
+        target = out or Path(f"report-{_file_name(results)}.html")
+        check_file(target)
+        for folder in filter(None, plots):
+            folder.mkdir(parents=True, exist_ok=True)
+        page = _Report(results).page(drawing)
+        text = html(page, __version__, drawing.picture)
     with open_file(target, "w") as file:
-        file.write(drawn)
+        file.write(text)
     written = write_plots(page.plots(), *plots)
     sections = [section.name for section in page.sections]
     return Written(target, sections, [command for one in page.missing for command in one.commands], written)
@@ -128,22 +127,23 @@ class _Report:
     def _of(self, stage: str) -> list[Result]:
         return [result for result in self.results if result.manifest.stage == stage]
 
-    def page(self) -> Page:
-        """The whole page."""
-        stages = [self._stage(result) for result in self.results]
-        sections = [
-            pipeline_section(stages),
-            *self._corpora(),
-            *self._space(),
-            *self._tasks(),
-            *self._pretrained(),
-            cost_section(stages, paper_costs()),
-        ]
+    def page(self, drawing: Drawing) -> Page:
+        """The whole page, whose plots are drawn as soon as a section is complete."""
+        sections = [drawing.begin(section) for section in self._sections()]
         facts = next((one.manifest.facts for one in self.results if "title" in one.manifest.facts), {})
         model = short(str(facts.get("model", {}).get("source", ""))) or self.names[self.results[-1].folder]
         title = f"{Path(model).name}, adapted to {facts['title']}" if self.adapted else f"Report on {model}"
         about = f"What greenadapt made, what it cost and what it gained: {len(self.results)} results."
         return Page(title, about, sections, self.missing)
+
+    def _sections(self) -> Iterator[Section]:
+        stages = [self._stage(result) for result in self.results]
+        yield pipeline_section(stages)
+        yield from self._corpora()
+        yield from self._space()
+        yield from self._tasks()
+        yield from self._pretrained()
+        yield cost_section(stages, paper_costs())
 
     def _stage(self, result: Result) -> StageData:
         manifest = result.manifest
