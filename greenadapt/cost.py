@@ -95,15 +95,15 @@ class Cost:
     energy and CO2 come from; an estimate is labelled so.
     """
 
-    seconds: float
-    cpu_seconds: float
-    peak_memory_bytes: int
-    energy_kwh: float
-    energy_source: str
-    co2_kg: float
-    co2_source: str
-    usd_low: float
-    usd_high: float
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    energy_kwh: float = 0.0
+    energy_source: str = ""
+    co2_kg: float = 0.0
+    co2_source: str = ""
+    usd_low: float = 0.0
+    usd_high: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
         """The cost of both in sequence: sums, and the higher peak."""
@@ -125,13 +125,13 @@ class Cost:
 
 
 def total(costs: Iterable[Mapping[str, Any]]) -> Cost:
-    """The cost of several stages in sequence, each as its manifest has it."""
+    """The cost of several stages in sequence, each as its manifest has it; what one does not state counts as 0."""
     names = [one.name for one in fields(Cost)]
-    return reduce(add, (Cost(**{name: cost[name] for name in names}) for cost in costs))
+    return reduce(add, (Cost(**{name: cost[name] for name in names if name in cost}) for cost in costs), Cost())
 
 
 def _joined(first: str, second: str) -> str:
-    return "; ".join(dict.fromkeys([*first.split("; "), *second.split("; ")]))
+    return "; ".join(dict.fromkeys(filter(None, [*first.split("; "), *second.split("; ")])))
 
 
 def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost:

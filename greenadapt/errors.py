@@ -52,6 +52,12 @@ class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what a library's error says, or the error's type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def require_torch(what: str) -> None:
     """Raise ``MissingError`` where the packages that training and its models need are not installed."""
     needed = ("torch", "transformers", "accelerate", "sklearn")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt import cost
-from greenadapt.cost import PAPER_ROWS, Cost, Meter, co2_lbs, estimate
+from greenadapt.cost import PAPER_ROWS, Cost, Meter, co2_lbs, estimate, total
 
 HAS_CODECARBON = find_spec("codecarbon") is not None
 
@@ -48,6 +48,13 @@ def test_work_that_waits_is_paid_by_wall_time_and_uses_no_energy() -> None:
     assert waiting.energy_kwh == waiting.co2_kg == 0
     assert waiting.usd_low == pytest.approx(1.33 / 144)
     assert waiting.energy_source.startswith("estimate: ")
+
+
+def test_a_stage_without_a_cost_counts_as_nothing() -> None:
+    one = estimate(10, 5, 700)
+    assert total([{}, one.as_dict(), {"seconds": 2.0}]) == one + Cost(seconds=2.0)
+    assert total([{}, one.as_dict()]) == one
+    assert total([]) == Cost()
 
 
 def test_costs_of_attempts_add_up_and_survive_json() -> None:

@@ -1,6 +1,8 @@
 import pickle
 
-from greenadapt.errors import InputError, UsageError
+import pytest
+
+from greenadapt.errors import InputError, UsageError, first_line
 
 
 def test_a_message_and_a_hint_are_one_line_each_and_travel_between_processes() -> None:
@@ -10,3 +12,11 @@ def test_a_message_and_a_hint_are_one_line_each_and_travel_between_processes() -
     assert str(error) == "a.txt has 2 columns, need 3: use --field"
     assert str(InputError("alone")) == "alone"
     assert (InputError("x").exit_code, UsageError("x").exit_code) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(OSError("gone\nfor good"), "gone"), (KeyError(), "KeyError"), (ValueError(" \n "), "ValueError")],
+)
+def test_another_library_s_error_is_one_line(error: Exception, line: str) -> None:
+    assert first_line(error) == line

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE
 from greenadapt.checkpoints.packaged import PACKAGED
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
 from greenadapt.storage.names import path_name
 from greenadapt.storage.results import MANIFEST
@@ -89,8 +89,7 @@ def _from_hub(repo: str) -> Path:
     except RepositoryNotFoundError:
         raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else reason
+        reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else first_line(error)
         raise MissingError(
             f"no model {repo} here, and the model hub could not be reached ({reason})", _near(repo)
         ) from None

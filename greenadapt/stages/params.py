@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
-from greenadapt.errors import MissingError, UsageError, require_torch
+from greenadapt.errors import MissingError, UsageError, first_line, require_torch
 from greenadapt.storage.files import Json, read_object
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def config_file(model: str) -> Path:
     try:
         return Path(hf_hub_download(model, "config.json"))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise MissingError(
-            f"there is no model folder {model}, and no config.json of it could be fetched ({reason})",
+            f"there is no model folder {model}, and no config.json of it could be fetched ({first_line(error)})",
             "give an existing folder, a hub id such as org/name, or minilm",
         ) from None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import MANIFEST, open_result, read_manifest, verified
@@ -139,9 +139,8 @@ def _refusals(repo: str) -> Iterator[None]:
             f"the hub refuses README.md ({' '.join(str(error).split())})", "mend its front matter"
         ) from None
     except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]  # of the library that the hub's uses
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise MissingError(
-            f"the model hub could not be reached at {constants.ENDPOINT} ({reason})",
+            f"the model hub could not be reached at {constants.ENDPOINT} ({first_line(error)})",
             "check the network, and HF_ENDPOINT",
         ) from None
 

@@ -9,7 +9,7 @@ import numpy as np
 from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import HUB_ID, SEPARATORS, Decoder, data_suffix, input_errors, is_hub_id, open_binary
 from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.wording import counted
@@ -128,9 +128,8 @@ def _load_hub(source: str) -> Any:
     try:
         data = datasets.load_dataset(match["name"], match["configuration"], split=match["split"])
     except Exception as error:  # the library raises its own, the hub's, the network's and the formats' errors
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise MissingError(
-            f"{source} is no file, and no data set that the hub gives ({reason})",
+            f"{source} is no file, and no data set that the hub gives ({first_line(error)})",
             "check the path, or write owner/name/configuration:split",
         ) from None
     return _one_split(data, source)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from greenadapt.cost import total
 from greenadapt.report.page.blocks import Block, Paragraph, Section, Shown
 from greenadapt.report.page.charts import Axis, bars
 from greenadapt.report.tables import Table
@@ -21,9 +22,9 @@ class StageData:
 
 def pipeline_section(stages: Sequence[StageData]) -> Section:
     """The results in the order in which they were made, with time and energy."""
-    rows = [_cost_row(one.name, one.cost) for one in stages]
+    rows, whole = [_cost_row(one.name, one.cost) for one in stages], total(one.cost for one in stages).as_dict()
     if len(stages) > 1:
-        rows.append(_cost_row("all", _total(stages)))
+        rows.append(_cost_row("all", whole))
     columns = ["result", "seconds", "CPU seconds", "peak memory (MB)", "energy (Wh)", "CO2 (g)", "cents, at most"]
     values = [
         {"stage": one.name, "seconds": one.cost["seconds"], "energy": one.cost["energy_kwh"] * 1000}
@@ -35,7 +36,7 @@ def pipeline_section(stages: Sequence[StageData]) -> Section:
         of = Axis("stage", "result")
         blocks.append(bars("seconds", "Time (seconds)", values, Axis("seconds", "seconds", ",.1f"), of))
         blocks.append(bars("energy", "Energy (Wh)", values, Axis("energy", "Wh", ",.4f"), of))
-        blocks.append(Paragraph(f"Energy: {'; '.join(_distinct(stages, 'energy_source'))}."))
+        blocks.append(Paragraph(f"Energy: {whole['energy_source']}."))
     made: dict[str, list[str]] = {}
     for one in stages:
         made.setdefault(one.command or "not known", []).append(one.name)
@@ -47,11 +48,12 @@ def pipeline_section(stages: Sequence[StageData]) -> Section:
 def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
     """The cost of adapting beside the table of Poerner et al. (2020); ``paper`` is as ``paper_costs`` gives it."""
     adapting = [one for one in stages if one.stage in ("corpus", "w2v", "align", "expand")]
-    total = _total(adapting or stages)
+    own = total(one.cost for one in adapting or stages)
     ours = "this adaptation" if adapting else "these results"
-    values = [{"model": ours, "co2": total["co2_kg"]}]
+    values = [{"model": ours, "co2": own.co2_kg}]
     values += [{"model": f"{row['paper']} {row['size']}".strip(), "co2": row["co2_kg"]} for row in paper]
-    rows = [[ours, "", f"{total['seconds'] / 3600:,.3f}", f"{total['co2_kg'] * 1000:,.3f} g", _dollars(total)]]
+    dollars = f"{own.usd_low:,.4f} to {own.usd_high:,.4f}"
+    rows = [[ours, "", f"{own.seconds / 3600:,.3f}", f"{own.co2_kg * 1000:,.3f} g", dollars]]
     for row in paper:
         dollars = f"{row['usd_low']:,.2f} to {row['usd_high']:,.2f}"
         name = f"{row['paper']} {row['size']}".strip()
@@ -61,15 +63,9 @@ def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
     plot = bars("paper", "CO2 beside the paper's models (kg, logarithmic)", values, *axes)
     text = (
         "The other rows are those of Poerner et al. (2020), with CO2 and dollars by the paper's formula. Theirs are of "
-        f"training on large corpora and other hardware. CO2 of {ours}: {'; '.join(_distinct(stages, 'co2_source'))}."
+        f"training on large corpora and other hardware. CO2 of {ours}: {own.co2_source}."
     )
     return Section("cost", "Cost beside the paper's", [plot, Shown(shown, (2, 3, 4)), Paragraph(text)])
-
-
-def _total(stages: Sequence[StageData]) -> Json:
-    names = ("seconds", "cpu_seconds", "energy_kwh", "co2_kg", "usd_low", "usd_high")
-    total: Json = {name: sum(one.cost.get(name) or 0.0 for one in stages) for name in names}
-    return total | {"peak_memory_bytes": max((one.cost.get("peak_memory_bytes") or 0 for one in stages), default=0)}
 
 
 def _cost_row(name: str, cost: Json) -> list[str]:
@@ -84,11 +80,3 @@ def _cost_row(name: str, cost: Json) -> list[str]:
         f"{cost['co2_kg'] * 1000:,.4f}",
         f"{cost['usd_high'] * 100:,.3f}",
     ]
-
-
-def _dollars(cost: Json) -> str:
-    return f"{cost['usd_low']:,.4f} to {cost['usd_high']:,.4f}"
-
-
-def _distinct(stages: Sequence[StageData], name: str) -> list[str]:
-    return list(dict.fromkeys(str(one.cost[name]) for one in stages if one.cost.get(name)))
