@@ -135,6 +135,19 @@ def test_marks_have_the_labels_that_hovering_shows() -> None:
         assert any(HOSTILE in label for label in labels)
 
 
+def test_labels_on_the_map_do_not_touch() -> None:
+    before = {"first": (5, 5), "near": (5.2, 5.1), "later": (5, 8), "outermost": (0, 0), "corner": (10, 10)}
+    after = before | {"later": (2, 2), "close": (2.1, 2)}
+    points = [
+        {"label": label, "x": x, "y": y, "what": "added words", "panel": panel, "named": True}
+        for panel, places in (("before", before | {"close": (5, 9)}), ("after", after))
+        for label, (x, y) in places.items()
+    ]
+    picture = etree.fromstring(drawn(scatter("map", "Map", points, Table("Map", ["word"], []))).encode())
+    written = [text for text in picture.xpath("//*[local-name()='text']/text()") if text in after]
+    assert written == ["first", "later"] * 2
+
+
 def test_plots_for_papers_have_their_own_colours(tmp_path: Any) -> None:
     [plot, *_] = hostile_plots()
     files = write_plots([plot], tmp_path, tmp_path)

@@ -11,6 +11,9 @@ from greenadapt.storage.files import Json
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 WIDTH, HEIGHT = 400, 250
 _FEW = 50  # rows whose marks are told apart
+_PANEL = 390, 360  # width and height
+_LETTER, _LINE, _ABOVE = 6.5, 14, 7  # of a label, about: width of a letter, height, and how far it is above its point
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -102,14 +105,24 @@ def intervals(name: str, title: str, rows: Rows, of: Axis, value: Axis, ends: tu
 
 
 def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
-    """Points at ``x`` and ``y`` with a ``label``, by ``what`` they are, in one panel for each ``panel``; the rows with
-    ``named`` have their label written.
+    """Points at ``x`` and ``y`` with a ``label``, by ``what`` they are, in one panel for each ``panel``.
+
+    The first of the rows with ``named`` whose labels have room in every panel have them written.
     """
     panel, by, label = Axis("panel", ""), Axis("what", ""), Axis("label", "")
     panels = list(dict.fromkeys(row["panel"] for row in rows))
-    rows = [{**row, "order": panels.index(row["panel"])} for row in rows]  # a sorted list would become code of Vega's
-    bare = {"axis": {"labels": False, "ticks": False, "title": None}, "scale": {"zero": False}}
-    x, y = ({"field": field, "type": "quantitative", **bare} for field in "xy")
+    ends = {field: _ends([row[field] for row in rows]) for field in "xy"}
+    written = _with_room([row for row in rows if row["named"]], ends)
+    rows = [
+        # By its number, since Vega would make a sorted list of names into code.
+        {**row, "order": panels.index(row["panel"]), "named": row["named"] and row["label"] in written}
+        for row in rows
+    ]
+    axis = {"labels": False, "ticks": False, "title": None}
+    x, y = (
+        {"field": field, "type": "quantitative", "axis": axis, "scale": {"domain": ends[field], "nice": False}}
+        for field in "xy"
+    )
     shape = {"field": by.field, "sort": None, "legend": None, "scale": {"range": ["circle", "triangle-up"]}}
     points = {
         "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.75},
@@ -117,7 +130,7 @@ def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
     }
     names = {
         "transform": [{"filter": "datum.named"}],
-        "mark": {"type": "text", "dy": -8, "fontSize": 12},
+        "mark": {"type": "text", "dy": -_ABOVE - 1, "fontSize": 12},
         "encoding": {"x": x, "y": y, "text": {"field": label.field}},
     }
     spec = {
@@ -129,9 +142,40 @@ def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
                 "header": {"labelFontSize": 13},
             }
         },
-        "spec": {"width": 390, "height": 360, "layer": [points, names]},
+        "spec": {"width": _PANEL[0], "height": _PANEL[1], "layer": [points, names]},
     }
     return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), Shown(shown, ()), is_wide=True)
+
+
+def _ends(values: Sequence[float]) -> list[float]:
+    """Where an axis of ``values`` begins and ends: a little outside them."""
+    low, high = min(values), max(values)
+    margin = 0.04 * (high - low) or 1.0
+    return [low - margin, high + margin]
+
+
+def _with_room(rows: Rows, ends: Mapping[str, list[float]]) -> list[str]:
+    """The first labels of ``rows`` that touch neither each other nor an edge in any panel."""
+    boxes: dict[str, list[tuple[Any, float, float, float]]] = {}  # panel; middle and base of the text, half its width
+    for row in rows:
+        x, y = (
+            (row[field] - low) / (high - low) * size
+            for (field, (low, high)), size in zip(ends.items(), _PANEL, strict=True)
+        )
+        boxes.setdefault(row["label"], []).append((row["panel"], x, y + _ABOVE, len(row["label"]) * _LETTER / 2))
+    chosen: list[str] = []
+    taken: list[tuple[Any, float, float, float]] = []
+    for label, own in boxes.items():
+        is_inside = all(half <= x <= _PANEL[0] - half and y + _LINE <= _PANEL[1] for _, x, y, half in own)
+        touches = any(
+            panel == other and abs(x - there) < half + width and abs(y - base) < _LINE
+            for panel, x, y, half in own
+            for other, there, base, width in taken
+        )
+        if is_inside and not touches and len(chosen) < _MOST_NAMED:
+            chosen.append(label)
+            taken += own
+    return chosen
 
 
 def _series(by: Axis) -> Json:

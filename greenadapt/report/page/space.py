@@ -29,7 +29,8 @@ class MapData:
 
 @dataclass(frozen=True)
 class Plane:
-    """Sampled words and wordpieces on two axes: ``label``, ``x``, ``y``, ``what``, ``panel`` and ``named`` of each."""
+    """Sampled words and wordpieces on two axes: ``label``, ``x``, ``y``, ``what``, ``panel`` and ``named`` (if there is
+    room) of each."""
 
     points: Rows
     share: float

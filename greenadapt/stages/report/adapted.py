@@ -27,7 +27,8 @@ N_COUNTED = 20_000
 """Words of the corpus whose pieces are counted."""
 _N_NORMS = 4000
 _N_MAP = 200
-_N_NAMED = 8
+_N_NAMED = 60
+"""Words of the map that may be named, if there is room."""
 _N_QUERIES = 300
 _N_ADDED = 5000
 _N_NEAR = 6
