@@ -37,16 +37,18 @@ def push(
     """Upload a model to the Hugging Face hub. Needs a token: hf auth login, or HF_TOKEN.
 
     The manifest (it names files of this machine), predictions and logits of test sets, hidden files and symlinks stay
-    here. The card, README.md, names the commands that made the model: read it first.
+    here. The card, README.md, names the commands that made the model: read it first. With greenadapt[report] installed,
+    it goes up with the main plots of the report.
     """
     from greenadapt.cli.output.console import make_progress, print_json, print_lines, print_table
     from greenadapt.cli.output.messages import output
     from greenadapt.stages import push as stage
+    from greenadapt.stages.report.card_plots import card_plots
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
     if output().quiet or output().as_json or not sys.stderr.isatty():
         stage.hide_bars()
-    found = stage.push(request, make_progress())
+    found = stage.push(request, make_progress(), card_plots)
     if as_json:
         print_json(found)
         return

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar
@@ -19,6 +19,8 @@ of the base model. Average the two embeddings of a text, by `base_tokenizer/` an
 paper averages what both give.
 """
 
+
+_MADE_BY = "## Made by"
 
 # Marks of Markdown; an underscore within a word is none.
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -122,7 +124,7 @@ class Card(ABC):
         """The card, in Markdown."""
         command = fenced("\n".join(self.commands)) if self.commands else ""
         made = f"greenadapt {__version__}" + ("" if self.cost is None else f"; {spent(self.cost)}") + self.closing
-        parts = [self.front(), f"# {self.title}", *self.parts(), "## Made by", command, made, *self.notes()]
+        parts = [self.front(), f"# {self.title}", *self.parts(), _MADE_BY, command, made, *self.notes()]
         return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
@@ -181,6 +183,22 @@ def section(table: Table, n_left: int = 1) -> str:
     lines = [table.columns, ["---"] * n_left + ["---:"] * (len(table.columns) - n_left), *table.rows]
     drawn = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
     return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{drawn}\n"
+
+
+def with_pictures(card: str, pictures: Mapping[str, tuple[str, str]]) -> str:
+    """``card`` with ``pictures``, by file the title and what the picture shows, before how the model was made.
+
+    Those that the card has already are not added.
+    """
+    shown = [
+        f"**{escaped(title)}**\n\n![{escaped(what)}]({file})"
+        for file, (title, what) in pictures.items()
+        if f"({file})" not in card
+    ]
+    if not shown:
+        return card
+    before, made_by, after = card.partition(_MADE_BY)
+    return "\n\n".join([before.rstrip(), "## Plots", *shown]) + f"\n\n{made_by}{after}".rstrip() + "\n"
 
 
 def spent(cost: Json) -> str:

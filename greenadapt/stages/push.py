@@ -1,20 +1,27 @@
 """A model's folder to the model hub."""
 
 import fnmatch
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError, first_line
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError, first_line
 from greenadapt.progress import Progress
+from greenadapt.report.card_text import with_pictures
+from greenadapt.report.page.blocks import Plot
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import MANIFEST, open_result, read_manifest, verified
+from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
 """Left out: the manifest names files of this machine, and predictions and logits, of several tasks one file a set, tell
 of the test set's texts."""
+
+CardPlots = Callable[[Result, str], Mapping[str, Plot]]
+"""The plots of a result for its card, by file, which call the model as given."""
+_SCALE = 2  # of the plots: sharp on most screens, and small
 
 
 @dataclass(frozen=True)
@@ -35,29 +42,32 @@ class PushRequest:
     dry_run: bool = False
 
 
-def push(request: PushRequest, progress: Progress) -> Json:
+def push(request: PushRequest, progress: Progress, plots: CardPlots | None = None) -> Json:
     """Upload a model's folder to a repository of the model hub, which is created if it does not exist.
 
     Returns ``repo``, ``url`` of the commit (``None`` in a dry run), ``private`` (``None`` if not known) and ``files``,
-    each with ``path`` and ``bytes``. Other files of the repository stay.
+    each with ``path`` and ``bytes``. Other files of the repository stay. The card goes up with ``plots`` if the extra
+    ``[report]`` is installed; the folder itself does not change.
 
     Raises ``InputError`` for a damaged folder, ``UsageError`` for an invalid name or an empty choice of files, and
     ``MissingError`` or ``ConflictError`` if the hub cannot be reached or refuses.
     """
     _check_repo(request.repo)
     folder = find_model(str(request.folder)).folder
+    files: dict[str, Path | bytes] = {str(path.relative_to(folder)): path for path in _published(folder, request)}
     if (folder / MANIFEST).is_file():
-        verified(open_result(folder, read_manifest(folder).stage))
-    files = list(_published(folder, request.exclude))
+        result = verified(open_result(folder, read_manifest(folder).stage))
+        if plots is not None and CARD in files and importlib.util.find_spec("vl_convert") is not None:
+            files |= _illustrated(result, request, files, plots, progress)
     if not files:
         raise UsageError(f"every file of {request.folder} is left out", "give other patterns to --exclude")
-    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files}
+    sizes = {path: len(own) if isinstance(own, bytes) else own.stat().st_size for path, own in sorted(files.items())}
     described = [{"path": path, "bytes": size} for path, size in sizes.items()]
     found: Json = {"repo": request.repo, "url": None, "private": None, "files": described}
     if request.dry_run:
         return found
     progress.note(f"uploading {len(files)} files, {sum(sizes.values()) / 1e6:,.1f} MB, to {request.repo}")
-    return {**found, **_upload(request, folder, files)}
+    return {**found, **_upload(request, folder.name, files)}
 
 
 def hide_bars() -> None:
@@ -79,7 +89,30 @@ def _check_repo(repo: str) -> None:
         raise UsageError(f"{repo} has no owner", f"give OWNER/{repo}")
 
 
-def _published(folder: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
+def _illustrated(
+    result: Result, request: PushRequest, files: Mapping[str, Path | bytes], plots: CardPlots, progress: Progress
+) -> dict[str, bytes]:
+    """The card with its plots, and these; empty if it gets none."""
+    from greenadapt.report.page.drawing import png_of
+
+    try:
+        found = plots(result, request.repo.split("/")[1])
+    except GreenadaptError as error:
+        progress.warn(f"the card gets no plots: {error}")
+        return {}
+    pictures = {file: plot for file, plot in found.items() if file not in files and not _is_left_out(file, request)}
+    if not pictures:
+        return {}
+    card = (result.folder / CARD).read_text("utf-8")
+    card = with_pictures(card, {file: (plot.title, plot.in_words) for file, plot in pictures.items()})
+    return {CARD: card.encode()} | {file: png_of(plot, _SCALE) for file, plot in pictures.items()}
+
+
+def _is_left_out(path: str, request: PushRequest) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in request.exclude)
+
+
+def _published(folder: Path, request: PushRequest) -> Iterator[Path]:
     """The files to upload, sorted; nothing hidden, and nothing behind a symlink."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
@@ -90,11 +123,11 @@ def _published(folder: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
             part.startswith(".") for part in inside.parts
         ):
             continue
-        if not any(fnmatch.fnmatchcase(str(inside), pattern) for pattern in exclude):
+        if not _is_left_out(str(inside), request):
             yield path
 
 
-def _upload(request: PushRequest, folder: Path, files: list[Path]) -> Json:
+def _upload(request: PushRequest, name: str, files: Mapping[str, Path | bytes]) -> Json:
     from huggingface_hub import CommitOperationAdd, HfApi, __version__
 
     from greenadapt import __version__ as own
@@ -106,8 +139,8 @@ def _upload(request: PushRequest, folder: Path, files: list[Path]) -> Json:
             api.create_branch(created.repo_id, branch=request.revision, exist_ok=True)
         commit = api.create_commit(
             created.repo_id,
-            [CommitOperationAdd(str(path.relative_to(folder)), path) for path in files],
-            commit_message=request.message or f"Upload of {folder.name} by greenadapt {own}",
+            [CommitOperationAdd(path, content) for path, content in sorted(files.items())],
+            commit_message=request.message or f"Upload of {name} by greenadapt {own}",
             revision=request.revision,
         )
         private = api.model_info(created.repo_id, expand=["private"]).private

@@ -1,6 +1,8 @@
 """``greenadapt push`` to a stand-in of the model hub, through the hub's own library."""
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,31 @@ def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_fold
     said = last_line(run_alone("push", corpus_folder, "me/model", code=1))
     assert "tokenizer.json" in said
     assert not hub.files
+
+
+def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
+    run_alone: Run, hub: Hub, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(corpus_folder)
+    run_alone("push", corpus_folder, "me/model")
+    sent = {path: content for (_, _, path), content in hub.files.items()}
+    plots = {path: sent.pop(path) for path in list(sent) if path.startswith("plots/")}
+    assert "plots/words-by-pieces-1.png" in plots
+    assert all(content.startswith(b"\x89PNG") and len(content) < 500_000 for content in plots.values())
+    card = sent["README.md"].decode()
+    assert {file: alt != "" for alt, file in re.findall(r"!\[([^]]*)\]\(([^)]*)\)", card)} == dict.fromkeys(plots, True)
+    assert files(corpus_folder) == before
+    own = {**before, "README.md": sent["README.md"]}
+    del own["manifest.json"]
+    assert sent == own
+
+    hub.files.clear()
+    run_alone("push", corpus_folder, "me/model", "--exclude", "plots/*")
+    assert hub.files["me/model", "main", "README.md"] == before["README.md"]
+    hub.files.clear()
+    monkeypatch.setitem(sys.modules, "vl_convert", None)  # the extra [report] is not installed
+    run_alone("push", corpus_folder, "me/model")
+    assert {path: content for (_, _, path), content in hub.files.items()} == {**own, "README.md": before["README.md"]}
 
 
 @pytest.fixture

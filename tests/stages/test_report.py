@@ -175,6 +175,13 @@ def test_examples_that_changed_are_shown_for_better_and_worse(made: Path, tmp_pa
 
 
 @pytest.mark.slow
+def test_the_card_of_a_task_goes_up_with_its_plots(made: Path) -> None:
+    found = json.loads(command("push", made / "ner", "me/ner", "--dry-run", "--json"))
+    plots = {one["path"] for one in found["files"] if one["path"].startswith("plots/")}
+    assert plots == {"plots/scores-1.png", "plots/dev-1.png", "plots/parts-1.png"}
+
+
+@pytest.mark.slow
 def test_without_the_test_file_the_page_says_what_it_lacks(made: Path, tmp_path: Path) -> None:
     (base,) = made.glob("ner-*")
     kept = made / "test.tsv"

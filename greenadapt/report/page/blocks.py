@@ -7,6 +7,8 @@ from typing import ClassVar
 from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
 
+_FEW = 12  # marks that are told in words
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -56,6 +58,12 @@ class Plot:
     spec: Json
     shown: Shown
     is_wide: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """The title, and what the marks are if they are few."""
+        marks = [value["tip"] for value in self.spec["data"]["values"]]
+        return f"{self.title}: {'; '.join(marks)}" if len(marks) <= _FEW else self.title
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _SCREEN = {
 }
 _FONT = "Helvetica, Arial, sans-serif"  # as in the style sheet
 _LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
-_SCALE = 3  # pixels per unit of a PNG: a plot is about 1,500 wide
+_SCALE = 3  # of a PNG for papers
 
 
 def drawn(plot: Plot) -> str:
@@ -59,19 +59,24 @@ def drawn(plot: Plot) -> str:
     return str(etree.tostring(root, encoding="unicode"))
 
 
+def png_of(plot: Plot, scale: int) -> bytes:
+    """A plot as PNG, in colours for paper, with ``scale`` pixels per unit: a plot is about 500 units wide."""
+    picture: bytes = _library().vegalite_to_png(_with_theme(plot.spec, _PRINT), scale=scale)
+    return picture
+
+
 def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> list[Path]:
     """Write each plot into the folders ``png`` and ``svg``, in colours for paper; returns the files."""
     written = []
     for plot in plots:
-        spec = _with_theme(plot.spec, _PRINT)
         if png is not None:
             written.append(png / f"{plot.name}.png")
             with open_file(written[-1], "wb") as file:
-                file.write(_library().vegalite_to_png(spec, scale=_SCALE))
+                file.write(png_of(plot, _SCALE))
         if svg is not None:
             written.append(svg / f"{plot.name}.svg")
             with open_file(written[-1], "w") as file:
-                file.write(_library().vegalite_to_svg(spec))
+                file.write(_library().vegalite_to_svg(_with_theme(plot.spec, _PRINT)))
     return written
 
 

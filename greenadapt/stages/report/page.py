@@ -1,6 +1,6 @@
 """One page about a workspace's results for a corpus and a model, or about given results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,12 +115,17 @@ def _names(results: Sequence[Result]) -> dict[Path, str]:
     return names
 
 
+def sections(results: list[Result], names: Mapping[Path, str]) -> list[Section]:
+    """The sections for which there are ``results``; ``names`` are those of some of them, by folder."""
+    return list(_Report(results, names).sections())
+
+
 class _Report:
     """The sections for which there are results, and what would make the others."""
 
-    def __init__(self, results: list[Result]) -> None:
+    def __init__(self, results: list[Result], names: Mapping[Path, str] | None = None) -> None:
         self.results = results
-        self.names = _names(results)
+        self.names = _names(results) | dict(names or {})
         self.adapted = [Adapted(one, self.names[one.folder]) for one in self._of(EXPAND)]
         self.missing: list[Missing] = []
 
@@ -129,14 +134,15 @@ class _Report:
 
     def page(self, drawing: Drawing) -> Page:
         """The whole page, whose plots are drawn as soon as a section is complete."""
-        sections = [drawing.begin(section) for section in self._sections()]
+        sections = [drawing.begin(section) for section in self.sections()]
         facts = next((one.manifest.facts for one in self.results if "title" in one.manifest.facts), {})
         model = short(str(facts.get("model", {}).get("source", ""))) or self.names[self.results[-1].folder]
         title = f"{Path(model).name}, adapted to {facts['title']}" if self.adapted else f"Report on {model}"
         about = f"What greenadapt made, what it cost and what it gained: {len(self.results)} results."
         return Page(title, about, sections, self.missing)
 
-    def _sections(self) -> Iterator[Section]:
+    def sections(self) -> Iterator[Section]:
+        """Each section as soon as it is computed."""
         stages = [self._stage(result) for result in self.results]
         yield pipeline_section(stages)
         yield from self._corpora()
