@@ -23,14 +23,22 @@ def is_named(data: Data) -> bool:
 def corpus_of(data: Data, root: Path) -> str:
     """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in
     ``root``."""
-    if isinstance(data, str | PathLike):
-        if is_named(data):
-            return fspath(data)
-        data = [fspath(data)]
-    kept = keep_records(_lines(data, "corpus", takes_texts=True), root)
+    return fspath(data) if isinstance(data, str | PathLike) and is_named(data) else _kept_texts(data, root, "corpus")[0]
+
+
+def text_source(data: Data, root: Path, argument: str) -> str:
+    """A file of texts: a path as it is, and the file of texts or records, kept in ``root``."""
+    is_path = isinstance(data, str | PathLike) and is_named(data)
+    return fspath(data) if is_path else str(_kept_texts(data, root, argument)[1])  # type: ignore[arg-type]
+
+
+def _kept_texts(data: Data, root: Path, argument: str) -> tuple[str, Path]:
+    """The name and the file of texts or records in ``root``."""
+    texts = [fspath(data)] if isinstance(data, str | PathLike) else data
+    kept = keep_records(_lines(texts, argument, takes_texts=True), root)
     if kept is None:
-        raise InputError("corpus has no texts", "give texts, records or a path")
-    return kept[0]
+        raise InputError(f"{argument} has no texts", "give texts, records or a path")
+    return kept
 
 
 def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """``greenadapt.finetune``."""
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_session
-from greenadapt.api.data import Data, labelled_sources
+from greenadapt.api.data import Data, labelled_sources, text_source
 from greenadapt.api.models import EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
 from greenadapt.config import (
@@ -20,6 +21,7 @@ from greenadapt.config import (
     TaskConfig,
     TaskName,
     TrainConfig,
+    UnlabelledConfig,
 )
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
@@ -29,18 +31,20 @@ _COMMON: Configs = {
     RunConfig: (),
     SessionOptions: ("variant", "download", "workers", "max_memory", *OF_COMMANDS),
 }
-_ONE: Configs = {**_COMMON, TaskConfig: ("task",)}
+_ONE: Configs = {**_COMMON, TaskConfig: ("task",), UnlabelledConfig: ()}
 _MANY: Configs = {**_COMMON, AdapterConfig: (), SamplingConfig: ()}
 
 
 def finetune(
-    model: str | PathLike[str] | EncoderModel | TaskModel,
+    model: str | PathLike[str] | EncoderModel | TaskModel | None = None,
     task: TaskName | None = None,
     train: Data | None = None,
     dev: Data | None = None,
     test: Data | None = None,
     *,
+    unlabelled: Data | None = None,
     tasks: str | PathLike[str] | None = None,
+    add_to: str | PathLike[str] | TaskModel | None = None,
     memory: str | PathLike[str] | EncoderModel | None = None,
     memory_config: MemoryConfig = MemoryConfig(),  # noqa: B008  (it is frozen)
     preset: str | None = None,
@@ -61,7 +65,10 @@ def finetune(
             ``tags``, classification ``text`` and ``label``, question answering ``question``, ``context``, ``answers``.
         dev: Examples to evaluate on after every epoch.
         test: Examples to evaluate on at the end.
+        unlabelled: Texts of the domain without labels, or their path: with ``mix="both"``, the mean prediction of both
+            tokenizations teaches each of them. For NER and classification.
         tasks: A file (.toml) of tasks that share one encoder, instead of ``task``, ``train``, ``dev`` and ``test``.
+        add_to: A shared encoder that the ``tasks`` are added to, instead of ``model``; it is not changed.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
         memory_config: How it does.
         preset: ``"paper"`` for the settings of the paper.
@@ -73,7 +80,7 @@ def finetune(
             ``adapter="pals"``.
 
     Returns:
-        The fine-tuned model, in the folder ``out``, or in ``runs`` below the current folder.
+        The fine-tuned model, in the folder ``out``, or in ``runs`` below the current folder; with ``add_to`` that one.
 
     Raises:
         UsageError: For an argument that is not known, or a value that is not allowed.
@@ -99,26 +106,54 @@ def finetune(
         "memory_config": memory_config,
     }
 
+    from greenadapt.stages.finetune.add_task import add_tasks
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.finetune.train import finetune as stage
 
-    start = folder_of(model)
+    start = _start(model, add_to, tasks, settings)
     if tasks is None:
         if task is None:
             raise UsageError("no task", 'give task="ner", "classification" or "qa", or tasks=FILE for many tasks')
         config = given.make(TaskConfig, task=task, **({"chunk": None} if whole_sentences else {}))
         sources = _sources(train, dev, test, session.workspace.root)
+        texts = None if unlabelled is None else text_source(unlabelled, session.workspace.root, "unlabelled")
+        shared |= {"unlabelled": texts, "unlabelled_config": given.make(UnlabelledConfig)}
         request = FinetuneRequest.of_one(start, *sources, config, **shared)
     else:
         from greenadapt.tasks.tasks_file import read_tasks_file
 
-        for name, value in {"task": task, "train": train, "dev": dev, "test": test}.items():
+        alone = {"task": task, "train": train, "dev": dev, "test": test, "unlabelled": unlabelled}
+        for name, value in alone.items():
             if value is not None:
                 raise UsageError(f"{name} is for one task, but {tasks} describes each task", "leave it out")
         adapter = given.make(AdapterConfig)
         sampling = given.make(SamplingConfig, **(PALS_PAPER_SAMPLING if preset else {}))
         request = FinetuneRequest(start, read_tasks_file(Path(tasks)), adapter, sampling, **shared)
+    if add_to is not None:
+        add_tasks(session, Path(start), request)
+        return TaskModel(Path(start))
     return TaskModel(stage(session, request).path)
+
+
+def _start(
+    model: str | PathLike[str] | EncoderModel | TaskModel | None,
+    add_to: str | PathLike[str] | TaskModel | None,
+    tasks: str | PathLike[str] | None,
+    settings: Mapping[str, Any],
+) -> str:
+    """The folder or hub id to start from."""
+    if add_to is None:
+        if model is None:
+            raise UsageError("no model", "give the model to train")
+        return folder_of(model)
+    if model is not None:
+        raise UsageError("add_to trains on the encoder of its folder", "leave out the model")
+    if tasks is None:
+        raise UsageError("add_to is for tasks that share an encoder", "give tasks=FILE")
+    for name in ("out", "sampling"):
+        if name in settings:
+            raise UsageError(f"{name} does not go with add_to, which trains each task alone", "leave it out")
+    return folder_of(add_to)
 
 
 def _sources(

@@ -162,6 +162,46 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
 
 
 @pytest.mark.slow
+def test_texts_without_labels_teach_as_those_of_the_command(
+    tiny_model: TinyModel, tmp_path: Path, run_alone: Run
+) -> None:
+    model, train = adapted(tiny_model), ner_file(tmp_path / "train.tsv", 8, 0)
+    texts = [f"the patient with {word}" for word in NEW] * 4
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    settings = {**TRAIN, "mix": "both", "unlabelled_batch": 2}
+    run_alone(
+        *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs"),
+        *("--unlabelled", "texts.txt", *options(settings)),
+    )
+    common: dict[str, Any] = {"train": train, "progress": False, **settings}
+    ours = greenadapt.finetune(model, "ner", out="ours", unlabelled=texts, **common)
+    assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]
+    with pytest.raises(UsageError, match="texts without labels"):
+        greenadapt.finetune(model, "ner", out="none", **common)
+
+
+@pytest.mark.slow
+def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) -> None:
+    many = greenadapt.load(two_tasks)
+    before = files(two_tasks)
+    texts_file(tmp_path / "more.jsonl")
+    (tmp_path / "more.toml").write_text('[[task]]\nname = "more"\nkind = "classification"\ntrain = "more.jsonl"\n')
+    settings: dict[str, Any] = {"tasks": tmp_path / "more.toml", "add_to": many, "progress": False}
+    size = {"adapter": "pals", "adapter_size": 8, "adapter_heads": 2}
+    added = greenadapt.finetune(**settings, **size, epochs=1, batch_size=8)
+    assert added.tasks == {"ner": "ner", "ill.1": "classification", "more": "classification"}
+    assert {name: content for name, content in files(two_tasks).items() if name in before} == before
+    for wrong, message in (
+        ({"model": many}, "leave out the model"),
+        ({"tasks": None}, "give tasks=FILE"),
+        ({"out": "new"}, "out does not go with add_to"),
+        ({"add_to": None}, "no model"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            greenadapt.finetune(**{**settings, **wrong})
+
+
+@pytest.mark.slow
 def test_ner_on_records_gives_entities_and_tags_if_wanted(tiny_model: TinyModel, tmp_path: Path) -> None:
     ner = greenadapt.finetune(
         adapted(tiny_model), "ner", ner_file(tmp_path / "train.tsv"), out=tmp_path / "ner", progress=False, **TRAIN
