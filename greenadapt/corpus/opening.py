@@ -62,6 +62,14 @@ class Document:
     """The record's own id, if any."""
 
 
+@dataclass(frozen=True)
+class Begin:
+    """Where the reading of a file begins: after so many bytes, which hold so many lines."""
+
+    n_bytes: int = 0
+    n_lines: int = 0
+
+
 @dataclass
 class Decoder:
     """UTF-8 bytes to text: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
@@ -72,6 +80,8 @@ class Decoder:
     limits: TextLimits = _UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
+    begins: dict[str, Begin] = field(default_factory=dict)
+    """By name, where files begin that are not read from their first line."""
 
     def decode(self, data: bytes, where: str) -> str:
         """``data`` as text; InputError naming ``where`` and the byte if it is not UTF-8 and ``strict``."""
@@ -111,7 +121,8 @@ class Decoder:
 
     def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        number, most = 0, min(_BLOCK, self.limits.max_document_bytes + 1)
+        number = self.begins[name].n_lines if name in self.begins else 0
+        most = min(_BLOCK, self.limits.max_document_bytes + 1)
         while line := stream.readline(most):
             number += 1
             if number <= _LINES_CHECKED:
@@ -263,12 +274,20 @@ def input_errors(name: str) -> Iterator[None]:
 @contextmanager
 def open_binary(path: str) -> Iterator[IO[bytes]]:
     """A file's bytes, from disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst)."""
-    import smart_open
-
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may have a password
-    compression = ".gz" if path.endswith(".tgz") else "infer_from_extension"
-    with input_errors(path), smart_open.open(path, "rb", compression=compression) as stream:
+    with input_errors(path), _opened(path) as stream:
         yield stream
+
+
+def _opened(path: str) -> IO[bytes]:
+    if "://" not in path and not is_compressed(path):
+        return open(path, "rb")
+    import smart_open  # a fifth of a second
+
+    opened: IO[bytes] = smart_open.open(
+        path, "rb", compression=".gz" if path.endswith(".tgz") else "infer_from_extension"
+    )
+    return opened
 
 
 def is_read_once(source: str) -> bool:
@@ -339,6 +358,11 @@ def data_suffix(path: str) -> str:
     if name.suffix.lower() in COMPRESSIONS:
         name = name.with_suffix("")
     return name.suffix.lower()
+
+
+def is_compressed(path: str) -> bool:
+    """Whether it is the name of a compressed file."""
+    return path.lower().endswith((*COMPRESSIONS, ".tgz"))
 
 
 def is_tar(path: str) -> bool:

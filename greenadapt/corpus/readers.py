@@ -1,5 +1,6 @@
 """From files to documents: the choice of reader, and the readers of plain text, JSON lines, CSV and TSV."""
 
+import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +15,11 @@ from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
+    Begin,
     Decoder,
     Document,
+    input_errors,
+    is_compressed,
     is_tar,
     open_binary,
     open_input,
@@ -26,11 +30,15 @@ from greenadapt.corpus.opening import (
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.errors import InputError, MissingError
+from greenadapt.storage.files import Json
 from greenadapt.wording import counted, json_kind
 
 # An archive of PMC contains file lists as well as articles, and its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _LENIENT = "give one JSON object per line, or use --lenient to skip such lines"
+_LINEWISE = ("text", "jsonl")
+"""Formats in which a line says all of a document, so that what was appended can be read alone."""
+_BLOCK = 1 << 20
 _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
 
@@ -49,6 +57,7 @@ class CorpusReader:
         self._paths = paths
         self._decoder = decoder
         self._workers = workers
+        self._before: Json = {}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -59,6 +68,7 @@ class CorpusReader:
         """The documents in order of the sources; ``InputError`` if a file is invalid, or none has text."""
         counts: Counter[str] = self._decoder.counts
         counts.clear()
+        counts.update(self._before)
         for document in self._read():
             if not document.lines:
                 counts["empty_documents"] += 1
@@ -83,6 +93,30 @@ class CorpusReader:
             found[source.url] = path_sha256(Path(path))
             check_local(source, found[source.url])
         return found
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each source that is a file read line by line, by its URL or path."""
+        found = zip(self.recipe.sources, self._paths, strict=True)
+        return {source.url: Path(path).stat().st_size for source, path in found if self._is_linewise(path)}
+
+    def go_on(self, sources: Mapping[str, str], sizes: Mapping[str, int], counts: Json) -> bool:
+        """Read from now on only what was appended, if every source still begins as it was read then; returns whether.
+
+        ``sources`` is the ``fingerprint`` of that reading, and ``sizes`` and ``counts`` are its own.
+        """
+        paths = {source.url: path for source, path in zip(self.recipe.sources, self._paths, strict=True)}
+        begins = {}
+        for url, sha256 in sources.items():
+            begin = _begin(Path(paths[url]), sizes[url], sha256) if url in paths and url in sizes else None
+            if begin is None:
+                return False
+            begins[paths[url]] = begin
+        self._decoder.begins, self._before = begins, counts
+        return True
+
+    def _is_linewise(self, path: str) -> bool:
+        kind = format_of(path) if self.recipe.format == "auto" else self.recipe.format
+        return kind in _LINEWISE and Path(path).is_file() and not (is_tar(path) or is_compressed(path))
 
     def check(self) -> None:
         """Raise ``InputError`` if a local source's checksum or size does not match the recipe."""
@@ -190,6 +224,18 @@ def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Documen
                 yield from _read_stream(member, open_member(content, member), manner, decoder)
 
 
+def _begin(path: Path, size: int, sha256: str) -> Begin | None:
+    """Where a file goes on after its first ``size`` bytes; ``None`` if they are others, or end within a line."""
+    digest, n_lines, left, last = hashlib.sha256(), 0, size, b"\n"
+    with input_errors(str(path)), open(path, "rb") as file:
+        while left and (block := file.read(min(left, _BLOCK))):
+            digest.update(block)
+            n_lines += block.count(b"\n")
+            left, last = left - len(block), block[-1:]
+        is_whole = last == b"\n" or not file.read(1)
+    return Begin(size, n_lines) if is_whole and not left and digest.hexdigest() == sha256 else None
+
+
 def _is_hidden(name: str) -> bool:
     """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
     return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
@@ -204,6 +250,8 @@ def _read_stream(
         decoder.counts["skipped_files"] += 1
         return
     with opening as stream:
+        if name in decoder.begins:
+            stream.seek(decoder.begins[name].n_bytes)
         yield from manner.readers[kind](stream, name, manner.fields, decoder)
 
 

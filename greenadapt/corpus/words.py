@@ -98,6 +98,7 @@ def prepare_corpus(  # noqa: PLR0913
     progress: Progress,
     size_hint: int | None = None,
     former: PreparedCorpus | None = None,
+    appended: bool = False,
 ) -> dict[str, int]:
     """Split ``documents`` as the tokenizer in ``splitter_file`` does, and write the files of a prepared corpus.
 
@@ -108,7 +109,7 @@ def prepare_corpus(  # noqa: PLR0913
 
     With ``former``, which was prepared with the same tokenizer and ``config``, only documents that it does not have
     are split, and the result is ``former`` with these: the same bytes as if all its documents had been read before
-    them.
+    them. ``appended``: ``documents`` are only those after all of ``former``.
 
     Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of what was split, ``lines``, ``tokens`` and
     ``words`` of the result, and with ``former`` the documents that were held out now (``heldout``), and those of
@@ -127,7 +128,9 @@ def prepare_corpus(  # noqa: PLR0913
     if former is not None:
         seen = SeenDocuments(former.documents, repeats=config.keep_duplicates)
         numbers.update(zip(former.words, range(len(former.words)), strict=True))
-        documents, size_hint = seen.new(documents), None
+        if not (appended and config.keep_duplicates):
+            documents = seen.new(documents)
+        size_hint = None
         if (former.folder / HELDOUT).is_file():
             shutil.copyfile(former.folder / HELDOUT, folder / HELDOUT)
     try:
@@ -169,7 +172,7 @@ def prepare_corpus(  # noqa: PLR0913
         "lines": stream.n_lines,
         "tokens": stream.n_tokens,
         "words": n_words,
-        **({} if seen is None else {"gone": seen.n_gone, "heldout": len(heldout)}),
+        **({} if seen is None else {"gone": 0 if appended else seen.n_gone, "heldout": len(heldout)}),
     }
 
 

@@ -152,7 +152,11 @@ def _run(
     }
     settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
 
+    sizes = reading.sizes()
     former = former_corpus(session, earlier, inputs) if update else None
+    appended = former is not None and reading.go_on(
+        former.manifest.inputs["text"]["sources"], former.manifest.facts.get("sizes", {}), former.manifest.facts["read"]
+    )
 
     def build(work: Path) -> Outcome:
         counts = prepare_corpus(
@@ -165,11 +169,12 @@ def _run(
             progress=session.progress,
             size_hint=_size_hint(session, recipe),
             former=PreparedCorpus.open(verified(former).folder) if former else None,
+            appended=appended,
         )
         _report_counts(session, reading, counts)
         updates = count_update(session, former, counts) if former else []
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
-        facts |= {"model": model_facts(model), "read": reading.counts, "said": said}
+        facts |= {"model": model_facts(model), "read": reading.counts, "sizes": sizes, "said": said}
         if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
             facts["command"] = earlier.manifest.facts["command"]  # which tells how the text is read
         if updates:
