@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,8 @@ _FIXED_BYTES: dict[ResolvedEngine, int] = {
 }  # interpreter and packages, plus gensim's text of a part or a compiler
 _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330  # per word in gensim
+CHECKPOINT_SECONDS = 10
+"""What a killed run may lose, beside the epoch that it was in: saving the tables can take as long as a short epoch."""
 _INSTALL = 'pip install "greenadapt[fast]"'
 _ENGINES = Path(__file__).with_name("engines")
 
@@ -50,9 +53,10 @@ def train(
     ``earlier`` vectors, of a part of the corpus, are trained on as ``continuation`` says.
 
     ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
-    tables after every epoch, from which a killed run resumes. With one worker the vectors depend on corpus,
-    configuration and the engine's build only, whether it was killed or not; several workers share the tables without
-    locks, and no two runs are equal. The caller removes ``work``.
+    tables, from which a killed or stopped run resumes: after an epoch if ``CHECKPOINT_SECONDS`` have passed, and where
+    it is stopped. With one worker the vectors depend on corpus, configuration and the engine's build only, whether it
+    was killed or not; several workers share the tables without locks, and no two runs are equal. The caller removes
+    ``work``.
 
     Raises ``InputError`` if no word is frequent enough, or training diverges, ``ResourceError`` where
     ``max_memory`` bytes are too few, ``MissingError`` if the engine's package is not installed.
@@ -97,7 +101,8 @@ def _train_epochs(stream: Stream, state: "_State", config: W2VConfig, checkpoint
                 bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
 
             first = engine.train_epoch(state.weights, epoch, advance, first=first, stop=lambda: stop.wanted)
-            checkpoints.save(_State(state.weights, epoch if first else epoch + 1, first))
+            if stop.wanted or checkpoints.is_due():
+                checkpoints.save(_State(state.weights, epoch if first else epoch + 1, first))
             stop.leave()
 
 
@@ -225,6 +230,11 @@ class _Checkpoints:
         self.folder = folder
         self.progress = progress
         self._identity = identity
+        self._saved = monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the last one was saved, or training began, long enough ago."""
+        return monotonic() - self._saved >= CHECKPOINT_SECONDS
 
     def save(self, state: _State) -> None:
         """Write the state atomically, and remove older ones."""
@@ -238,6 +248,7 @@ class _Checkpoints:
         for other in self.folder.glob("epoch-*.safetensors"):
             if other != path:
                 other.unlink()
+        self._saved = monotonic()
 
     def latest(self, shape: tuple[int, int]) -> _State | None:
         """The newest usable state, in memory."""

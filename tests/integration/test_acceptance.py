@@ -355,6 +355,9 @@ def test_a_corpus_that_went_bad_leaves_its_own_earlier_results(
 KILLED_AT = """
 import os, signal, sys
 from greenadapt.cli import main
+from greenadapt.vectors import cbow
+
+cbow.CHECKPOINT_SECONDS = 0
 
 what, where, *arguments = sys.argv[1:]
 

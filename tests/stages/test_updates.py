@@ -19,6 +19,7 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.results import CARD, MANIFEST, Result
 from greenadapt.storage.workspace import Workspace
+from greenadapt.vectors import cbow
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes, tiny_model_in
 
@@ -183,8 +184,9 @@ class Counter:
 
 @pytest.mark.slow
 def test_an_update_killed_in_any_stage_goes_on_to_the_same_bytes(
-    session: Session, text: Path, model: Path, tmp_path: Path
+    session: Session, text: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cbow, "CHECKPOINT_SECONDS", 0)
     text.write_text("".join([*FIRST, *MORE]))
     shutil.copytree(tmp_path / "ws", tmp_path / "whole", symlinks=True)
     expected = contents(stages(replace(session, workspace=Workspace(tmp_path / "whole")), text, model))

@@ -398,9 +398,11 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch, name: Any
 ) -> None:
     monkeypatch.setattr(parts, "_PART", 200)
+    monkeypatch.setattr(w2v, "CHECKPOINT_SECONDS", 3600)  # none is due
     config = replace(CONFIG, engine=name)
     all_parts = Watcher()
     whole = train(corpus, config, tmp_path / "whole", all_parts)
+    assert list((tmp_path / "whole").iterdir()) == []
 
     next_part = threading.Semaphore()  # the fast engine's thread would else be done before the signal is seen
     train_span = FastEngine._train_span

@@ -51,5 +51,4 @@ def _score(weights: Weights, context: Array, word: int, config: W2VConfig) -> fl
 
 
 def _diverged(epoch: int, why: str) -> InputError:
-    kept = "; the checkpoint of the last epoch is kept" if epoch else ""
-    return InputError(f"training diverged in epoch {epoch + 1}: {why}", f"use a lower --alpha{kept}")
+    return InputError(f"training diverged in epoch {epoch + 1}: {why}", "use a lower --alpha")

@@ -51,7 +51,7 @@ def test_words_with_low_scores_are_counted(mean: bool) -> None:
 def test_a_quarter_of_the_words_may_be_lost_and_a_hundred() -> None:
     require_learning(0, 1000, 250)
     require_learning(0, 100, 100)
-    with pytest.raises(InputError, match=r"epoch 3: 251 of 1,000 .* checkpoint of the last epoch is kept"):
+    with pytest.raises(InputError, match=r"epoch 3: 251 of 1,000 "):
         require_learning(2, 1000, 251)
     with pytest.raises(InputError, match="not finite any more"):
         require_finite(0, np.array([[1, np.inf]], np.float32))

