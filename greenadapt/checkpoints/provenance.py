@@ -1,5 +1,6 @@
 """How a model's folder was created, its entry in a manifest, and its task's files."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from greenadapt.tokenization.special_tokens import read_settings
 from greenadapt.tokenization.writer import copy_tokenizers
 
 _MODEL_FILES = ("config.json", "model.safetensors")
+_FRONT_MATTER = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
 
 def read_facts(folder: Path) -> Json | None:
@@ -51,12 +53,12 @@ def base_id(model: PretrainedModel) -> str | None:
 
 def licence_of(model: PretrainedModel) -> Json:
     """The entries of a model's card that state its licence, as the hub reads them; empty if it states none."""
-    import yaml
-    from huggingface_hub.repocard import metadata_load
+    import yaml  # not huggingface_hub, which takes ten times as long to import
 
     card = model.folder / "README.md"
     try:
-        stated = metadata_load(card) if card.is_file() else None
+        front = _FRONT_MATTER.match(card.read_text("utf-8-sig")) if card.is_file() else None
+        stated = yaml.safe_load(front[1]) if front else None
     except (OSError, ValueError, yaml.YAMLError):
         stated = None  # the card is another program's, and only its licence is of interest
     names = ("license", "license_name", "license_link")
