@@ -35,7 +35,7 @@ def alignment(vectors: WordVectors, model: str) -> dict[str, float]:
     known = KnownWords(pairs, vectors.counts[rows], ids, base[: vocabulary.size], special_ids=vocabulary.special_ids)
     figures = []
     for seed in _TENTHS:
-        found = diagnose(known, AlignConfig(seed=seed)).figures
+        found = diagnose(known, AlignConfig(seed=seed))[0].figures
         assert found is not None
         figures.append([getattr(found.base_rows["cosine"], name) for name in _FIGURES.values()])
     return dict(zip(_FIGURES, np.mean(figures, axis=0).tolist(), strict=True))

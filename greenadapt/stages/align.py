@@ -20,7 +20,7 @@ from greenadapt.storage.names import path_name, short
 from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
-from greenadapt.vectors.alignment import check_casing, check_finite, fit
+from greenadapt.vectors.alignment import check_casing, check_finite
 from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.formats import read_vectors
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
@@ -90,21 +90,30 @@ def check_align(session: Session, corpus: str, model: PretrainedModel, config: A
 
 def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSource, config: AlignConfig) -> Result:
     """The stage itself; the caller holds the lock."""
+    place = session.place(corpus, base.model.name, ALIGN)
+    former = place.current()
 
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
         _check_words(session, vectors, vocabulary, WordSplitter(base.tokenizer).lowercases)
         words, rows, ids = overlap(vectors, vocabulary)
-        pairs = np.asarray(vectors.matrix[rows], np.float32)
-        alignment = fit(pairs, np.asarray(embedding[ids], np.float32), config, words)
         known = KnownWords(
-            pairs, vectors.counts[rows], ids, embedding[: vocabulary.size], special_ids=vocabulary.special_ids
+            np.asarray(vectors.matrix[rows], np.float32),
+            vectors.counts[rows],
+            ids,
+            embedding[: vocabulary.size],
+            special_ids=vocabulary.special_ids,
+            words=words,
         )
-        diagnostics = diagnose(known, config)
-        of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
-        for warning in (*alignment.warnings, diagnostics.note, of_quality):
+        diagnostics, alignment = diagnose(known, config, session.progress)
+        for warning in (*alignment.warnings, diagnostics.note):
             if warning:
                 session.progress.warn(warning)
+        of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
+        if of_quality:  # a nightly update need not warn of it again
+            was = former is not None and map_quality.warning(former.manifest.facts["heldout"]["figures"])
+            say = session.progress.note if was else session.progress.warn
+            say(of_quality)
         alignment.save(work)
         if source.imported:
             vectors.save(work)
@@ -120,7 +129,7 @@ def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSou
         return Outcome(counts, facts)
 
     inputs = {"vectors": source.entry, "model": base.entry}
-    return session.run(session.place(corpus, base.model.name, ALIGN), Job(ALIGN, asdict(config), inputs, build))
+    return session.run(place, Job(ALIGN, asdict(config), inputs, build))
 
 
 def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:

@@ -14,6 +14,7 @@ from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
 
 FILE = "alignment.safetensors"
+_ARRAYS = ("matrix", "mean", "std", "triangle")
 BERT_STD = 0.02  # how BERT initialises its embedding
 _ENOUGH_WORDS = 200  # with fewer cased words, all being lower case can be chance
 
@@ -40,6 +41,8 @@ class Alignment:
     matrix: FloatArray | None = None
     mean: FloatArray | None = None
     std: FloatArray | None = None
+    triangle: "Triangle | None" = None
+    """What a fit on these and more words starts from; not stored."""
 
     def apply(self, vectors: Array) -> FloatArray:
         """Rows ``y = x Wᵀ``, float32 ``(n, target_dim)``, of ``vectors`` ``(n, source_dim)``, a block at a time.
@@ -78,7 +81,7 @@ class Alignment:
 
     def facts(self) -> dict[str, Any]:
         """Everything except the arrays, ready for JSON."""
-        return {name: value for name, value in asdict(self).items() if name not in ("matrix", "mean", "std")}
+        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
 
     def save(self, folder: Path) -> None:
         """Write ``alignment.safetensors``: ``map``, or ``mean`` and ``std``, with the facts as metadata."""
@@ -99,7 +102,13 @@ class Alignment:
             raise InputError(f"{file.path} is not an alignment ({error!r})", "run greenadapt align again") from None
 
 
-def fit(source: Array, target: Array, config: AlignConfig, words: Sequence[str] | None = None) -> Alignment:
+def fit(
+    source: Array,
+    target: Array,
+    config: AlignConfig,
+    words: Sequence[str] | None = None,
+    first: Alignment | None = None,
+) -> Alignment:
     """Fit the map on the overlap: ``source`` ``(n, d_source)`` word vectors, ``target`` ``(n, d_target)`` base rows.
 
     - ``lstsq``: argmin_W Σ‖W x − y‖², no intercept, no weights; the minimum-norm W if the rank is too low.
@@ -108,8 +117,9 @@ def fit(source: Array, target: Array, config: AlignConfig, words: Sequence[str] 
       W = U Vᵀ with Yᵀ X = U S Vᵀ (Schönemann 1966). It does not scale.
     - ``identity``: W = I. ``random``: no map, rows drawn from N(0, 0.02) or with the mean and deviation of ``target``.
 
-    ``words`` are the rows' names in messages. Computed in float64, stored in float32. Raises
-    ``InputError`` for fewer than 2 words, NaN or infinite values, and unequal widths under ``identity``.
+    ``words`` are the rows' names in messages. ``first`` is a fit on the first of the rows, which are then not
+    decomposed again. Computed in float64, stored in float32. Raises ``InputError`` for fewer than 2 words, NaN or
+    infinite values, and unequal widths under ``identity``.
     """
     n, source_dim, target_dim = len(source), source.shape[1], target.shape[1]
     if n < 2:
@@ -131,7 +141,9 @@ def fit(source: Array, target: Array, config: AlignConfig, words: Sequence[str] 
             )
         identity = np.eye(source_dim)
         return Alignment(**common, matrix=identity.astype(np.float32), residual=_residual(source, target, identity))
-    factors = _Factors.of(source, target)
+    known = 0 if first is None else first.n_overlap
+    triangle = Triangle.of(source[known:], target[known:], None if first is None else first.triangle)
+    factors = _Factors.of(triangle, n)
     transposed = _procrustes(factors) if config.method == "procrustes" else _regression(factors, config)
     return Alignment(
         **common,
@@ -140,6 +152,7 @@ def fit(source: Array, target: Array, config: AlignConfig, words: Sequence[str] 
         condition=float(factors.singular[0] / factors.singular[factors.rank - 1]) if factors.rank else None,
         residual=_residual(source, target, transposed),
         warnings=_rank_warnings(n, source_dim, factors.rank),
+        triangle=triangle,
     )
 
 
@@ -175,8 +188,32 @@ def check_casing(words: Iterable[str], *, lowercases: bool, vocabulary_has_upper
 
 
 @dataclass(frozen=True, eq=False)
+class Triangle:
+    """R and Qᵀ Y of the QR decomposition X = Q R: a fit on their few rows is one on X and Y, and X is never squared."""
+
+    source: Float64Array
+    """R, (m, d_source), for n words, where m is the lesser of n and d_source."""
+    target: Float64Array
+    """Qᵀ Y, (m, d_target)."""
+
+    @classmethod
+    def of(cls, source: Array, target: Array, before: "Triangle | None" = None) -> "Triangle":
+        """The triangle of some words, and of those ``before``, whose own stands for them (Demmel et al., arXiv
+        0808.2664).
+        """
+        from scipy import linalg
+
+        above = [] if before is None else [before.source]
+        X = np.asfortranarray(np.vstack([*above, source]), np.float64)  # so that LAPACK works in place
+        # 2 s for 30,000 × 768 on two cores where numpy.linalg.qr needs 20 and scipy.linalg.lstsq 3
+        Q, R = linalg.qr(X, mode="economic", overwrite_a=True, check_finite=False)
+        rows = np.asarray(target, np.float64)
+        return cls(R, Q.T @ (rows if before is None else np.vstack([before.target, rows])))
+
+
+@dataclass(frozen=True, eq=False)
 class _Factors:
-    """X = (Q U) S Vᵀ cut at its rank, and Y projected onto it; Q from a QR decomposition, so X is never squared.
+    """R = U S Vᵀ cut at its rank, and Y projected onto it.
 
     ``singular`` (rank,), ``right`` Vᵀ (rank, d_source), ``projected`` Uᵀ Qᵀ Y (rank, d_target).
     """
@@ -187,17 +224,13 @@ class _Factors:
     mean_square: float
 
     @classmethod
-    def of(cls, source: Array, target: Array) -> "_Factors":
-        # QR first, then the SVD of its small triangle: 2 s for 30,000 × 768 on two cores where numpy.linalg.qr needs 20
-        # and scipy.linalg.lstsq 3; the Fortran order lets LAPACK work in place.
+    def of(cls, triangle: Triangle, n: int) -> "_Factors":
         from scipy import linalg
 
-        X = np.array(source, np.float64, order="F")
-        Q, R = linalg.qr(X, mode="economic", overwrite_a=True, check_finite=False)
-        U, S, Vt = linalg.svd(R, full_matrices=False, overwrite_a=True, check_finite=False)
-        cutoff = S[0] * max(source.shape) * np.finfo(np.float64).eps  # as numpy.linalg.matrix_rank
+        U, S, Vt = linalg.svd(triangle.source, full_matrices=False, check_finite=False)
+        cutoff = S[0] * max(n, triangle.source.shape[1]) * np.finfo(np.float64).eps  # as numpy.linalg.matrix_rank
         rank = int((cutoff < S).sum())
-        projected = U[:, :rank].T @ (Q.T @ np.asarray(target, np.float64))
+        projected = U[:, :rank].T @ triangle.target
         return cls(S[:rank], Vt[:rank], projected, float(np.mean(S**2)))
 
     @property

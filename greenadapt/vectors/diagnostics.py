@@ -8,8 +8,9 @@ import numpy as np
 
 from greenadapt.config import AlignConfig, RowRecipe
 from greenadapt.errors import InputError
+from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Array, BoolArray, FloatArray, Int64Array
-from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.expansion import Recipe
 from greenadapt.vectors.form import fit_form
 from greenadapt.vectors.neighbours import unit_rows
@@ -20,8 +21,9 @@ CSLS_NEIGHBOURS = 10
 COUNT_BANDS = (1, 20, 100, 500)  # the least count of each band of words
 SPLIT = "split"
 """Beside the recipes of rows: a word without a row, in pieces."""
-_QUERIES = 256  # queries compared with all candidates at a time
+_SILENT = Silent()
 _CANDIDATES = 2048  # candidates compared with all queries at a time
+_ROUNDING = 1e-6  # in float32 the score of one pair can differ by less, with what it is computed with
 
 
 @dataclass(frozen=True)
@@ -110,18 +112,21 @@ class KnownWords:
         return np.asarray(self.base[self.rows[among]], np.float32)
 
 
-def diagnose(known: KnownWords, config: AlignConfig) -> Diagnostics:
-    """Fit on all but a seeded share ``config.heldout`` of the overlap and measure on that share.
+def diagnose(known: KnownWords, config: AlignConfig, progress: Progress = _SILENT) -> tuple[Diagnostics, Alignment]:
+    """Fit on all but a seeded share ``config.heldout`` of the words, measure on that share, and fit on all words.
 
     Raises what ``fit`` raises.
     """
     n = len(known.rows)
-    if n < MIN_OVERLAP:
-        return Diagnostics(n, None, f"{_too_few(n)}: skipped")
-    held, fitted = _split(n, config)
-    alignment = fit(known.vectors[fitted], known.targets(fitted), config)
-    figures = _measure(alignment.apply(known.vectors[held]), known, held, alignment.rank)
-    return Diagnostics(n, figures)
+    order, part = np.arange(n), None
+    diagnostics = Diagnostics(n, None, f"{_too_few(n)}: skipped")
+    if n >= MIN_OVERLAP:
+        held, fitted = _split(n, config)
+        part = fit(known.vectors[fitted], known.targets(fitted), config)
+        diagnostics = Diagnostics(n, _measure(part.apply(known.vectors[held]), known, held, part.rank, progress))
+        order = np.concatenate([fitted, held])
+    words = [known.words[i] for i in order.tolist()] if known.words else None
+    return diagnostics, fit(known.vectors[order], known.targets(order), config, words, part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +195,9 @@ def _split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:
     return np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
 
 
-def _measure(made: FloatArray, known: KnownWords, held: Int64Array, rank: int | None = None) -> HeldOut:
+def _measure(
+    made: FloatArray, known: KnownWords, held: Int64Array, rank: int | None = None, progress: Progress = _SILENT
+) -> HeldOut:
     """Compare the rows ``made`` (n_heldout, dim) of the words ``held`` with the model's rows."""
     specials = np.fromiter(known.special_ids, np.int64, len(known.special_ids))
     candidates = np.setdiff1d(np.arange(len(known.base)), specials)
@@ -201,7 +208,8 @@ def _measure(made: FloatArray, known: KnownWords, held: Int64Array, rank: int | 
     errors = np.square(made - target, dtype=np.float64).sum()
     spread = np.square(target - target.mean(axis=0, dtype=np.float64)).sum()
     queries, unit = unit_rows(made), unit_rows(table)
-    among_all, among_own = _ranks(queries, unit, own, held)
+    with progress.bar("measuring the map", len(unit), "rows") as bar:
+        among_all, among_own = _ranks(queries, unit, own, held, bar)
     return HeldOut(
         n_fitted=len(own) - len(held),
         n_heldout=len(held),
@@ -234,34 +242,38 @@ def _by_count(counts: Int64Array, ranks: Int64Array) -> list[Band]:
     return [Band(least, len(among), float(among.mean()) if len(among) else None) for least, among in found]
 
 
-def _hubness(queries: FloatArray, unit: FloatArray) -> FloatArray:
-    """r(y) of every candidate ``(n_rows,)``: its mean cosine with its 10 nearest queries."""
-    k = min(CSLS_NEIGHBOURS, len(queries))
-    means = np.empty(len(unit), np.float32)
-    for begin in range(0, len(unit), _CANDIDATES):
-        cosines = unit[begin : begin + _CANDIDATES] @ queries.T
-        means[begin : begin + _CANDIDATES] = np.partition(cosines, -k, axis=1)[:, -k:].mean(axis=1)
-    return means
-
-
 def _ranks(
-    queries: FloatArray, unit: FloatArray, own: Int64Array, held: Int64Array
+    queries: FloatArray, unit: FloatArray, own: Int64Array, held: Int64Array, bar: Bar
 ) -> tuple[dict[str, Int64Array], dict[str, Int64Array]]:
     """Rank of each query's own row among all rows of ``unit``, and among the rows ``own``, by cosine and by CSLS.
 
     CSLS is 2 cos − r(x) − r(y); r(x) is the same for all candidates of a query and cannot change a rank.
     """
-    hubness = _hubness(queries, unit)
-    among_all = {name: np.empty(len(queries), np.int64) for name in ("cosine", "csls")}
-    among_own = {name: np.empty(len(queries), np.int64) for name in ("cosine", "csls")}
-    for begin in range(0, len(queries), _QUERIES):
-        block = slice(begin, begin + _QUERIES)
-        cosines = queries[block] @ unit.T
-        for name, scores in (("cosine", cosines), ("csls", 2 * cosines - hubness)):
-            better = scores > scores[np.arange(len(scores)), own[held[block]], None]
-            among_all[name][block] = 1 + better.sum(axis=1)
-            among_own[name][block] = 1 + better[:, own].sum(axis=1)
+    is_own = np.isin(np.arange(len(unit)), own)
+    to_beat = {name: np.empty(len(queries), np.float32) for name in ("cosine", "csls")}
+    for begin in range(0, len(held), _CANDIDATES):
+        block = slice(begin, begin + _CANDIDATES)
+        for name, scores in _scores(unit[own[held[block]]], queries).items():
+            to_beat[name][block] = np.diagonal(scores, begin)
+    among_all, among_own = ({name: np.ones(len(queries), np.int64) for name in to_beat} for _ in range(2))
+    for begin in range(0, len(unit), _CANDIDATES):
+        block = slice(begin, begin + _CANDIDATES)
+        for name, scores in _scores(unit[block], queries).items():
+            better = scores > to_beat[name] + _ROUNDING
+            among_all[name] += np.count_nonzero(better, axis=0)
+            among_own[name] += np.count_nonzero(better[is_own[block]], axis=0)
+        bar.advance(len(unit[block]))
     return among_all, among_own
+
+
+def _scores(candidates: FloatArray, queries: FloatArray) -> dict[str, FloatArray]:
+    """Cosine and CSLS, but for r(x), of each of ``candidates`` and each of ``queries``, (n_candidates, n_queries).
+
+    r(y) is the mean cosine of a candidate with its 10 nearest queries.
+    """
+    cosines, k = candidates @ queries.T, min(CSLS_NEIGHBOURS, len(queries))
+    nearest = np.partition(cosines, -k, axis=1)[:, -k:]
+    return {"cosine": cosines, "csls": 2 * cosines - nearest.mean(axis=1, keepdims=True)}
 
 
 def _retrieval(ranks: Int64Array, n_candidates: int) -> Retrieval:

@@ -68,6 +68,19 @@ def test_least_squares_equals_scipy_and_numpy(
     np.testing.assert_allclose(ours, np.linalg.lstsq(X.astype(float), Y.astype(float))[0], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("n_first", [300, 30, 480])
+@pytest.mark.parametrize("method", ["lstsq", "ridge", "procrustes"])
+def test_a_fit_that_goes_on_from_one_on_the_first_words_is_that_on_all(method: Any, n_first: int) -> None:
+    X = (random(500, 40) * np.geomspace(1, 1e-3, 40)).astype(np.float32)
+    Y, config = random(500, 30, seed=1), AlignConfig(method=method)
+    first = fit(X[:n_first], Y[:n_first], config)
+    both, whole = fit(X, Y, config, first=first), fit(X, Y, config)
+    np.testing.assert_allclose(both.matrix, whole.matrix, rtol=1e-5, atol=1e-6)
+    assert both.condition == pytest.approx(whole.condition)
+    assert (both.residual, both.rank, both.n_overlap) == (pytest.approx(whole.residual), 40, 500)
+    assert not np.allclose(first.matrix, whole.matrix, rtol=1e-5, atol=1e-6)
+
+
 def test_a_rank_deficient_fit_is_the_minimum_norm_one_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     X = random(100, 4) @ random(4, 10, seed=1)
     Y = random(100, 6, seed=2)

@@ -1,6 +1,8 @@
 """Held-out figures, against a loop that does the same slowly."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.errors import InputError
+from greenadapt.progress import Bar, Silent
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.diagnostics import Diagnostics, KnownWords, diagnose, predict_rows
 from greenadapt.vectors.expansion import Recipe
@@ -26,7 +29,7 @@ def _case(noise: float = 0.9) -> tuple[Any, Any, Any]:
 
 
 def _diagnose(source: Any, base: Any, rows: Any, config: AlignConfig, special: Any = ()) -> Diagnostics:
-    return diagnose(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)
+    return diagnose(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)[0]
 
 
 def _cosine(a: Any, b: Any) -> float:
@@ -66,14 +69,30 @@ def _by_hand(source: Any, base: Any, rows: Any, config: AlignConfig) -> dict[str
     }
 
 
+class Bars(Silent):
+    """Remembers what is done."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.done.append(amount)
+
+
 def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     import greenadapt.vectors.diagnostics as module
 
-    monkeypatch.setattr(module, "_QUERIES", 10)  # several blocks
-    monkeypatch.setattr(module, "_CANDIDATES", 64)
+    monkeypatch.setattr(module, "_CANDIDATES", 20)  # several blocks
     source, base, rows = _case()
     config = AlignConfig(seed=11)
-    figures = _diagnose(source, base, rows, config, SPECIAL).figures
+    known = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
+    bars = Bars()
+    figures = diagnose(known, config, bars)[0].figures
+    assert bars.done == [20] * 19 + [17]  # of 397 candidates
     expected = _by_hand(source, base, rows, config)
     assert figures is not None
     assert (figures.n_heldout, figures.n_fitted, figures.rank) == (33, 297, 9)
@@ -169,7 +188,7 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
     recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
     figures = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config).figures()
-    diagnosed = diagnose(known, config).figures
+    diagnosed = diagnose(known, config)[0].figures
     assert diagnosed is not None
     assert figures["map"].r2 == diagnosed.r2
     assert figures["norm"].mapped_norm == pytest.approx(norm, rel=1e-5)
