@@ -18,7 +18,7 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         "--only",
-        help=f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all].",
+        help=f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all but unfinished].",
     ),
 ]
 OlderThan = Annotated[
@@ -49,9 +49,10 @@ def clean(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Remove old versions, work of killed runs, downloads and caches from the workspace, after asking.
+    """Remove old versions, downloads and caches from the workspace, after asking.
 
-    Results stay, and what they were made from. What another command is writing is skipped.
+    Results stay, and what they were made from. What another command is writing is skipped. Unfinished work, which the
+    same command resumes, is removed only with --only unfinished or --older-than.
     """
     kinds: list[Any] = list(only or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:

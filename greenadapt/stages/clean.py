@@ -24,7 +24,7 @@ class CleanRequest:
     """What to remove."""
 
     kinds: tuple[Kind, ...] = ()
-    """Only these; all by default."""
+    """Only these; by default all, but for unfinished work."""
     older_than: float | None = None
     """Seconds since the last change."""
     larger_than: int | None = None
@@ -33,6 +33,11 @@ class CleanRequest:
     """Whether to keep the version before the current one, for those who still read it."""
     downloads: bool = False
     """Whether to remove also the downloads that a corpus was made from, which can be downloaded again."""
+
+    @property
+    def asks_for_unfinished(self) -> bool:
+        """Whether unfinished work is removed, too: by its kind or by age."""
+        return "unfinished" in self.kinds or self.older_than is not None
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Cleaning:
 def find(session: Session, request: CleanRequest) -> Cleaning:
     """What ``request`` asks to remove; nothing is changed.
 
-    Kept is what a result was made from, and what is being written.
+    Kept is what a result was made from, what is being written, and what a run would resume, unless it is asked for.
     """
     found = Cleaning([], [])
     for left, why in _judged(session.workspace, request):
@@ -98,6 +103,9 @@ def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Lefto
     for left in _chosen(workspace, request):
         if left.needed and not (request.downloads and left.kind == "download"):
             yield left, f"needed for {left.needed}"
+            continue
+        if left.kind == "unfinished" and not request.asks_for_unfinished:
+            yield left, "the same command resumes it (--only unfinished or --older-than removes it)"
             continue
         real = Path(os.path.realpath(left.path))
         user = next((user for path, user in used if path.is_relative_to(real)), None)

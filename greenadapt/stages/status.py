@@ -8,6 +8,7 @@ from pathlib import Path
 from greenadapt.checkpoints.source import model_name
 from greenadapt.errors import GreenadaptError, MissingError
 from greenadapt.stages.changes import changes
+from greenadapt.stages.clean import CleanRequest, find
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.leftovers import Leftover, leftovers, tree_size, unfinished_beside
@@ -47,7 +48,8 @@ def status(
     if not rows and (corpus is not None or model is not None):
         what = " and ".join(each for each in (corpus, model) if each is not None)
         raise MissingError(f"nothing of {what} in {workspace.root}", "greenadapt status shows all that there is")
-    return rows + _reclaimable(left)
+    kept = {one.path for one, _ in find(session, CleanRequest()).kept}
+    return rows + _reclaimable([one for one in left if one.path not in kept])
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class _Reading:
         stale = found.stale
         if not stale:
             for entry in result.manifest.inputs.values():
-                source = result_behind(entry, result.path) if "path" in entry else None
+                source = result_behind(entry, result.path)
                 if source is not None and (known := self._known(source.resolve())) in (STALE, DAMAGED):
                     stale.append(f"made from {source.name}, which is {known}")
         state = DAMAGED if found.damaged else STALE if stale else UNSURE if found.unsure else UP_TO_DATE
@@ -161,9 +163,8 @@ def _locks(root: Path, corpus: str | None, model: str | None) -> Iterator[tuple[
             yield path, owner
 
 
-def _reclaimable(left: Sequence[Leftover]) -> list[Json]:
+def _reclaimable(free: Sequence[Leftover]) -> list[Json]:
     """What ``clean`` can remove, by kind."""
-    free = [one for one in left if not one.needed and one.writer is None]
     kinds = dict.fromkeys(one.kind for one in free)
     return [
         {

@@ -99,6 +99,17 @@ def test_status_says_what_is_stale_and_why(run_alone: Run, stages: Stages) -> No
     run_alone("status", stages.text.parent / "nothing", code=1)
 
 
+def test_what_was_trained_from_a_stale_model_is_stale(run_alone: Run, stages: Stages, tmp_path: Path) -> None:
+    adapted = stages.make("expand", stages.make("corpus"))
+    entry = {"sha256": adapted.manifest.digest, "source": str(adapted.path)}
+    job = Job("ner", {}, {"model": entry}, lambda work: Outcome({}))
+    run_job(Place(tmp_path / "ner", linked=False), job, force=False, progress=Silent())
+    model = "made from expand, which is stale"
+    assert model not in states(run_alone, tmp_path / "ner")[0][2]
+    stages.text.write_text("other text")
+    assert model in states(run_alone, tmp_path / "ner")[0][2]
+
+
 def test_a_large_input_that_was_touched_is_compared_when_asked(run_alone: Run, stages: Stages) -> None:
     os.truncate(stages.text, (64 << 20) + 1)
     corpus = stages.make("corpus")
@@ -127,11 +138,15 @@ def test_status_shows_unfinished_work_and_who_writes_without_a_lock(run_alone: R
         assert (found["unfinished"]["stage"], found["unfinished"]["attempts"]) == ("w2v", 1)
         assert found["unfinished"]["writer"] == found["lock"]["writer"]
         kept = rows(run_alone, "clean", "--yes")
-        assert [(row["action"], "is writing" in row["why"]) for row in kept] == [("kept", True)]
+        assert [row["action"] for row in kept] == ["kept"]
+        [written] = rows(run_alone, "clean", "--yes", "--only", "unfinished")
+        assert (written["action"], "is writing" in written["why"]) == ("kept", True)
     kinds = {row["kind"]: row for row in rows(run_alone, "status")}
     assert "lock" not in kinds
     assert kinds["unfinished"]["writer"] is None
-    assert kinds["leftovers"]["what"] == "unfinished"
+    assert "leftovers" not in kinds  # the same command resumes it
+    [kept] = rows(run_alone, "clean", "--yes")
+    assert (kept["action"], kept["what"]) == ("kept", "unfinished")
     with lock(folder / ".lock", command="mine"):  # asking releases no lock of this process
         assert "mine" in (holder(folder / ".lock") or "")
         assert holder(folder / ".lock") is not None
@@ -158,17 +173,26 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     assert sorted(actions) == [
         ("cache", "removable"),
         ("download", "kept"),
-        ("unfinished", "removable"),
+        ("unfinished", "kept"),
         ("version", "removable"),
     ]
+    would = {row["what"] for row in rows(run_alone, "status") if row["kind"] == "leftovers"}
+    assert would == {"cache", "version"}
     assert rows(run_alone, "clean", "--yes", "--older-than", "1h") == []
+    work = stages.place("w2v").work
+    for path in (work / "file.txt", work):
+        os.utime(path, (1, 1))
+    [left] = rows(run_alone, "clean", "--dry-run", "--older-than", "1h")
+    assert (left["what"], left["action"]) == ("unfinished", "removable")
     assert {row["what"] for row in rows(run_alone, "clean", "--dry-run", "--larger-than", 4000)} == {"unfinished"}
     assert "version" not in {row["what"] for row in rows(run_alone, "clean", "--dry-run", "--keep-last")}
     [removed] = rows(run_alone, "clean", "--yes", "--only", "version")
     assert (removed["action"], removed["path"], removed["bytes"] > 100) == ("removed", str(old.folder), True)
     assert not old.folder.exists()
     said = run_alone("clean", "--yes", "--downloads").stdout
-    assert "Removed: 3 files and folders" in said
+    assert "Removed: 2 files and folders" in said
+    [removed] = rows(run_alone, "clean", "--yes", "--only", "unfinished")
+    assert removed["action"] == "removed"
     assert {path.name for path in stages.workspace.root.iterdir()} == {"text-1", "linked"}
     assert (outside / "minilm" / ".work" / "w2v").is_dir()
     assert {path.name for path in new.path.parent.iterdir()} == {"corpus", ".versions"}
@@ -186,6 +210,7 @@ def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages
     stages.make("corpus", content="b")
     [kept] = rows(run_alone, "clean", "--yes")
     assert (kept["action"], "expand" in kept["why"]) == ("kept", True)
+    assert "leftovers" not in {row["kind"] for row in rows(run_alone, "status")}
     assert old.folder.is_dir()
 
 
