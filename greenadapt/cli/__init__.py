@@ -51,6 +51,10 @@ _ORDER = [
 ]
 
 
+_UsageError: Any = typer.BadParameter.__base__
+"""Click's, wherever typer has it: an option that is unknown or lacks its value."""
+
+
 class _Group(TyperGroup):
     """The commands, behind the one boundary of errors."""
 
@@ -98,7 +102,13 @@ class _Command(TyperCommand):
                 self._take_settings(ctx, given)
             ctx.params = {name: each.value for name, each in all_settings(ctx).items()} | given
             return []
-        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except _UsageError as error:
+            if not self._wants_json(ctx, args):
+                raise
+            set_output(command=" ".join(command_words(ctx)), as_json=True)
+            raise UsageError(error.format_message()) from None
         hide_details()
         set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
         self._refuse_empty(given)
@@ -127,6 +137,15 @@ class _Command(TyperCommand):
     def _take_settings(self, ctx: Any, given: dict[str, Any]) -> None:
         key = command_key(command_words(ctx))
         keep_settings(ctx, find_settings(ctx.find_root().command, key, given.get(CONFIG)))
+
+    def _wants_json(self, ctx: Any, args: list[str]) -> bool:
+        """Whether messages are for machines, also if the options cannot be read."""
+        if "--log-format=json" in " ".join(args).replace("--log-format ", "--log-format="):
+            return True
+        with suppress(GreenadaptError):
+            self._take_settings(ctx, {})
+        setting = all_settings(ctx).get("log_format")
+        return setting is not None and setting.value == "json"
 
     def _refuse_empty(self, given: dict[str, Any]) -> None:
         """An empty value (of an unset variable, say) is no path: it would be the current folder."""

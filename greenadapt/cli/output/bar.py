@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 
-from greenadapt.cli.output.console import compact
+from greenadapt.cli.output.console import compact, rate
 from greenadapt.progress import Bar
 
 _MOST, _LEAST = 40, 8  # columns of the bar itself
@@ -45,8 +45,8 @@ class _Line(ProgressColumn):
         share = f"{task.percentage:3.0f}%" if task.total else f"{compact(task.completed)} {self._unit}"
         time = _time(task)
         elapsed = task.finished_time if task.finished else task.elapsed
-        rate = f"{compact(task.completed / max(elapsed or 0, 1e-9))} {self._unit}/s"
-        facts: Sequence[str] = [rate, *task.fields["facts"]] if task.total else [rate]
+        speed = rate(task.completed, elapsed or 0, self._unit)
+        facts: Sequence[str] = [speed, *task.fields["facts"]] if task.total else [speed]
         while facts and len("  ".join([start, share, *facts, time])) > width:
             facts = facts[:-1]
         end = "  ".join([share, *facts, time])

@@ -120,11 +120,11 @@ class _LogBar:
         seconds = max(self.reported - self.start, 1e-9)
         share = f" of {compact(self.total)}" if self.total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        rate = f"{compact(self.done / seconds)} {self.unit}/s"
         # The total may be an estimate, so a finished bar has no time left.
         left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
         facts += f", about {left:.0f} s left" if left >= 1 else ""
-        text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({rate}{facts})"
+        speed = rate(self.done, seconds, self.unit)
+        text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
         done = int(self.done) if float(self.done).is_integer() else self.done
         numbers = {"done": done, "total": self.total, "unit": self.unit, "seconds": round(seconds, 3)}
         write_message("info", text, progress={"label": self.label, **numbers, "ended": ended, "facts": self.facts})
@@ -147,6 +147,13 @@ class _Terminal(_Quiet):
 
         with drawn_bar(self.console, label, total, unit) as bar:
             yield bar
+
+
+def rate(done: float, seconds: float, unit: str) -> str:
+    """How fast work goes on, such as ``12.3k words/s``, or ``181 s/step`` if a unit takes longer than a second."""
+    if 0 < done < seconds:
+        return f"{compact(seconds / done)} s/{unit.removesuffix('s')}"
+    return f"{compact(done / max(seconds, 1e-9))} {unit}/s"
 
 
 def compact(number: float | None) -> str:

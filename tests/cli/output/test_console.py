@@ -34,8 +34,8 @@ def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], mo
         now += 280
         bar.advance(8)
     half, done = capsys.readouterr().err.splitlines()
-    assert half == "training: 2 of 10 words in 70 s (0.0286 words/s, about 280 s left)"
-    assert done == "training: 10 of 10 words in 350 s (0.0286 words/s)"
+    assert half == "training: 2 of 10 words in 70 s (35 s/word, about 280 s left)"
+    assert done == "training: 10 of 10 words in 350 s (35 s/word)"
 
 
 class Terminal(io.StringIO):

@@ -74,12 +74,20 @@ def test_an_error_is_an_object_with_the_exit_code(tmp_path: Path, monkeypatch: p
         (["cost", "nowhere", "--config", "s.toml"], 1),
         (["w2v", "--epochs", "three", "--log-format", "json"], 2),
         (["w2v", "--config", "none.toml", "--log-format", "json"], 1),
+        (["w2v", "--nothing", "--log-format", "json"], 2),
+        (["w2v", "--log-format=json", "--corpus"], 2),
     ):
         failed = CliRunner().invoke(app, words)
         [line] = failed.stderr.splitlines()
         error = json.loads(line)
         assert (failed.exit_code, failed.stdout) == (code, "")
         assert [error[name] for name in ("level", "stage", "exit_code")] == ["error", words[0], code]
+
+
+def test_an_unknown_option_is_an_object_if_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREENADAPT_LOG_FORMAT", "json")
+    error = json.loads(CliRunner().invoke(app, ["cost", "--nothing"]).stderr)
+    assert (error["exit_code"], "--nothing" in error["message"]) == (2, True)
 
 
 def test_details_say_why_a_stage_runs_and_which_result_is_used(
