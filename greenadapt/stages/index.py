@@ -54,7 +54,7 @@ class IndexRequest:
 
     def facts(self) -> IndexFacts:
         """What the index will say of itself."""
-        given = {str(Path(path).absolute()): path for path in self.documents}
+        given = {str(Path(path).absolute()): str(Path(path)) for path in self.documents}
         config = {**asdict(self.config), "format": self.format, "fields": list(self.fields)}
         if self.model is None:
             return IndexFacts(given, config)

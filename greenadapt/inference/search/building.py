@@ -100,7 +100,7 @@ class Builder:
             searched = text if not context.title or text.startswith(context.title) else f"{context.title}\n{text}"
             passage = Passage(context.name, context.title, start, end, text)
             own = int(_hash(context.name, str(start), searched), 16) >> 65  # 63 bits, as tantivy reads them from Python
-            entries.append(Entry(own, passage, self._index.words(searched)))
+            entries.append(Entry(own, passage, " ".join(self._index.words(searched))))
             texts.append(searched)
         return _Change(key, entries, texts, is_new)
 

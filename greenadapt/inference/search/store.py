@@ -46,7 +46,8 @@ class Entry:
     key: int
     """Of 63 bits, for its vector."""
     passage: Passage
-    words: list[str]
+    words: str
+    """What it is found by, separated by spaces."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class StoreWriter:
             "name": document.name,
             "state": document.state,
             "key": entry.key,
-            "words": " ".join(entry.words),
+            "words": entry.words,
             "passage": json.dumps(passage, ensure_ascii=False).encode(),
         }
         self._writer.add_document(self._document.from_dict(fields, self._schema))

@@ -98,7 +98,7 @@ def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
 def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
     papers: Path, index: Callable[..., Json], run_alone: Run
 ) -> None:
-    first = index("--documents", "papers")
+    first = index("--documents", "papers/")
     assert (first["status"], changes(first)) == ("done", (4, 0, 0, 0))
     opened = Index("px")
     again = index("--documents", papers)  # the same folder, named otherwise
