@@ -4,6 +4,7 @@ raw text ──corpus──▶ words ──w2v──▶ word vectors ──align
 adapted model folder ──pretrain──▶ the same, trained on text
 adapted model folder ──finetune──▶ task model folder ──predict──▶ labels, entities, answers
 question answering model, adapted or not ──qa──▶ answers in whole documents
+documents ──index──▶ index ──search, qa──▶ paragraphs, answers in a collection
 
 The packages, from the bottom up, in the order in which they import each other:
 
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
     from greenadapt.api.finetuning import finetune
     from greenadapt.api.loading import load
     from greenadapt.api.models import AdaptedModel, EncoderModel
+    from greenadapt.api.searching import Index
     from greenadapt.api.tasks import TaskModel
 
 __version__ = "0.2.0"
-__all__ = ["AdaptedModel", "EncoderModel", "TaskModel", "adapt", "finetune", "load"]
+__all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finetune", "load"]
 
 _LIES_IN = {
     "AdaptedModel": "models",
     "EncoderModel": "models",
+    "Index": "searching",
     "TaskModel": "tasks",
     "adapt": "adapting",
     "finetune": "finetuning",

@@ -32,6 +32,7 @@ GateInit = Literal["zero", "normal"]
 ResolvedEngine = Literal["fast", "gensim"]
 EngineName = Literal["auto", ResolvedEngine]
 Gradient = Literal["word2vec", "corrected"]
+SearchBy = Literal["bm25", "dense", "hybrid"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
 
@@ -69,6 +70,7 @@ class Panel(StrEnum):
     ADAPTERS = "Many tasks on one encoder (PALs)"
     MEMORY = "Memory of a general model (G-MAP)"
     QUESTIONS = "Questions"
+    SEARCH = "Search in an index"
     ANSWERS = "Answers"
     NO_ANSWER = "Questions without an answer"
     COMPARISON = "Comparison"
@@ -793,6 +795,40 @@ class QaConfig(Checked):
             self.null_threshold is None or self.no_answer is not False,
             "--null-threshold has no effect with --always-answer: leave out one of them",
         )
+
+
+@dataclass(frozen=True)
+class IndexConfig(Checked):
+    """How documents are indexed; an index keeps its settings."""
+
+    vectors: Annotated[
+        bool,
+        Option(
+            "Also keep a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
+            "--vectors",
+        ),
+    ] = False
+    paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
+
+
+@dataclass(frozen=True)
+class RetrievalConfig(Checked):
+    """Which paragraphs of an index a question is put to, and how their ranks count."""
+
+    passages: Annotated[Count, Option("How many of an index's paragraphs to read.", panel=Panel.SEARCH)] = 10
+    by: Annotated[
+        SearchBy,
+        Option(
+            "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.", panel=Panel.SEARCH
+        ),
+    ] = "bm25"
+    search_weight: Annotated[
+        NotNegative,
+        Option(
+            "How much a paragraph's score, divided by that of the best one, adds to the logit of an answer in it.",
+            panel=Panel.ADVANCED,
+        ),
+    ] = 0.0
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,12 @@ LAYERS = [
 ]
 # Within a package, folders import its loose files; in these it is the loose files that import the folders.
 LOOSE_ABOVE = ["vectors", "cli"]
-SIBLINGS = [("stages.demo", "stages.finetune"), ("stages.report", "stages.finetune"), ("cli.options", "cli.output")]
+SIBLINGS = [
+    ("stages.demo", "stages.finetune"),
+    ("stages.report", "stages.finetune"),
+    ("cli.options", "cli.output"),
+    ("inference.qa", "inference.search"),
+]
 TORCH_FREE = [
     *(
         "stages.adapt",

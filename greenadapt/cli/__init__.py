@@ -39,6 +39,8 @@ _ORDER = [
     "tasks",
     "evaluate",
     "predict",
+    "index",
+    "search",
     "qa",
     "push",
     "status",

@@ -10,7 +10,7 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import Panel, QaConfig, ReadingOptions, SessionOptions
+from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_file, open_output
@@ -50,6 +50,14 @@ Documents = Annotated[
         "--documents",
         help="Documents: a folder, a file or an archive, in any corpus format; repeatable.",
         rich_help_panel=Panel.QUESTIONS,
+    ),
+]
+IndexFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="What index wrote: each question is put to the paragraphs that match it best.",
+        rich_help_panel=Panel.SEARCH,
     ),
 ]
 QuestionText = Annotated[
@@ -122,6 +130,7 @@ NullOdds = Annotated[
     epilog=examples(
         'qa -m runs/qa-minilm-squad --context paper.txt -q "Which dose was given?"',
         "qa -m tuned --data dev.json -o answers",
+        'qa -m tuned --index papers.index -q "Which dose was given?"',
     )
 )
 def qa(
@@ -130,11 +139,13 @@ def qa(
     data: Data = None,
     context: Context = None,
     documents: Documents = None,
+    index: IndexFolder = None,
     question: QuestionText = None,
     questions: Questions = None,
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
     config: QaConfig,
+    retrieval: RetrievalConfig,
     reading: ReadingOptions,
     task: TaskOption = None,
     compare: Compare = None,
@@ -149,6 +160,8 @@ def qa(
     Writes one JSON object per question, and at the end one with the scores if there are gold answers; on a terminal
     without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
+    if index is not None and (format or field):
+        raise UsageError("--format and --field are for documents, not for --index", "leave them out")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if data is not None and (format or field):
@@ -174,8 +187,9 @@ def qa(
         format=format,
         fields=tuple(field or InquirySources.fields),
         single=context is not None,
+        index=index,
     )
-    request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task)
+    request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
     if out is None:

@@ -99,22 +99,31 @@ def _forget(element: Any) -> None:
 
 def _article(element: Any, name: str) -> Document:
     if _tag(element) == "article":
-        return Document(tuple(_jats_lines(element)), name)
-    return Document(tuple(_pubmed_lines(element)), f"{name}:{element.findtext('.//PMID', '')}")
+        title = element.find("{*}front/{*}article-meta/{*}title-group/{*}article-title")
+        return Document(tuple(_jats_lines(element)), name, title="" if title is None else _flat(title))
+    name, title = f"{name}:{element.findtext('.//PMID', '')}", _pubmed_title(element)
+    return Document(tuple(_pubmed_lines(element, title)), name, title=title)
 
 
-def _pubmed_lines(element: Any) -> Iterator[str]:
-    """The title, without the brackets of a translated one, and the sections of the abstract in one line.
-
-    ``OtherAbstract`` (another language, or a plain summary) is left out.
-    """
+def _pubmed_title(element: Any) -> str:
+    """Without the brackets of a translated one."""
     # A book chapter has a title as well as the book.
     title = next(
         (found for tag in ("ArticleTitle", "BookTitle") if (found := element.find(f".//{tag}")) is not None), None
     )
-    if title is not None and (text := _flat(title)) and text != "[Not Available].":
-        match = re.fullmatch(r"\[(.*?)\.?\]\.?", text)
-        yield match[1] + "." if match else text
+    if title is None or (text := _flat(title)) == "[Not Available].":
+        return ""
+    match = re.fullmatch(r"\[(.*?)\.?\]\.?", text)
+    return match[1] + "." if match else text
+
+
+def _pubmed_lines(element: Any, title: str) -> Iterator[str]:
+    """The title, and the sections of the abstract in one line.
+
+    ``OtherAbstract`` (another language, or a plain summary) is left out.
+    """
+    if title:
+        yield title
     sections = [_flat(part) for part in element.iterfind(".//Abstract/AbstractText")]
     if abstract := squeeze(" ".join(sections)):
         yield abstract

@@ -72,7 +72,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
             continue
         if file.name in wanted:
             with_abstract = wanted.pop(file.name)
-            yield Document(tuple(_parse_lines(stream, f"{path}:{name}", decoder, with_abstract)), file.name)
+            yield _parsed(stream, f"{path}:{name}", file.name, decoder, with_abstract=with_abstract)
         else:
             decoder.counts["repeated_parses"] += 1
     decoder.counts["missing_parses"] += len(wanted)
@@ -80,7 +80,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
 
 def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """A single parse as JSON: its abstract, if any, and its body paragraphs."""
-    yield Document(tuple(_parse_lines(stream, name, decoder, with_abstract=True)), name)
+    yield _parsed(stream, name, name, decoder, with_abstract=True)
 
 
 def _release_files(path: str, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
@@ -127,11 +127,18 @@ def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decod
                 break
         if uid not in papers.with_abstract and (abstract := squeeze(row["abstract"] or "")):
             papers.with_abstract.add(uid)
-            yield Document((abstract,), uid)
+            yield Document((abstract,), uid, title=squeeze(row.get("title") or ""))
 
 
-def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: bool) -> Iterator[str]:
-    """The paragraphs of one parse; a body that is missing gives none."""
+def _parsed(stream: IO[bytes], where: str, name: str, decoder: Decoder, *, with_abstract: bool) -> Document:
+    parse = _read_parse(stream, where, decoder)
+    facts = parse.get("metadata")
+    title = facts.get("title") if isinstance(facts, dict) else None
+    lines = tuple(_parse_lines(parse, where, with_abstract))
+    return Document(lines, name, title=squeeze(title) if isinstance(title, str) else "")
+
+
+def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> dict[str, Any]:
     try:
         content = stream.read(decoder.limits.max_document_bytes + 1)
         decoder.check_size(len(content), name)
@@ -143,6 +150,11 @@ def _parse_lines(stream: IO[bytes], name: str, decoder: Decoder, with_abstract: 
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
         found = f"it has: {', '.join(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
         raise InputError(f"{name} is not a CORD-19 parse: no body_text, {found}", "for JSON lines add --format jsonl")
+    return parse
+
+
+def _parse_lines(parse: dict[str, Any], name: str, with_abstract: bool) -> Iterator[str]:
+    """The paragraphs of one parse; a body that is missing gives none."""
     parts = ("abstract", "body_text") if with_abstract else ("body_text",)
     for part in parts:
         paragraphs = parse.get(part) or []

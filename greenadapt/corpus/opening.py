@@ -60,6 +60,8 @@ class Document:
     name: str = ""
     id: str = ""
     """The record's own id, if any."""
+    title: str = ""
+    """Of the paper or the record, if it has one."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -25,6 +25,7 @@ from greenadapt.corpus.opening import (
     open_input,
     open_member,
     path_sha256,
+    squeeze,
     tar_members,
 )
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
@@ -78,7 +79,7 @@ class CorpusReader:
             for line in document.lines:
                 self._decoder.check_words(line, document.name)
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
-            yield Document(tuple(lines), document.name, document.id)
+            yield replace(document, lines=tuple(lines))
         if not counts["documents"]:
             raise InputError(
                 f"corpus {self.recipe.name} has no text in {counted(len(self._paths), 'source')}", self._what_to_do()
@@ -270,7 +271,7 @@ def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], deco
 def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """JSON lines: the texts in ``fields`` of each object, in that order; a line break inside one ends a paragraph."""
     for document in _read_whole_records(stream, name, fields, decoder):
-        yield Document(tuple(line for text in document.lines for line in _text_lines(text)), document.name, document.id)
+        yield replace(document, lines=tuple(line for text in document.lines for line in _text_lines(text)))
 
 
 def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
@@ -286,7 +287,8 @@ def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], d
                 raise
             decoder.counts["broken_lines"] += 1
         else:
-            yield Document(tuple(_record_texts(record, fields, where)), f"{name}:{number}", _own_id(record))
+            texts = tuple(_record_texts(record, fields, where))
+            yield Document(texts, f"{name}:{number}", _own_id(record), _own_title(record))
 
 
 def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
@@ -305,6 +307,11 @@ def _own_id(record: Mapping[str, Any]) -> str:
     """The first of the usual id fields with a string or a number (``true`` does not count)."""
     values = (record.get(name) for name in _IDS)
     return next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
+
+
+def _own_title(record: Mapping[str, Any]) -> str:
+    value = record.get("title")
+    return squeeze(value) if isinstance(value, str) else ""
 
 
 def _text_lines(text: str) -> Iterator[str]:
@@ -339,7 +346,8 @@ def _read_table(
     for _, last, row in rows:
         cells = (row[column] for column in columns if column < len(row))
         lines = tuple(line for cell in cells for line in _text_lines(cell))
-        yield Document(lines, f"{name}:{last}", _own_id(dict(zip(header.fields, row, strict=False))))
+        record = dict(zip(header.fields, row, strict=False))
+        yield Document(lines, f"{name}:{last}", _own_id(record), _own_title(record))
 
 
 _READERS: dict[str, _Reader] = {

@@ -28,6 +28,7 @@ _EXTRAS = {
     "energy": (("codecarbon",), "measured energy; it is estimated from CPU time"),
     "hub": (("datasets",), "data sets of the hub"),
     "sentence": (("sentence-transformers",), "to_sentence_transformers"),
+    "search": (("tantivy", "usearch"), "index, search and qa --index"),
     "report": (("vl-convert-python", "jinja2"), "the page of report"),
     "s3": (("boto3",), "s3 addresses"),
 }

@@ -36,6 +36,8 @@ def answer(session: Session, request: QaRequest) -> Result:
     sources = request.sources
     # The rows name documents and questions by the paths given.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
+    if sources.index is not None:
+        config |= {"index": sources.index, **asdict(request.retrieval)}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     session.check(session.place("", request.model, QA), QA, config)
     answering = Answering(request, session.progress)

@@ -8,13 +8,14 @@ from typing import Any
 
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import PretrainedModel, find_model
-from greenadapt.config import Pool, QaConfig, ReadingOptions
+from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal
+from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, place_of, read_journal
+from greenadapt.inference.search.index import index_input
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
@@ -39,8 +40,12 @@ class QaRequest:
     """Whether every row has to have ``null_odds``."""
     task: str | None = None
     """Which task answers, of a model of several."""
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    """How paragraphs of an index are found."""
 
     def __post_init__(self) -> None:
+        if self.sources.index is None and self.retrieval != RetrievalConfig():
+            raise UsageError("--passages, --by and --search-weight choose paragraphs of an index", "give --index")
         if self.compare is not None and self.reading.pool is not None:
             raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
 
@@ -59,7 +64,7 @@ class Answering:
         given = {OURS: request.model, BASE_MODEL: request.compare}
         self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
         check_memories([model.folder for model in self._models.values()], request.reading.memory)
-        self.inquiry = read_inquiry(request.sources, progress)
+        self.inquiry = read_inquiry(request.sources, progress, request.retrieval)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []
@@ -79,19 +84,19 @@ class Answering:
 
     def _rows(self, readers: dict[str, QaModel], journal: Path | None) -> Iterator[Json]:
         waiting = Waiting(self.inquiry, self._request.config.n_best)
-        done: set[tuple[str, str]] = set()
+        done: set[tuple[str, str, int]] = set()
         for lookup in read_journal(journal):
             waiting.add(lookup)
-            done.add((lookup.id, lookup.document))
+            done.add((lookup.id, lookup.document, lookup.start))
             yield from map(self._row, waiting.complete())
-        left = self.inquiry.n_lookups - len(done)
-        unit = "questions" if self.inquiry.n_each == 1 else "lookups"
+        total = sum(self.inquiry.n_lookups.values())
+        unit = "questions" if total == len(self.inquiry.asked) else "lookups"
         if done:
-            self._progress.note(f"{len(done):,} of {self.inquiry.n_lookups:,} {unit} are done already")
+            self._progress.note(f"{len(done):,} of {total:,} {unit} are done already")
         with ExitStack() as stack:
-            bar = stack.enter_context(self._progress.bar("qa", left, unit))
+            bar = stack.enter_context(self._progress.bar("qa", total - len(done), unit))
             kept = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
-            pending = (one for one in self.inquiry.lookups() if (one.id, one.document) not in done)
+            pending = (one for one in self.inquiry.lookups() if place_of(one) not in done)
             for lookup in looked_up(readers.values(), pending):
                 if kept is not None:
                     kept.write(lookup.as_line())
@@ -99,6 +104,7 @@ class Answering:
                 waiting.add(lookup)
                 bar.advance(1)
                 yield from map(self._row, waiting.complete())
+        yield from map(self._row, waiting.complete())  # those that nothing was found for
         self._warn_impossible()
 
     def summary(self) -> Json:
@@ -115,6 +121,8 @@ class Answering:
         names = {OURS: "model", BASE_MODEL: "base model"}
         models = {names[name]: adapted_input(model.found) for name, model in self._models.items()}
         paths = self._request.sources.paths()
+        if self._request.sources.index is not None:
+            models["index"] = index_input(Path(self._request.sources.index))
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
     def _open(self) -> dict[str, QaModel]:
@@ -133,8 +141,9 @@ class Answering:
         return readers
 
     def _row(self, lookup: Lookup) -> Json:
-        others = {name: self._ranked(name, found) for name, found in lookup.found.items()}
-        ours, found = others.pop(OURS), lookup.found[OURS]
+        all_found = lookup.found or {name: Found(()) for name in self._models}
+        others = {name: self._ranked(name, found) for name, found in all_found.items()}
+        ours, found = others.pop(OURS), all_found[OURS]
         question = self.inquiry.asked[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
         if self._models[OURS].task.has_null:
@@ -164,8 +173,8 @@ class Answering:
     def _warn_impossible(self) -> None:
         if found := self._impossible:
             self._progress.warn(
-                f"questions without any possible answer: {len(found):,}, such as {found[0]}; their context is empty, "
-                f"or its words have more than {self._models[OURS].task.max_answer_chars} characters, or "
+                f"questions without any possible answer: {len(found):,}, such as {found[0]}; nothing was read for "
+                f"them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, or "
                 "the model gives no numbers"
             )
 

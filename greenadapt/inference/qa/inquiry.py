@@ -1,21 +1,28 @@
-"""What is asked of which contexts: questions with a context of their own, or each question of each document."""
+"""What is asked of which contexts: questions with a context of their own, each question of each document, or of the
+paragraphs that a search finds for it.
+"""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
 
+from greenadapt.config import RetrievalConfig
 from greenadapt.corpus.opening import Decoder, input_name, is_read_once
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.qa.sources import Context, Names, read_asked, read_texts
+from greenadapt.inference.documents import Context, Names, read_texts
+from greenadapt.inference.qa.sources import read_asked
+from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress, Silent
-from greenadapt.tasks.qa.questions import Question, read_questions
+from greenadapt.tasks.qa.questions import PassageFacts, Question, read_questions
 from greenadapt.tasks.qa.task import gold_texts, has_impossible
 
 
 @dataclass(frozen=True)
 class InquirySources:
-    """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts.
+    """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts. An ``index`` has
+    contexts, too, for the questions of ``data`` as well.
 
     Raises ``UsageError`` if it is said that something is missing, or given twice.
     """
@@ -32,18 +39,22 @@ class InquirySources:
     """Of the documents, in JSON lines and tables."""
     single: bool = False
     """Whether ``documents`` has to be one text."""
+    index: str | None = None
+    """What ``index`` wrote; its paragraphs take the place of the contexts."""
 
     def __post_init__(self) -> None:
-        if (self.data is None) == (not self.documents):
+        if self.index is not None and self.documents:
+            raise UsageError("--index has its own documents", "leave out --documents and --context, or --index")
+        if self.index is None and (self.data is None) == (not self.documents):
             raise UsageError(
                 "need either questions with their contexts, or documents",
-                "give --data FILE, or --context FILE or --documents PATH with --question or --questions",
+                "give --data FILE, or --context FILE, --documents PATH or --index INDEX with --question or --questions",
             )
         if self.data is not None and is_read_once(self.data):
             raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")
         if self.data is not None and (self.questions or self.asked):
             raise UsageError("--data has its own questions", "leave out --question and --questions, or --data")
-        if self.documents and (self.questions is None) == (not self.asked):
+        if self.data is None and (self.questions is None) == (not self.asked):
             raise UsageError("need questions on the documents", "give either --question TEXT or --questions FILE")
         paths = self.paths()
         if "" in paths:
@@ -62,16 +73,11 @@ class Inquiry:
 
     asked: dict[str, Question]
     """By id, in the order in which they are answered; of questions to documents without context."""
-    n_each: int
-    """In how many contexts each question is looked up."""
+    n_lookups: dict[str, int]
+    """In how many contexts each question is looked up, by its id."""
     n_contexts: int
     """How many contexts there are in all."""
     _stream: Callable[[], Iterator[Question]] = field(repr=False)
-
-    @property
-    def n_lookups(self) -> int:
-        """How many questions on one context there are."""
-        return len(self.asked) * self.n_each
 
     def lookups(self) -> Iterator[Question]:
         """Each question on each of its contexts, those on one context together; read again each time."""
@@ -88,12 +94,19 @@ class Inquiry:
         return {question.id: gold_texts(question, is_second=self.is_second) for question in labelled}
 
 
-def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
-    """Read the questions, and look through all documents once, so that what is broken is said before work begins.
+def read_inquiry(
+    sources: InquirySources,
+    progress: Progress,
+    retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
+) -> Inquiry:
+    """Read the questions, and look through all documents once, or search the index, so that what is broken is said
+    before work begins.
 
     Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
     if one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
     """
+    if sources.index is not None:
+        return _searched(sources, retrieval, progress)
     if sources.data is not None:
         return _own_contexts(sources.data, progress)
     asked = _asked(sources, progress)
@@ -104,7 +117,38 @@ def read_inquiry(sources: InquirySources, progress: Progress) -> Inquiry:
         for text in documents.read():
             yield from (replace(stub, context=text.text, document=text.name) for stub in stubs.values())
 
-    return Inquiry(stubs, documents.n, documents.n, stream)
+    return Inquiry(stubs, dict.fromkeys(stubs, documents.n), documents.n, stream)
+
+
+def _searched(sources: InquirySources, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
+    """Each question on the best paragraphs of the index."""
+    asked = _asked(sources, progress) if sources.data is None else read_questions(sources.data, progress, labelled=None)
+    index = Index(str(sources.index))
+    index.warn_unfinished(progress)
+    found: dict[str, list[Passage]] = {}
+    with progress.bar("search", len(asked), "questions") as bar:
+        for one in asked:
+            found[one.id] = index.search(one.question, retrieval.passages, retrieval.by)
+            bar.advance(1)
+    places = {(one.document, one.start) for each in found.values() for one in each}
+
+    def stream() -> Iterator[Question]:
+        for one in asked:
+            yield from on_passages(one, found[one.id], retrieval.search_weight)
+
+    n_lookups = {name: len(passages) for name, passages in found.items()}
+    return Inquiry({one.id: one for one in asked}, n_lookups, len(places), stream)
+
+
+def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
+    """The question on each paragraph that was found for it, best first.
+
+    ``weight`` times the paragraph's score, divided by that of the best, is added to the logits of its answers.
+    """
+    for one in passages:
+        bonus = weight * one.score / passages[0].score if weight else 0.0
+        facts = PassageFacts(one.start, one.title, bonus)
+        yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
 
 
 def _own_contexts(data: str, progress: Progress) -> Inquiry:
@@ -117,7 +161,8 @@ def _own_contexts(data: str, progress: Progress) -> Inquiry:
         for context, together in by_context.items():  # one object for equal contexts, which are compared by identity
             yield from (replace(question, context=context) for question in together)
 
-    return Inquiry({question.id: question for question in questions}, 1, len(by_context), stream)
+    asked = {question.id: question for question in questions}
+    return Inquiry(asked, dict.fromkeys(asked, 1), len(by_context), stream)
 
 
 def _asked(sources: InquirySources, progress: Progress) -> list[Question]:

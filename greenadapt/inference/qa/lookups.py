@@ -27,6 +27,8 @@ class Lookup:
     id: str
     document: str
     found: dict[str, Found]
+    start: int = 0
+    """First character of what was read of the document."""
 
     def as_line(self) -> str:
         """As a line of JSON."""
@@ -40,7 +42,7 @@ class Lookup:
             name: Found(tuple(Candidate(**one) for one in each["candidates"]), each["null"])
             for name, each in values["found"].items()
         }
-        return cls(values["id"], values["document"], found)
+        return cls(values["id"], values["document"], found, values.get("start", 0))
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class QaModel:
         found = self.task.found(question, logits, self.config.n_best)
         top = self.config.top
         located = (_in_sentence(one, question) for one in found.candidates[:top])
-        return Found((*located, *found.candidates[top:]), found.null)
+        candidates = (*located, *found.candidates[top:])
+        return Found(tuple(_in_document(one, question) for one in candidates), found.null)
 
     def warn_long(self, questions: dict[str, str], progress: Progress) -> None:
         """Say which questions leave no room for the context; text → id."""
@@ -91,13 +94,37 @@ def _in_sentence(one: Candidate, question: Question) -> Candidate:
     return replace(one, document=question.document, sentence=around.text, sentence_start=around.start)
 
 
+def _in_document(one: Candidate, question: Question) -> Candidate:
+    """A candidate in the paragraph that a search found, with its characters in the document."""
+    found = question.passage
+    if found is None or one.start is None or one.end is None:
+        return one
+    is_shown = one.sentence_start is not None
+    return replace(
+        one,
+        start=one.start + found.start,
+        end=one.end + found.start,
+        logit=one.logit + found.bonus,
+        sentence_start=found.start + (one.sentence_start or 0) if is_shown else None,
+        title=found.title,
+        paragraph=question.context if is_shown else "",
+        paragraph_start=found.start,
+    )
+
+
 def looked_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
     """Look each question up in its context with every model, in order."""
     for block in _blocks(questions):
         each = (model.found(block) for model in models)
         for question, *founds in zip(block, *each, strict=True):
             found = {name: one for sets in founds for name, one in sets.items()}
-            yield Lookup(question.id, question.document, found)
+            id, document, start = place_of(question)  # noqa: A001
+            yield Lookup(id, document, found, start)
+
+
+def place_of(question: Question) -> tuple[str, str, int]:
+    """The question's id, the document, and the first character of the document that is read."""
+    return question.id, question.document, 0 if question.passage is None else question.passage.start
 
 
 def _blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
@@ -119,7 +146,7 @@ class Waiting:
 
     def __init__(self, inquiry: Inquiry, n_best: int) -> None:
         self._n_best = n_best
-        self._missing = dict.fromkeys(inquiry.asked, inquiry.n_each)
+        self._missing = dict(inquiry.n_lookups)
         self._found: dict[str, dict[str, Found]] = {}
 
     def add(self, lookup: Lookup) -> None:
@@ -134,7 +161,7 @@ class Waiting:
         """Take out those that are complete, as far as all before them are."""
         while self._missing and not self._missing[name := next(iter(self._missing))]:
             del self._missing[name]
-            yield Lookup(name, "", self._found.pop(name))
+            yield Lookup(name, "", self._found.pop(name, {}))
 
 
 def read_journal(journal: Path | None) -> Iterator[Lookup]:

@@ -40,6 +40,17 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class PassageFacts:
+    """A context that a search found in a document."""
+
+    start: int
+    """Its first character in the document."""
+    title: str = ""
+    bonus: float = 0.0
+    """What the search adds to the logits of its answers."""
+
+
+@dataclass(frozen=True)
 class Question:
     """A question on a context; ``impossible`` where its answer is that the context has none."""
 
@@ -54,6 +65,8 @@ class Question:
     """File and place in it, for messages."""
     words: IntArray | None = field(default=None, compare=False, repr=False)
     """Those of the context, see ``word_units``, once it has been tokenized."""
+    passage: "PassageFacts | None" = None
+    """Where the context is a part of its document."""
 
     @property
     def is_labelled(self) -> bool:

@@ -30,6 +30,10 @@ class Candidate:
     sentence: str = ""
     """The context around it, from its character ``sentence_start`` on."""
     sentence_start: int | None = None
+    title: str = ""
+    paragraph: str = ""
+    """What the model read, of a document that a search was made in, from its character ``paragraph_start`` on."""
+    paragraph_start: int | None = None
 
     def as_dict(self, score: float) -> Json:
         """``answer``, ``start``, ``end``, ``score`` and ``logit``."""
@@ -37,8 +41,12 @@ class Candidate:
         return {"answer": self.text, "start": self.start, "end": self.end, "score": score, "logit": logit}
 
     def as_located(self, score: float) -> Json:
-        """Beside those ``document``, ``sentence`` and ``sentence_start``."""
+        """Beside those ``document``, ``sentence`` and ``sentence_start``; of a paragraph that a search found also its
+        ``title``, ``paragraph`` and ``paragraph_start``.
+        """
         where = {"document": self.document, "sentence": self.sentence, "sentence_start": self.sentence_start}
+        if self.paragraph_start is not None:
+            where |= {"title": self.title, "paragraph": self.paragraph, "paragraph_start": self.paragraph_start}
         return {**self.as_dict(score), **where}
 
 

@@ -1,0 +1,188 @@
+"""Questions put to a collection: which paragraphs are found among many others, and what is answered from them.
+
+    python benchmarks/collection.py --data covid-qa.json --others biomedical.txt.gz software.txt.gz --work DIR \\
+        [--n 100000] [--models minilm ADAPTED] [--vectors] [--reader QA_MODEL --test test.json --questions 100]
+
+The papers of a SQuAD file are indexed with ``--n`` other paragraphs, lines of ``--others``, and every question is
+searched by BM25, over plain words and over those of each of ``--models``; with ``--vectors`` also by the vectors of
+each model, and by both together. A question counts as found if a paragraph has the answer, or a part of it, at its
+place in the right paper; those whose answer is not in their paper as it stands are left out.
+
+With ``--reader`` so many questions of ``--test``, which the reader must not have seen, are answered from the best
+paragraphs, found by BM25 over the words of the last model, and from the whole of their own paper, which is more than a
+search can know. Finished work in ``--work`` is used again.
+"""
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from covid_qa import drawn, papers, write_squad
+from records import Records, resumable
+from tables import aligned
+
+from greenadapt.config import ReadingOptions, RetrievalConfig, SearchBy
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.search.index import Index
+from greenadapt.progress import Silent
+from greenadapt.storage.files import Json
+from greenadapt.tasks.qa.questions import Question, read_questions
+
+DOCUMENTS = "documents.jsonl"
+DEEP = 20
+"""Paragraphs that are looked at for each question."""
+LEAST_CHARS = 200
+"""A line with fewer characters is no paragraph."""
+
+
+def main() -> None:
+    """Index, search, answer, and print the tables."""
+    options = _options()
+    records = Records(options.work / "records.jsonl")
+    numbers = {paper["context"]: f"paper {i}" for i, paper in enumerate(papers(options.data))}
+    write_documents(options, [*numbers])
+    asked = [one for one in read_questions(str(options.data), Silent()) if one.answers and one.answers[0].start >= 0]
+    indexes = [indexed(options, records, model) for model in [None, *options.models]]
+    rows = []
+    for folder in indexes:
+        ways: tuple[SearchBy, ...] = ("bm25", "dense", "hybrid") if any((folder / "vectors").iterdir()) else ("bm25",)
+        rows += [found(records, folder, by, asked, numbers) for by in ways]
+    print_tables(options, records, rows, len(asked))
+    if options.reader:
+        print_answers(options, records, indexes[-1])
+
+
+def write_documents(options: argparse.Namespace, contexts: Sequence[str]) -> None:
+    """``documents.jsonl``: the papers, and the other paragraphs in random order."""
+    if (options.work / DOCUMENTS).is_file():
+        return
+    shares = [options.n // len(options.others)] * len(options.others)
+    others = [one for file, n in zip(options.others, shares, strict=True) for one in islice(_others(file), n)]
+    order = np.random.default_rng(0).permutation(len(others)).tolist()
+    own = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
+    with open(options.work / DOCUMENTS, "w", encoding="utf-8") as file:
+        for row in [*own, *(others[i] for i in order)]:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _others(file: Path) -> Iterator[Json]:
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if len(line.strip()) >= LEAST_CHARS:
+                yield {"id": f"{file.name}:{number}", "text": line.strip()}
+
+
+def indexed(options: argparse.Namespace, records: Records, model: str | None) -> Path:
+    """An index of the documents, made in a process of its own."""
+    folder: Path = options.work / (Path(model).name if model else "plain")
+    if folder.name not in records.by_key:
+        command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(options.work / DOCUMENTS)]
+        command += ["-o", str(folder), "--json", *(["--model", model] if model else [])]
+        command += ["--vectors"] if model and options.vectors else []
+        begin = time.perf_counter()
+        row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        n_bytes = {part: _bytes(folder / part) for part in ("words", "vectors")}
+        wall = time.perf_counter() - begin
+        kept = {"paragraphs": row["counts"]["paragraphs"], "memory": row["peak_memory_bytes"], "bytes": n_bytes}
+        records.add({"key": folder.name, "seconds": wall, **kept})
+    return folder
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def found(records: Records, folder: Path, by: SearchBy, asked: Sequence[Question], numbers: dict[str, str]) -> Json:
+    """At which rank each question's gold paragraph was found, and how long a search takes."""
+    key = f"{folder.name}, {by}"
+    if key not in records.by_key:
+        index = Index(folder)
+        index.search("to open all that a search needs", by=by)
+        ranks: list[int | None] = []
+        begin = time.perf_counter(), time.process_time()
+        for question in asked:
+            hits = index.search(question.question, DEEP, by)
+            answer, paper = question.answers[0], numbers[question.context]
+            end = answer.start + len(answer.text)
+            right = (hit.document == paper and hit.start < end and answer.start < hit.end for hit in hits)
+            ranks.append(next((rank for rank, is_right in enumerate(right, start=1) if is_right), None))
+        seconds = (time.perf_counter() - begin[0]) / len(asked)
+        records.add(
+            {"key": key, "ranks": ranks, "seconds": seconds, "cpu": (time.process_time() - begin[1]) / len(asked)}
+        )
+    return records.by_key[key]
+
+
+def print_tables(options: argparse.Namespace, records: Records, rows: Sequence[Json], n: int) -> None:
+    """What was found, and what the indexes take."""
+    table = [["index, search", "recall@1", "recall@10", "MRR@10", "ms a question", "CPU ms"]]
+    for row in rows:
+        ranks = np.array([rank or np.inf for rank in row["ranks"]])
+        shares = [np.mean(ranks <= 1), np.mean(ranks <= 10), np.mean(np.where(ranks <= 10, 1 / ranks, 0))]
+        times = [f"{1000 * row[name]:.1f}" for name in ("seconds", "cpu")]
+        table.append([row["key"], *(f"{100 * share:.1f}" for share in shares), *times])
+    print(f"{n:,} questions, {options.n:,} other paragraphs\n\n{aligned(table)}")
+    table = [["index", "paragraphs", "seconds", "peak MB", "MB of words", "MB of vectors"]]
+    for key, row in records.by_key.items():
+        if "paragraphs" in row:
+            sizes = [row["memory"], row["bytes"]["words"], row["bytes"]["vectors"]]
+            cells = [f"{size / 1e6:.0f}" for size in sizes]
+            table.append([key, f"{row['paragraphs']:,}", f"{row['seconds']:.0f}", *cells])
+    print(aligned(table))
+
+
+def print_answers(options: argparse.Namespace, records: Records, index: Path) -> None:
+    """EM and F1 of the answers in the best paragraphs, for each weight of the search, and in the own papers."""
+    test = options.work / f"test-{options.questions}.json"
+    write_squad(test, drawn(papers(options.test), options.questions, 0))
+    table = [["read", "EM", "F1", "95 % of F1", "s a question", "CPU s"]]
+    ways = {"the own paper": (InquirySources(data=str(test)), RetrievalConfig())}
+    for n in options.passages:
+        for weight in options.weights:
+            retrieval = RetrievalConfig(passages=n, search_weight=weight)
+            ways[f"{n} paragraphs, weight {weight:g}"] = InquirySources(data=str(test), index=str(index)), retrieval
+    for name, (sources, retrieval) in ways.items():
+        key = f"{name}, {options.questions} questions"
+        if key not in records.by_key:
+            reading = ReadingOptions(precision="float32")
+            answering = Answering(QaRequest(options.reader, sources, reading=reading, retrieval=retrieval), Silent())
+            begin = time.perf_counter(), time.process_time()
+            n_rows = len([*answering.rows()])
+            times = (time.perf_counter() - begin[0]) / n_rows, (time.process_time() - begin[1]) / n_rows
+            records.add({"key": key, **answering.summary()["scores"], "seconds": times[0], "cpu": times[1]})
+        row = records.by_key[key]
+        scores = [f"{100 * row['em']:.1f}", f"{100 * row['f1']:.1f}"]
+        interval = " to ".join(f"{100 * end:.1f}" for end in row["intervals"]["f1"])
+        table.append([name, *scores, interval, f"{row['seconds']:.2f}", f"{row['cpu']:.2f}"])
+    print(aligned(table))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="SQuAD file of questions on papers")
+    parser.add_argument("--others", type=Path, nargs="+", required=True, help="files of a paragraph a line, gzip")
+    parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
+    parser.add_argument("--models", nargs="+", default=["minilm"], help="encoders, such as a base and an adapted one")
+    parser.add_argument("--n", type=int, default=100_000, help="other paragraphs, as many of each file")
+    parser.add_argument("--vectors", action="store_true", help="also search by vectors, which takes long")
+    parser.add_argument("--reader", help="a QA model")
+    parser.add_argument("--test", type=Path, help="questions that it has not seen [default: --data]")
+    parser.add_argument("--questions", type=int, default=100, help="how many of them are answered")
+    parser.add_argument("--passages", type=int, nargs="+", default=[10], help="paragraphs that are read")
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 2.0, 5.0], help="of the search's score")
+    options = parser.parse_args()
+    options.test = options.test or options.data
+    options.work.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+if __name__ == "__main__":
+    resumable(main)

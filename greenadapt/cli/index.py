@@ -1,0 +1,72 @@
+"""``greenadapt index``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import IndexConfig, SessionOptions
+
+Documents = Annotated[
+    list[str],
+    typer.Option("--documents", help="Documents: a folder, a file or an archive, in any corpus format; repeatable."),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the index.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
+        "words are runs of letters and digits].",
+    ),
+]
+Update = Annotated[
+    bool,
+    typer.Option("--update", help="Let --documents be others than before: those that are no longer named are removed."),
+]
+Format = Annotated[str | None, typer.Option("--format", help="Format of the documents, if their names do not say.")]
+Field = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field", help="Field (JSON lines) or column (CSV, TSV) that holds text; repeatable [default: text]."
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        "index --documents papers/ -o papers.index", "index --documents papers/ -m adapted --vectors -o papers.index"
+    )
+)
+def index(
+    *,
+    documents: Documents,
+    out: Out,
+    model: Model = None,
+    config: IndexConfig,
+    update: Update = False,
+    format: Format = None,  # noqa: A002  (the option's name)
+    field: Field = None,
+    options: Annotated[SessionOptions, Pick("force", "nice")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Index the paragraphs of documents for search and qa; the same command again brings the index up to date.
+
+    Work is committed in batches: searches see it meanwhile, and a killed run goes on from the last one.
+    """
+    from greenadapt.cli.output.console import print_json, print_lines
+    from greenadapt.cli.output.results import counts_in_words
+    from greenadapt.stages import index as stage
+
+    fields = tuple(field or stage.IndexRequest.fields)
+    request = stage.IndexRequest(tuple(documents), model, config, format, fields, update)
+    row = stage.index(o.make_session(options, out=out), request)
+    if as_json:
+        print_json(row)
+        return
+    status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
+    print_lines([f"index: {status}; {counts_in_words(row['counts'])}\n  {row['folder']}"])

@@ -1,0 +1,160 @@
+"""An index brought up to date with its documents."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from greenadapt.config import IndexConfig
+from greenadapt.inference.documents import Context, Names, read_texts
+from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.paragraphs import paragraphs
+from greenadapt.inference.search.store import DocumentKey, Entry, Passage, StoreWriter
+from greenadapt.progress import Progress, Silent
+from greenadapt.storage.arrays import UInt64Array
+from greenadapt.storage.files import Json
+
+_BATCH, _BATCH_WITH_VECTORS = 1 << 12, 1 << 10
+"""Paragraphs in a commit: about a second of work, and some tens of seconds."""
+_ENCODED = 32
+"""Texts of full length that the model reads at once."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A document that is new or changed."""
+
+    key: DocumentKey
+    entries: list[Entry]
+    texts: list[str]
+    """What is searched of each entry."""
+    is_new: bool
+
+
+class Builder:
+    """Brings an index up to date, in batches that are committed one by one.
+
+    A document is known by its name; if its text or its title changed, its paragraphs are replaced. Those that are not
+    among the documents any more are removed, once all documents have been read.
+    """
+
+    def __init__(self, index: Index, progress: Progress) -> None:
+        self._index = index
+        self._progress = progress
+        self._config = IndexConfig(**{name: index.facts.config[name] for name in ("vectors", "paragraph_chars")})
+        self._was_empty = not len(index)
+        self._counts = Counter[str]()
+
+    def build(self) -> Json:
+        """Counts of ``documents`` and ``paragraphs`` in the index, and of documents ``added``, ``changed``, ``removed``
+        and ``unchanged``.
+        """
+        writer = self._index.store.writer()
+        try:
+            with self._progress.bar("index", None, "paragraphs") as bar:
+                seen: set[int] = set()
+                for batch in self._batches(seen):
+                    self._write(batch, writer)
+                    bar.advance(sum(len(change.entries) for change in batch))
+            self._remove_others(seen, writer)
+        finally:
+            writer.close()
+        self._drop_vectors()
+        names = ("added", "changed", "removed", "unchanged")
+        counts = {name: self._counts[name] for name in names}
+        return {"documents": len(seen), "paragraphs": len(self._index), **counts}
+
+    def _contexts(self) -> Iterator[Context]:
+        facts, names = self._index.facts, Names()
+        how = facts.config["format"], tuple(facts.config["fields"]), names
+        for path, given in facts.documents.items():
+            for context in read_texts(path, self._progress, *how):
+                is_path = context.name.startswith(path)
+                yield replace(context, name=given + context.name.removeprefix(path)) if is_path else context
+
+    def _batches(self, seen: set[int]) -> Iterator[list[_Change]]:
+        """New and changed documents, and in ``seen`` the hashed names of all."""
+        store = self._index.store
+        most = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
+        batch: list[_Change] = []
+        size = 0
+        for context in self._contexts():
+            key = DocumentKey(_hash(context.name), _hash(context.name, context.title, context.text))
+            seen.add(int(key.name, 16))
+            if not self._was_empty and store.has(key):
+                self._counts["unchanged"] += 1
+                continue
+            change = self._change(context, key, is_new=self._was_empty or not store.count(key.name))
+            batch.append(change)
+            size += len(change.entries)
+            if size >= most:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _change(self, context: Context, key: DocumentKey, *, is_new: bool) -> _Change:
+        entries, texts = [], []
+        for start, end in paragraphs(context.text, self._config.paragraph_chars):
+            text = context.text[start:end]
+            searched = text if not context.title or text.startswith(context.title) else f"{context.title}\n{text}"
+            passage = Passage(context.name, context.title, start, end, text)
+            own = int(_hash(context.name, str(start), searched), 16) >> 65  # 63 bits, as tantivy reads them from Python
+            entries.append(Entry(own, passage, " ".join(self._index.words(searched))))
+            texts.append(searched)
+        return _Change(key, entries, texts, is_new)
+
+    def _write(self, batch: Sequence[_Change], writer: StoreWriter) -> None:
+        if self._config.vectors:
+            self._encode(batch)  # first, so that every paragraph that is committed has its vector
+        for change in batch:
+            if not change.is_new:
+                writer.remove(change.key.name)
+            for entry in change.entries:
+                writer.add(change.key, entry)
+            self._counts["added" if change.is_new else "changed"] += 1
+        writer.commit()
+
+    def _encode(self, batch: Sequence[_Change]) -> None:
+        index = self._index
+        texts = {
+            entry.key: text
+            for change in batch
+            for entry, text in zip(change.entries, change.texts, strict=True)
+            if entry.key not in index.vectors
+        }
+        if texts:
+            vectors = index.encoder.vectors([*texts.values()], "mean", _ENCODED, Silent())
+            index.vectors.add([*texts], vectors)
+
+    def _remove_others(self, seen: set[int], writer: StoreWriter) -> None:
+        if self._was_empty:
+            return
+        store = self._index.store
+        for name in store.names():
+            if int(name, 16) not in seen and store.count(name):
+                writer.remove(name)
+                self._counts["removed"] += 1
+        writer.commit()
+
+    def _drop_vectors(self) -> None:
+        """Of paragraphs that are no longer there, once these are a quarter of all."""
+        if not self._config.vectors:
+            return
+        index = self._index
+        if len(index.vectors) > len(index) * 4 / 3:
+
+            def is_kept(keys: UInt64Array) -> list[bool]:
+                known = index.store.known(keys.tolist())
+                return [key in known for key in keys.tolist()]
+
+            index.vectors.drop(is_kept)
+
+
+def _hash(*texts: str) -> str:
+    """128 bits, hexadecimal."""
+    digest = blake2b(digest_size=16)
+    for text in texts:
+        data = text.encode("utf-8", "replace")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()

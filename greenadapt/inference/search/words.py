@@ -1,0 +1,40 @@
+"""The words of paragraphs and queries that are compared in a search."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from greenadapt.errors import InputError
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+
+_PLAIN = re.compile(r"\w+")
+_KNOWN = 1 << 17
+"""Pieces of text between spaces whose words are remembered."""
+Words = Callable[[str], list[str]]
+
+
+def plain_words(text: str) -> list[str]:
+    """Runs of letters, digits and underscores, in lower case."""
+    return _PLAIN.findall(text.lower())
+
+
+def model_words(tokenizer_file: Path) -> Words:
+    """The words that a model's tokenizer splits text into, in lower case, without those of punctuation alone.
+
+    ``plain_words`` for a tokenizer without words (SentencePiece).
+    """
+    try:
+        splitter = WordSplitter(load_tokenizer(tokenizer_file))
+    except InputError:
+        if not tokenizer_file.is_file():
+            raise
+        return plain_words
+
+    def kept(words: list[str]) -> list[str]:
+        return [word.lower() for word in words if any(map(str.isalnum, word))]
+
+    if not splitter.chunkwise:
+        return lambda text: kept(splitter.split(text))
+    of_chunk = lru_cache(_KNOWN)(lambda chunk: kept(splitter.split_chunk(chunk)))
+    return lambda text: [word for chunk in text.split() for word in of_chunk(chunk)]

@@ -1,0 +1,109 @@
+"""Questions put to the paragraphs that a search in an index finds."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
+from greenadapt.errors import UsageError
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.search.index import Index
+from greenadapt.progress import Silent
+from greenadapt.stages.index import IndexRequest, index
+from tests.conftest import Run
+from tests.support.small_tasks import Json, TinyModel, adapted, lines, qa_file, read_json, sentences, session
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WHOLE = QaConfig(top=20)
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model, architecture="BertForQuestionAnswering")
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
+    """JSON lines of three documents with titles."""
+    rows = [
+        {
+            "id": f"p{i}",
+            "title": f"Paper {i}",
+            "text": "\n".join(" ".join(words) + "." for words in sentences(9, seed=i)),
+        }
+        for i in range(3)
+    ]
+    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    index(session(tmp_path, "px"), IndexRequest((str(tmp_path / "papers.jsonl"),)))
+    return tmp_path / "px"
+
+
+def rows_of(model: Path, sources: InquirySources, config: QaConfig = WHOLE, **how: object) -> list[Json]:
+    request = QaRequest(str(model), sources, config, ReadingOptions(max_length=64), retrieval=RetrievalConfig(**how))  # type: ignore[arg-type]
+    return [*Answering(request, Silent()).rows()]
+
+
+def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_document(
+    model: Path, papers: Path, tmp_path: Path
+) -> None:
+    question = "virus coronavirus"
+    [row] = rows_of(model, InquirySources(index=str(papers), asked=(question,)), passages=2)
+    found = Index(papers).search(question, top=2)
+    assert len(found) == 2
+    texts = {line["id"]: line["text"] for line in lines(tmp_path / "papers.jsonl")}
+    expected = []
+    for one in found:
+        record = {"id": 1, "question": question, "context": one.text}
+        (tmp_path / "one.jsonl").write_text(json.dumps(record))
+        [alone] = rows_of(model, InquirySources(data=str(tmp_path / "one.jsonl")))
+        expected += [(each["logit"], one.document, one.start + each["start"]) for each in alone["answers"]]
+    expected = sorted(expected, reverse=True)[:20]
+    assert [each["logit"] for each in row["answers"]] == pytest.approx([logit for logit, *_ in expected], rel=1e-4)
+    assert [(each["document"], each["start"]) for each in row["answers"]] == [(name, at) for _, name, at in expected]
+    for each in row["answers"]:
+        text = texts[each["document"]]
+        assert text[each["start"] : each["end"]] == each["answer"]
+        for name in ("sentence", "paragraph"):
+            begin = each[f"{name}_start"]
+            assert text[begin : begin + len(each[name])] == each[name]
+        assert each["title"] == f"Paper {each['document'][1:]}"
+
+
+def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, papers: Path) -> None:
+    sources = InquirySources(index=str(papers), asked=("virus coronavirus tachycardia",))
+    [plain] = rows_of(model, sources, passages=3)
+    [weighed] = rows_of(model, sources, passages=3, search_weight=1000)
+    found = Index(papers).search("virus coronavirus tachycardia", top=3)
+    assert weighed["paragraph"] == found[0].text
+    of_best = [each for each in plain["answers"] if each["paragraph"] == found[0].text]
+    assert weighed["logit"] == pytest.approx(1000 + of_best[0]["logit"], rel=1e-5)
+
+
+def test_questions_of_data_are_put_to_the_index_and_scored(
+    model: Path, papers: Path, tmp_path: Path, run_alone: Run
+) -> None:
+    data = qa_file(tmp_path / "data.json", 3)
+    read = read_json(data)
+    read["data"][0]["paragraphs"][0]["qas"][0]["question"] = "?"
+    data.write_text(json.dumps(read))
+    options = ("-m", model, "--data", data, "--index", papers, "--max-length", 64, "--passages", 1, "-o", "answers")
+    last = json.loads(run_alone("qa", *options, "--json").stdout)
+    rows = lines(tmp_path / "answers" / "answers.jsonl")
+    assert (rows[0]["answer"], rows[0]["score"]) == ("", 0)  # no paragraph was found
+    assert all(row["document"] in ("p0", "p1", "p2") for row in rows[1:])
+    assert (last["status"], last["scores"]["questions"]) == ("done", 3)
+    assert json.loads(run_alone("qa", *options, "--json").stdout)["status"] == "up to date"
+    (tmp_path / "papers.jsonl").write_text('{"id": "p9", "text": "the virus was isolated"}\n')
+    run_alone("index", "--documents", tmp_path / "papers.jsonl", "-o", papers)
+    assert json.loads(run_alone("qa", *options, "--json").stdout)["status"] == "done"
+
+
+def test_what_does_not_go_together_is_refused(papers: Path, model: Path) -> None:
+    with pytest.raises(UsageError, match="own documents"):
+        InquirySources(index=str(papers), documents=("a.txt",), asked=("what",))
+    with pytest.raises(UsageError, match="need questions"):
+        InquirySources(index=str(papers))
+    with pytest.raises(UsageError, match="give --index"):
+        rows_of(model, InquirySources(documents=("a.txt",), asked=("what",)), passages=3)

@@ -1,0 +1,201 @@
+"""An index of documents: what is found, what changes, and what a killed run leaves."""
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import greenadapt
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.search.index import Index
+from tests.conftest import Run, last_line
+from tests.support.processes import Forked
+from tests.support.small_tasks import adapted, sentences
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TinyModel = Callable[..., Path]
+Json = dict[str, Any]
+JATS = (
+    "<article><front><article-meta><title-group><article-title>Naïve <i>cells</i></article-title></title-group>"
+    "</article-meta></front><body><p>They were isolated.</p></body></article>"
+)
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
+    """Four documents of several paragraphs each."""
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    for number in range(4):
+        blocks = [" ".join(words) + "." for words in sentences(6, seed=number)]
+        (folder / f"{number}.txt").write_text("\n\n".join(blocks), "utf-8")
+    return folder
+
+
+@pytest.fixture
+def index(run_alone: Run) -> Callable[..., Json]:
+    """Runs ``index`` into the folder ``px``."""
+
+    def run(*arguments: object) -> Json:
+        row: Json = json.loads(run_alone("index", "-o", "px", *arguments, "--json").stdout)
+        return row
+
+    return run
+
+
+def changes(row: Json) -> tuple[int, ...]:
+    return tuple(row["counts"][name] for name in ("added", "changed", "removed", "unchanged"))
+
+
+def test_bm25_is_okapis_over_the_words_of_the_model(
+    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
+) -> None:
+    model = tiny_model()
+    index("--documents", papers, "-m", model, "--paragraph-chars", 100)
+    found = Index("px").search("Virus, isolated: CORONAVIRUS virus?", top=1000)
+    everything = " ".join(word for words in sentences(24, seed=0) for word in words)
+    texts = {(one.document, one.start): one.text for one in Index("px").search(everything, top=1000)}
+    words = {place: Counter(text.lower().replace(".", " ").split()) for place, text in texts.items()}
+    n, mean = len(words), np.mean([count.total() for count in words.values()])
+    expected = {}
+    for place, count in words.items():
+        score = 0.0
+        for word in ("virus", "isolated", "coronavirus"):
+            n_with = sum(word in other for other in words.values())
+            idf = math.log(1 + (n - n_with + 0.5) / (n_with + 0.5))
+            score += idf * count[word] * 2.2 / (count[word] + 1.2 * (0.25 + 0.75 * count.total() / mean))
+        if score:
+            expected[place] = score
+    assert len(Index("px")) == n
+    assert {(one.document, one.start): one.score for one in found} == pytest.approx(expected, rel=1e-5)
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+
+
+def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
+    tmp_path: Path, index: Callable[..., Json], tiny_model: TinyModel, run_alone: Run
+) -> None:
+    (tmp_path / "a.xml").write_text(JATS, "utf-8")
+    rows = [{"id": "p1", "title": "A study of hearts", "text": "Nobody\n\nwas ill."}, {"text": "Viruses."}]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = tiny_model()
+    index("--documents", "a.xml", "--documents", "b.jsonl", "-m", model)
+    [row] = [json.loads(line) for line in run_alone("search", "px", "naive", "--json").stdout.splitlines()]
+    assert row["title"] == "Naïve cells"
+    assert (row["document"], row["start"], row["end"], row["text"]) == ("a.xml", 0, 19, "They were isolated.")
+    [found] = Index("px").search("HEARTS")
+    assert (found.document, found.text) == ("p1", "Nobody\n\nwas ill.")
+    assert "A study of hearts" in run_alone("search", "px", "hearts").stdout
+    assert [one.document for one in Index("px").search("viruses")] == ["b.jsonl:2"]
+    assert Index("px").search("?") == []
+
+
+def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
+    papers: Path, index: Callable[..., Json], run_alone: Run
+) -> None:
+    first = index("--documents", "papers/")
+    assert (first["status"], changes(first)) == ("done", (4, 0, 0, 0))
+    opened = Index("px")
+    again = index("--documents", papers)  # the same folder, named otherwise
+    assert (again["status"], changes(again)) == ("up to date", (0, 0, 0, 4))
+    (papers / "0.txt").unlink()
+    (papers / "1.txt").write_text("An aardvark.")
+    (papers / "4.txt").write_text("Two aardvarks and one aardvark.")
+    row = index("--documents", "papers")
+    assert (row["status"], changes(row)) == ("done", (1, 1, 1, 2))
+    assert {one.document for one in opened.search("aardvark")} == {"papers/1.txt", "papers/4.txt"}
+    assert row["counts"]["paragraphs"] == len(opened)
+    left = {one.document for one in opened.search((papers / "2.txt").read_text(), top=100)}
+    assert "papers/0.txt" not in left
+    assert "papers/2.txt" in left
+
+    refused = run_alone("index", "--documents", papers / "4.txt", "-o", "px", code=1)
+    assert "--update" in last_line(refused)
+    assert len(Index("px")) == row["counts"]["paragraphs"]
+    (papers.parent / "more.txt").write_text("Three aardvarks.")
+    both = index("--documents", papers, "--documents", "more.txt", "--update")
+    assert changes(both) == (1, 0, 0, 4)
+    assert changes(index("--documents", "more.txt", "--update")) == (0, 0, 4, 1)
+    assert [one.text for one in opened.search("aardvarks")] == ["Three aardvarks."]
+
+
+def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    run_alone("index", "--documents", papers, "-o", "px")
+    for options, said in (
+        (["-m", tiny_model()], "another model"),
+        (["--paragraph-chars", "500"], "paragraph_chars: 1000 → 500"),
+    ):
+        assert said in last_line(run_alone("index", "--documents", papers, "-o", "px", *options, code=1))
+    assert "done" in run_alone("index", "--documents", papers, "-o", "px", "--paragraph-chars", 500, "--force").stdout
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "file").touch()
+    assert "is no index" in last_line(run_alone("index", "--documents", papers, "-o", "own", code=1))
+    assert "lies in" in last_line(run_alone("index", "--documents", papers, "-o", papers / "px", code=2))
+    assert "--model" in last_line(run_alone("index", "--documents", papers, "-o", "py", "--vectors", code=2))
+    assert "no vectors" in last_line(run_alone("search", "px", "heart", "--by", "dense", code=2))
+    with pytest.raises(MissingError, match="not a search index"):
+        Index(papers)
+    with pytest.raises(UsageError, match="at least 1"):
+        Index("px").search("heart", top=0)
+    for file in (tmp_path / "px" / "words").glob("meta.json"):
+        file.write_text("{}")
+    with pytest.raises(InputError, match="damaged"):
+        Index("px")
+
+
+def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
+    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
+) -> None:
+    model = adapted(tiny_model)
+    index("--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
+    opened, query = Index("px"), "tachycardia of the heart"
+    dense = opened.search(query, top=1000, by="dense")
+    assert len(dense) == len(opened) > 10
+    encoder = greenadapt.load(model)
+    vectors = encoder.encode([query, *(one.text for one in dense)])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert [one.score for one in dense] == pytest.approx((vectors[1:] @ vectors[0]).tolist(), abs=2e-3)  # float16
+    words = opened.search(query, top=1000)
+    ranks = [{(one.document, one.start): rank for rank, one in enumerate(each, 1)} for each in (dense, words)]
+    hybrid = opened.search(query, top=5, by="hybrid")
+    places = {*ranks[0], *ranks[1]}
+    expected = {place: sum(1 / (60 + rank[place]) for rank in ranks if place in rank) for place in places}
+    assert [one.score for one in hybrid] == pytest.approx(sorted(expected.values(), reverse=True)[:5])
+    assert all(one.score == pytest.approx(expected[one.document, one.start]) for one in hybrid)
+
+    (papers / "0.txt").write_text("A new virus.")
+    (papers / "1.txt").unlink()
+    (papers / "2.txt").unlink()
+    row = index("--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
+    again = opened.search("A new virus.", top=1000, by="dense")
+    assert len(again) == row["counts"]["paragraphs"]
+    assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
+
+
+@pytest.mark.slow
+def test_a_killed_run_answers_from_what_was_committed_and_goes_on(tmp_path: Path, run_alone: Run) -> None:
+    total = 12_000
+    rows = [{"id": f"d{i}", "text": " ".join(words)} for i, words in enumerate(sentences(100, seed=0) * (total // 100))]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["index", "--documents", "all.jsonl", "-o", "px", "--json"]
+    process = Forked(["-m", "greenadapt", *command], tmp_path)
+    seen = 0
+    while not seen and process.poll() is None:  # searches while it is written
+        time.sleep(0.02)
+        seen = len(Index("px")) if (tmp_path / "px").is_dir() else 0
+    process.kill()
+    assert process.completed().returncode == -9
+    committed = len(Index("px"))
+    assert seen <= committed < total
+    result = run_alone("search", "px", "virus", "--top", 3, "--json")
+    assert len(result.stdout.splitlines()) == 3
+    assert "not finished" in result.stderr
+    row = json.loads(run_alone(*command).stdout)
+    assert changes(row) == (total - committed, 0, 0, committed)
+    assert len(Index("px")) == total
+    assert run_alone("search", "px", "virus").stderr == ""
