@@ -40,6 +40,7 @@ _ORDER = [
     "evaluate",
     "predict",
     "qa",
+    "serve",
     "push",
     "status",
     "clean",

@@ -29,6 +29,7 @@ _EXTRAS = {
     "hub": (("datasets",), "data sets of the hub"),
     "sentence": (("sentence-transformers",), "to_sentence_transformers"),
     "report": (("vl-convert-python", "jinja2"), "the page of report"),
+    "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
     "s3": (("boto3",), "s3 addresses"),
 }
 """Extra → its packages, and what they are for."""
