@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import json
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _RETRY = {"retry-after": "1"}
+_CLOSED = 20
 
 
 def problem(status: int, sentence: str) -> Response:
@@ -51,6 +53,9 @@ class Guard:
     """Names by which the server may be called; any without one. On a loopback address a page from elsewhere could
     have its own name lead here, and read the answers."""
     token: str | None = None
+    keeps: bool = True
+    """Whether connections are kept. Otherwise one in ``_CLOSED`` answers closes its own, at random, so that the clients
+    of several workers spread over them again, also over one that has taken another's place."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -62,7 +67,10 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                if not self.keeps and random.randrange(_CLOSED) == 0:
+                    headers["connection"] = "close"
             await send(message)
 
         try:

@@ -25,6 +25,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _THREADS = "OMP_NUM_THREADS"
 _HUNG = 60  # seconds without an answer to the watching process, which then replaces a worker
 _CONNECTIONS = 1024  # of one worker; more get 503
+_WAITING = 2048  # connections that no worker has accepted yet
+# A worker accepts so many at once: of more, one worker would take all clients that come together, and keep them.
+_ACCEPTED = 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Application:
         opened = [ServedModel.open(found, self.reading) for found in self.models]
         config = self.config
         app = make_app(Answering(opened, config, metrics), metrics)
-        return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token())
+        keeps = config.workers == 1
+        return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 
 
 class _Supervisor(Multiprocess):
@@ -78,6 +82,8 @@ class _Supervisor(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         from prometheus_client.multiprocess import mark_process_dead
 
+        for listening in self.sockets:
+            listening.listen(_WAITING)  # a worker that begins to accept sets it to what it accepts at once
         before = list(self.processes)
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
@@ -130,7 +136,7 @@ def _hosts(config: ServeConfig) -> Sequence[str]:
 def _listening(config: ServeConfig) -> socket.socket:
     try:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        made = socket.create_server((config.host, config.port), family=family, backlog=2048)
+        made = socket.create_server((config.host, config.port), family=family, backlog=_WAITING)
     except OSError as error:
         raise ConflictError(
             f"cannot listen on {config.host}, port {config.port}: {error.strerror}", "give another --port or --host"
@@ -154,6 +160,7 @@ def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
+        backlog=_ACCEPTED,
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=int(config.max_seconds) + 1,
         timeout_worker_healthcheck=_HUNG,

@@ -86,7 +86,7 @@
   const entitiesSaid = (columns) => {
     const counts = columns.map(({ found }) => found.entities.length);
     const said = columns.length > 1 ? counts.join(", ") : counts[0];
-    const differ = document.querySelector("#entities mark.differs") ? "; dashed: not found by all" : "";
+    const differ = document.querySelector("#entities mark.differs") ? "; dashed: not the same in all" : "";
     return `${said} ${counts.length === 1 && counts[0] === 1 ? "entity" : "entities"}${differ}`;
   };
 
@@ -153,10 +153,10 @@
   });
 
   const predicted = (path, body, list) => async (model, views) => {
-    const found = await asked(path, { ...body, model, ...(views.length > 1 ? { compare: true } : { view: views[0] }) });
+    const found = await asked(path, { ...body, model: model.name, ...(views.length > 1 ? { compare: true } : { view: views[0] }) });
     return views.map((view) => ({
-      model, view: views.length > 1 || view ? view : null, found: list((found.views && found.views[view]) || found),
-      passages: found.passages,
+      model: model.name, view: model.views.length ? view : null,
+      found: list((found.views && found.views[view]) || found), passages: found.passages,
     }));
   };
   const ofText = (path, form, list) => predicted(path, { texts: [form.elements.text.value] }, list);
@@ -174,7 +174,10 @@
         return predicted("/answer", body, (found) => found.answers || found);
       } },
     near: { section: "neighbours", title: "Neighbours", columns: nearColumns, said: () => "",
-      ask: (form) => async (model) => [{ model, found: await asked("/neighbours", { word: form.elements.word.value.trim(), model }) }] },
+      ask: (form) => async ({ name }) => {
+        const word = form.elements.word.value.trim();
+        return [{ model: name, found: await asked("/neighbours", { word, model: name }) }];
+      } },
   };
 
   const choices = (place, models, kind) => {
@@ -209,7 +212,7 @@
       const text = form.elements.text ? form.elements.text.value : "";
       const columns = (await Promise.all(wanted.map((model) => {
         const all = view === "all" && model.views.length;
-        return ask(model.name, all ? ["base", "expanded", "mean"] : [view === "all" ? model.view : view || model.view]);
+        return ask(model, all ? ["base", "expanded", "mean"] : [view === "all" ? model.view : view || model.view]);
       }))).flat();
       place.replaceChildren(...task.columns(columns, text));
       status.textContent = task.said(columns);
