@@ -74,6 +74,8 @@ class Panel(StrEnum):
     ANSWERS = "Answers"
     NO_ANSWER = "Questions without an answer"
     COMPARISON = "Comparison"
+    ADDRESS = "Address"
+    LIMITS = "Limits"
     RESULTS = "Results"
     MACHINE = "Machine"
     OUTPUT = "Output and settings"
@@ -829,6 +831,48 @@ class RetrievalConfig(Checked):
             panel=Panel.ADVANCED,
         ),
     ] = 0.0
+
+
+@dataclass(frozen=True)
+class ServeConfig(Checked):
+    """Where a server listens, and the most that it takes on."""
+
+    host: Annotated[
+        str, Option("Address to listen on; 0.0.0.0 takes requests from other machines.", panel=Panel.ADDRESS)
+    ] = "127.0.0.1"
+    port: Annotated[
+        Annotated[int, Interval(ge=0, le=65535)], Option("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS)
+    ] = 8000
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        Option(
+            "Name by which requests may call the server, such as that of a proxy; repeatable.",
+            "--allow-host",
+            panel=Panel.ADDRESS,
+            unset="on a loopback address localhost and the address, else any",
+        ),
+    ] = ()
+    workers: Annotated[
+        Count, Option("Processes, each with models of its own. One that ends is replaced.", panel=Panel.MACHINE)
+    ] = 1
+    max_body: Annotated[
+        Count, Option("Largest request, such as 1M.", panel=Panel.LIMITS, parse=parse_bytes, shown="1M")
+    ] = 1 << 20
+    max_texts: Annotated[Count, Option("Most texts or documents of a request.", panel=Panel.LIMITS)] = 64
+    max_chars: Annotated[Count, Option("Longest text, in characters.", panel=Panel.LIMITS)] = 100_000
+    max_queue: Annotated[
+        Count, Option("Most texts that wait in a process; further requests get 503.", panel=Panel.LIMITS)
+    ] = 512
+    max_seconds: Annotated[
+        Positive, Option("Longest time of a request, in seconds; then it gets 504.", panel=Panel.LIMITS)
+    ] = 30.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(
+            self.max_texts <= self.max_queue,
+            f"--max-texts is {self.max_texts} and --max-queue {self.max_queue}: a full request would never fit",
+        )
 
 
 @dataclass(frozen=True)

@@ -101,17 +101,21 @@ class _Context(SpawnContext):
 
 def _start(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the pool
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     if start is not None:
         start(*arguments)
 
 
-def _end_with_parent() -> None:
-    """A killed parent cannot stop its pool, and the workers would wait for work forever."""
+def end_with_parent() -> None:
+    """Have this worker end when its parent does: a killed one cannot stop its workers, which would stay forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 Item = TypeVar("Item")

@@ -19,7 +19,7 @@ LAYERS = [
     ["tasks", "vectors"],
     ["models", "report"],
     ["inference", "training", "sentence_transformers"],
-    ["stages"],
+    ["stages", "server"],
     ["cli"],
     ["api"],
     ["__main__"],

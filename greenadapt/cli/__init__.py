@@ -42,6 +42,7 @@ _ORDER = [
     "index",
     "search",
     "qa",
+    "serve",
     "push",
     "status",
     "clean",

@@ -30,6 +30,7 @@ _EXTRAS = {
     "sentence": (("sentence-transformers",), "to_sentence_transformers"),
     "search": (("tantivy", "usearch"), "index, search and qa --index"),
     "report": (("vl-convert-python", "jinja2"), "the page of report"),
+    "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
     "s3": (("boto3",), "s3 addresses"),
 }
 """Extra → its packages, and what they are for."""

@@ -1,0 +1,46 @@
+"""``greenadapt serve``."""
+
+import importlib.util
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.errors import MissingError
+
+Models = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        "-m",
+        help="A folder that finetune or adapt wrote, or a question answering model; repeat it to compare models.",
+    ),
+]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks].")
+]
+_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+@app.command(epilog=examples("serve -m runs/ner", "serve -m runs/ner -m runs/ner-minilm --workers 2"))
+def serve(
+    *,
+    model: Models,
+    task: TaskName = None,
+    options: Annotated[ServeConfig, Pick()],
+    reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
+) -> None:
+    """Serve models over HTTP, with a page to try them on: entities, labels, answers and neighbours of words.
+
+    It listens on this machine only, unless --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests
+    have to send it. Ctrl-C or SIGTERM stops it with exit code 0.
+    """
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        raise MissingError(f"serving needs {', '.join(missing)}, not installed", 'pip install "greenadapt[serve]"')
+
+    from greenadapt.cli.output.console import make_progress
+    from greenadapt.server.serving import ServeRequest, serve
+
+    serve(ServeRequest(tuple(model), options, reading, task), make_progress(is_read=False))

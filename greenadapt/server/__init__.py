@@ -1,0 +1,1 @@
+"""Models behind HTTP, with a page."""

@@ -1,0 +1,254 @@
+"""The application: what each address answers."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from greenadapt import __version__
+from greenadapt.config import Pool, ServeConfig
+from greenadapt.errors import GreenadaptError, MissingError
+from greenadapt.server import bodies
+from greenadapt.server.batching import Batcher, FullError
+from greenadapt.server.guard import problem
+from greenadapt.server.metrics import Metrics
+from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
+from greenadapt.server.wrong import TooLargeError, sentence
+from greenadapt.storage.files import Json
+
+Search = Callable[[str, int], Sequence[Json]]
+"""A question and a number → as many passages of an index, best first, with the keys of ``bodies.Passage``."""
+_SCRIPT, _STYLE = "text/javascript", "text/css"
+_FILES = {
+    "/": ("greenadapt.server.page", "page.html", "text/html"),
+    "/page.js": ("greenadapt.server.page", "page.js", _SCRIPT),
+    "/page.css": ("greenadapt.server.page", "page.css", _STYLE),
+    "/look.css": ("greenadapt.report.page", "page.css", _STYLE),
+    "/icon.svg": ("greenadapt.server.page", "icon.svg", "image/svg+xml"),
+}
+"""Address → package, file and type; the page looks as that of ``report``."""
+
+
+class Answering:
+    """Models, an index and limits, behind the addresses of the application."""
+
+    def __init__(
+        self, models: Sequence[ServedModel], config: ServeConfig, metrics: Metrics, search: Search | None = None
+    ) -> None:
+        self._models = models
+        self._config = config
+        self._metrics = metrics
+        limit = config.max_queue
+        self._batches = Batcher[Asked, ByView](predicted, lambda one: one.size, limit)
+        self._near = Batcher[tuple[ServedModel, str, int], Json](_nearest, _one, limit)
+        self._search = None if search is None else Batcher[tuple[str, int], Sequence[Json]](_each(search), _one, limit)
+
+    def close(self) -> None:
+        """End the threads."""
+        for each in (self._batches, self._near, self._search):
+            if each is not None:
+                each.close()
+
+    def models(self) -> Json:
+        """What there is."""
+        limits = {"texts": self._config.max_texts, "characters": self._config.max_chars, "bytes": self._config.max_body}
+        return {
+            "models": [model.described() for model in self._models],
+            "index": self._search is not None,
+            "limits": {**limits, "seconds": self._config.max_seconds},
+        }
+
+    async def predict(self, asked: bodies.PredictRequest) -> Json:
+        """Predictions for texts."""
+        model = self._model(asked.model, ("ner", "classification"), "find entities or labels in texts")
+        self._check("texts", [_characters(record) for record in asked.texts])
+        examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(asked.texts)]
+        sizes = [_characters(record) for record in asked.texts]
+        view, views = _views(model, asked)
+        found = await self._results(model, examples, sizes, views)
+        by_view = {one: [each[one] for each in found] for one in views}
+        compared = {"views": by_view} if asked.compare else {}
+        return {"model": model.found.name, "view": view, "predictions": by_view[view], **compared}
+
+    async def answer(self, asked: bodies.AnswerRequest) -> Json:
+        """Answers to a question."""
+        model = self._model(asked.model, ("qa",), "answer questions")
+        texts, passages = await self._documents(asked)
+        self._check("question", [len(asked.question)])
+        self._check("documents", list(map(len, texts)))
+        records = [{"question": asked.question, "context": text} for text in texts]
+        examples = [model.example(record, f"documents[{i}]") for i, record in enumerate(records)]
+        view, views = _views(model, asked)
+        found = await self._results(model, examples, [len(asked.question) + len(text) for text in texts], views)
+        by_view = {one: model.answers([each[one] for each in found], asked.top) for one in views}
+        more: Json = {"views": by_view} if asked.compare else {}
+        if passages is not None:
+            more["passages"] = list(passages)
+        return {"model": model.found.name, "view": view, "answers": by_view[view], **more}
+
+    async def neighbours(self, asked: bodies.NeighboursRequest) -> Json:
+        """Neighbours of a word."""
+        having = [model for model in self._models if model.found.has_words]
+        model = _chosen(having, asked.model, "have added words")
+        [found] = await self._near.results([(model, asked.word, asked.top)])
+        return {"model": model.found.name, **found}
+
+    def _model(self, name: str | None, kinds: Sequence[str], what: str) -> ServedModel:
+        return _chosen([model for model in self._models if model.found.kind in kinds], name, what)
+
+    async def _documents(self, asked: bodies.AnswerRequest) -> tuple[list[str], Sequence[Json] | None]:
+        """The texts to read, and the passages that they are, if they come from the index."""
+        given = [value for value in (asked.context, asked.documents) if value is not None]
+        if len(given) > 1:
+            raise HTTPException(422, "context and documents exclude each other: give one of them")
+        if asked.context is not None:
+            return [asked.context], None
+        if asked.documents is not None:
+            return asked.documents, None
+        if self._search is None:
+            raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
+        [passages] = await self._search.results([(asked.question, asked.passages)])
+        return [passage["text"] for passage in passages], passages
+
+    def _check(self, what: str, sizes: Sequence[int]) -> None:
+        most, longest = self._config.max_texts, self._config.max_chars
+        if len(sizes) > most:
+            raise TooLargeError(f"{what} has {len(sizes):,} texts, the most is {most:,}: send several requests")
+        for i, size in enumerate(sizes):
+            if size > longest:
+                place = f"{what}[{i}]" if len(sizes) > 1 else what
+                raise TooLargeError(f"{place} has {size:,} characters, the most is {longest:,}: cut it")
+
+    async def _results(
+        self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], views: tuple[Pool, ...]
+    ) -> list[ByView]:
+        asked = [Asked(model, example, views, size) for example, size in zip(examples, sizes, strict=True)]
+        self._metrics.waiting.inc(len(asked))
+        try:
+            found = await self._batches.results(asked)
+        finally:
+            self._metrics.waiting.dec(len(asked))
+        self._metrics.texts.labels(model.found.name).inc(len(asked))
+        return found
+
+
+def make_app(answering: Answering, metrics: Metrics) -> FastAPI:
+    """The application; it closes ``answering`` when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        answering.close()
+
+    app = FastAPI(
+        title="greenadapt",
+        version=__version__,
+        description="Predictions of fine-tuned models. Characters are counted as Unicode code points.",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=bodies.PROBLEMS,
+    )
+    unset: Json = {"response_model_exclude_unset": True}
+    app.post("/predict", response_model=bodies.PredictResponse, summary="Entities or labels", **unset)(
+        answering.predict
+    )
+    app.post("/answer", response_model=bodies.AnswerResponse, summary="Answers", **unset)(answering.answer)
+    app.post("/neighbours", response_model=bodies.NeighboursResponse, summary="Neighbours of a word")(
+        answering.neighbours
+    )
+    app.get("/models", response_model=bodies.ModelsResponse, summary="Models and limits")(answering.models)
+
+    @app.get("/health", response_model=bodies.Health, summary="Whether the server answers")
+    async def health() -> Json:
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
+    def numbers() -> Response:
+        return Response(metrics.exposed(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    for path, (package, name, kind) in _FILES.items():
+        content = files(package).joinpath(name).read_bytes()
+        app.get(path, include_in_schema=False)(_file(content, kind))
+    _add_handlers(app)
+    return app
+
+
+def _file(content: bytes, kind: str) -> Callable[[], Any]:
+    async def file() -> Response:
+        return Response(content, media_type=kind)
+
+    return file
+
+
+def _add_handlers(app: FastAPI) -> None:
+    """Answer every error with one sentence."""
+    statuses = {MissingError: 404, TooLargeError: 413, GreenadaptError: 400}
+
+    async def handle(_: Request, error: Exception) -> Response:
+        if isinstance(error, RequestValidationError):
+            return problem(422, sentence(error))
+        if isinstance(error, HTTPException):
+            return problem(error.status_code, _said(error))
+        if isinstance(error, FullError):
+            return problem(503, "too much is waiting: try again")
+        for kind, status in statuses.items():
+            if isinstance(error, kind):
+                return problem(status, str(error))
+        return problem(500, "the server failed: its log says why")
+
+    for kind in (RequestValidationError, HTTPException, FullError, GreenadaptError, Exception):
+        app.add_exception_handler(kind, handle)
+
+
+def _said(error: HTTPException) -> str:
+    said = {404: "there is nothing here: see /openapi.json", 405: "the method is wrong: see /openapi.json"}
+    if error.detail in ("Not Found", "Method Not Allowed"):
+        return said[error.status_code]
+    return str(error.detail)
+
+
+def _chosen(models: Sequence[ServedModel], name: str | None, what: str) -> ServedModel:
+    """The model of this name, or the only one; ``what`` is what all of ``models`` can do."""
+    names = ", ".join(model.found.name for model in models)
+    if not models:
+        raise HTTPException(404, f"no model is there to {what}")
+    if name is None:
+        if len(models) > 1:
+            raise HTTPException(422, f"model is missing: name one of {names}")
+        return models[0]
+    for model in models:
+        if model.found.name == name:
+            return model
+    raise HTTPException(404, f"no such model is there to {what}: name one of {names}")
+
+
+def _views(model: ServedModel, asked: bodies.PredictRequest | bodies.AnswerRequest) -> tuple[Pool, tuple[Pool, ...]]:
+    """The view that decides, and all that are wanted."""
+    view = asked.view or model.view or "mean"
+    return view, VIEWS if asked.compare else (view,)
+
+
+def _characters(record: str | bodies.Record) -> int:
+    if isinstance(record, str):
+        return len(record)
+    return sum(len(value) if isinstance(value, str) else sum(map(len, value)) for value in record.values())
+
+
+def _nearest(asked: Sequence[tuple[ServedModel, str, int]]) -> list[Json]:
+    return [model.near.near(word, top) for model, word, top in asked]
+
+
+def _each(search: Search) -> Callable[[Sequence[tuple[str, int]]], list[Sequence[Json]]]:
+    return lambda asked: [search(question, n) for question, n in asked]
+
+
+def _one(_: object) -> int:
+    """The size of what is small."""
+    return 1

@@ -1,0 +1,188 @@
+"""What requests and responses look like; OpenAPI is made from it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from greenadapt.config import Pool
+
+
+def _whole(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("surrogate", "has half a character, a surrogate without the other one") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+Record = dict[Text, Text | list[Text]]
+Name = Annotated[Text | None, Field(description="Which model; may be left out if one has the task.")]
+View = Annotated[
+    Pool | None, Field(description="Predict with the mean of both tokenizations, or with one; by default as trained.")
+]
+Compare = Annotated[bool, Field(description="Also give, under `views`, what each tokenization and the mean predict.")]
+Top = Annotated[int, Field(ge=1, le=20)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PredictRequest(_Request):
+    """Texts to find entities in or to classify."""
+
+    texts: Annotated[
+        list[Text | Record],
+        Field(description="Texts; or objects, with `tokens` for NER, or with the text fields of a pair.", min_length=1),
+    ]
+    model: Name = None
+    view: View = None
+    compare: Compare = False
+
+
+class AnswerRequest(_Request):
+    """A question, and where its answer is looked for: one of `context`, `documents` and, with an index, neither."""
+
+    question: Annotated[Text, Field(min_length=1)]
+    context: Annotated[Text | None, Field(description="One text.")] = None
+    documents: Annotated[list[Text] | None, Field(description="Several; the best answers of all.", min_length=1)] = None
+    passages: Annotated[int, Field(ge=1, le=50, description="How many passages of the index are read.")] = 10
+    top: Annotated[Top, Field(description="How many answers of different text.")] = 5
+    model: Name = None
+    view: View = None
+    compare: Compare = False
+
+
+class NeighboursRequest(_Request):
+    """A word."""
+
+    word: Annotated[Text, Field(min_length=1, max_length=200)]
+    top: Annotated[Top, Field(description="How many of each kind.")] = 10
+    model: Name = None
+
+
+class Entity(BaseModel):
+    """An entity: characters `start` to before `end`, Unicode code points, of words `first` to `last`."""
+
+    type: str
+    score: float
+    start: int | None = None
+    end: int | None = None
+    text: str | None = None
+    first: int
+    last: int
+
+
+class Prediction(BaseModel):
+    """`entities`; or `label` with its `score` and the `probabilities` of all; or `value`."""
+
+    entities: list[Entity] | None = None
+    label: str | None = None
+    score: float | None = None
+    probabilities: dict[str, float] | None = None
+    value: float | None = None
+
+
+class PredictResponse(BaseModel):
+    """One prediction for each text, in order."""
+
+    model: str
+    view: Pool
+    predictions: list[Prediction]
+    views: dict[Pool, list[Prediction]] | None = None
+
+
+class Answer(BaseModel):
+    """A part of a document, characters `start` to before `end`, Unicode code points; null for "no answer"."""
+
+    answer: str
+    start: int | None
+    end: int | None
+    score: Annotated[float, Field(description="Probability among the 20 best.")]
+    logit: float | None
+    document: Annotated[int | None, Field(description="Which of the documents or passages, from 0.")]
+
+
+class Passage(BaseModel):
+    """A paragraph of the index."""
+
+    text: str
+    title: str = ""
+    document: str = ""
+    link: str | None = None
+    score: float | None = None
+
+
+class AnswerResponse(BaseModel):
+    """The best answers, best first; with an index, the passages that were read."""
+
+    model: str
+    view: Pool
+    answers: list[Answer]
+    views: dict[Pool, list[Answer]] | None = None
+    passages: list[Passage] | None = None
+
+
+class Neighbour(BaseModel):
+    """A word or wordpiece, and the cosine of its row and the word's."""
+
+    word: str
+    cosine: float
+
+
+class NeighboursResponse(BaseModel):
+    """The nearest added words and wordpieces."""
+
+    model: str
+    word: Annotated[str, Field(description="As the model's tokenizer writes it.")]
+    is_added: bool
+    added: list[Neighbour]
+    pieces: list[Neighbour]
+
+
+class ModelDescription(BaseModel):
+    """A model: what it does, the tokenizations it has, and by which it predicts unless a request says otherwise."""
+
+    name: str
+    kind: Literal["ner", "classification", "qa", "words"]
+    view: Pool | None
+    views: list[Pool]
+    neighbours: bool
+
+
+class ModelsResponse(BaseModel):
+    """What there is, and how much of it a request may have."""
+
+    models: list[ModelDescription]
+    index: bool
+    limits: dict[str, float]
+
+
+class Health(BaseModel):
+    """The server answers."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class Problem(BaseModel):
+    """What is wrong, in one sentence."""
+
+    error: str
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": what}
+    for status, what in {
+        400: "Not JSON, or not what the model reads.",
+        401: "The token is missing or wrong.",
+        404: "No such model or word.",
+        413: "Larger than the limits.",
+        415: "Not application/json.",
+        422: "Not as described here.",
+        503: "Too much is waiting; `Retry-After` says when to try again.",
+        504: "It took longer than the limit.",
+    }.items()
+}

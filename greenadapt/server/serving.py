@@ -1,0 +1,167 @@
+"""Worker processes that listen on one socket, and the process that watches over them."""
+
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, require_torch
+from greenadapt.progress import Progress
+from greenadapt.server.found import FoundModel, find_models
+from greenadapt.server.token import TOKEN, read_token
+from greenadapt.workers import end_with_parent, usable_cores
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_THREADS = "OMP_NUM_THREADS"
+_HUNG = 60  # seconds without an answer to the watching process, which then replaces a worker
+_CONNECTIONS = 1024  # of one worker; more get 503
+_WAITING = 2048  # connections that no worker has accepted yet
+# A worker accepts so many at once: of more, one worker would take all clients that come together, and keep them.
+_ACCEPTED = 1
+
+
+@dataclass(frozen=True)
+class ServeRequest:
+    """The models, and how they are served."""
+
+    models: tuple[str, ...]
+    config: ServeConfig
+    reading: ReadingOptions
+    task: str | None = None
+
+
+@dataclass(frozen=True)
+class Application:
+    """Makes the application in a worker process; the token is not part of it, so that nothing writes it."""
+
+    models: tuple[FoundModel, ...]
+    config: ServeConfig
+    reading: ReadingOptions
+
+    def __call__(self) -> Any:
+        """Open the models; one that cannot be opened ends the worker with one line on stderr."""
+        end_with_parent()
+        try:
+            return self.make()
+        except GreenadaptError as error:
+            sys.stderr.write(f"greenadapt: {error}\n")
+            raise SystemExit(STARTUP_FAILURE) from None
+
+    def make(self) -> Any:
+        """The ASGI application."""
+        from greenadapt.server.app import Answering, make_app
+        from greenadapt.server.guard import Guard
+        from greenadapt.server.metrics import Metrics
+        from greenadapt.server.models import ServedModel
+
+        metrics = Metrics()
+        opened = [ServedModel.open(found, self.reading) for found in self.models]
+        config = self.config
+        app = make_app(Answering(opened, config, metrics), metrics)
+        keeps = config.workers == 1
+        return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
+
+
+class _Supervisor(Multiprocess):
+    """Says when it replaces a worker, and takes what that had in progress out of the metrics."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], progress: Progress) -> None:
+        super().__init__(config, sockets)
+        self._progress = progress
+
+    def keep_subprocess_alive(self) -> None:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        for listening in self.sockets:
+            listening.listen(_WAITING)  # a worker that begins to accept sets it to what it accepts at once
+        before = list(self.processes)
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if old is not new:
+                mark_process_dead(old.pid)  # type: ignore[no-untyped-call]
+                self._progress.warn(f"worker {old.pid} ended (exit code {old.exitcode}), {new.pid} takes its place")
+
+
+def serve(request: ServeRequest, progress: Progress) -> None:
+    """Serve until SIGINT or SIGTERM; requests that are being answered are finished first.
+
+    Raises ``ConflictError`` if the port is taken, ``UsageError`` for a token that is too short, what ``find_models``
+    raises, and ``ResourceError`` if a worker cannot open the models.
+    """
+    config = request.config
+    token = read_token()
+    found = find_models(request.models, request.reading, request.task)
+    if any(one.task is not None for one in found):
+        require_torch("predicting")
+    app = Application(found, config, request.reading)
+    with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counted:
+        # Read by libraries when they are imported, which only the workers do.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = counted
+        os.environ.setdefault(_THREADS, str(max(1, usable_cores() // config.workers)))
+        if token is None and not is_loopback(config.host):
+            progress.warn(f"anyone who reaches {config.host} may ask: set {TOKEN} to require a token")
+        names = ", ".join(one.name for one in app.models)
+        progress.note(f"serving {names} at {_address(config.host, listening)} (Ctrl-C stops it)")
+        supervisor = _Supervisor(_uvicorn(app, config), [listening], progress)
+        supervisor.run()
+    if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
+        raise ResourceError("a worker could not start", "the line above says why")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _hosts(config: ServeConfig) -> Sequence[str]:
+    """The names by which the server may be called; any without one."""
+    if not (config.allow_hosts or is_loopback(config.host)):
+        return ()
+    return tuple(dict.fromkeys([*map(str.lower, config.allow_hosts), *_LOOPBACK, config.host.lower()]))
+
+
+def _listening(config: ServeConfig) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        made = socket.create_server((config.host, config.port), family=family, backlog=_WAITING)
+    except OSError as error:
+        raise ConflictError(
+            f"cannot listen on {config.host}, port {config.port}: {error.strerror}", "give another --port or --host"
+        ) from None
+    made.set_inheritable(True)
+    return made
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return uvicorn.Config(
+        app,
+        factory=True,
+        workers=config.workers,
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=_ACCEPTED,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=int(config.max_seconds) + 1,
+        timeout_worker_healthcheck=_HUNG,
+    )

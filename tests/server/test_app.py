@@ -1,0 +1,293 @@
+"""What the server answers, beside the same models called from Python; who may ask, and how much."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+import greenadapt
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import ServeConfig
+from greenadapt.errors import UsageError
+from greenadapt.server import models as served
+from greenadapt.server.app import Answering, make_app
+from greenadapt.server.found import find_models
+from greenadapt.server.metrics import Metrics
+from tests.support.small_served import HOST, LABELS, TEXT, application
+from tests.support.small_tasks import NEW
+
+VIEWS = ("mean", "base", "expanded")
+DOCUMENTS = ["the virus was isolated", "a heart with tachycardia", "cell protein"]
+
+
+@pytest.fixture(scope="module")
+def guarded(models: Path) -> Iterator[TestClient]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GREENADAPT_SERVE_TOKEN", "0123456789abcdef")
+        app = application(models, "ner")
+    with TestClient(app, HOST) as client:
+        yield client
+
+
+def close_to(found: Any, wanted: Any) -> bool:
+    """The same JSON, but for the last digits: texts in other company are computed in other batches."""
+    if isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(close_to(found[name], one) for name, one in wanted.items())
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(close_to, found, wanted))
+    return found == (pytest.approx(wanted, rel=1e-4) if isinstance(wanted, float) else wanted)
+
+
+@pytest.mark.parametrize("name", ["ner", "labels"])
+def test_predictions_are_those_of_the_api_in_every_view(client: TestClient, models: Path, name: str) -> None:
+    texts = [TEXT, "", "tachycardia"]
+    found = client.post("/predict", json={"texts": texts, "model": name, "compare": True}).json()
+    assert (found["model"], found["view"]) == (name, "mean")
+    for view in VIEWS:
+        wanted = greenadapt.load(models / name, pool=view).predict(texts)
+        assert close_to(found["views"][view], wanted)
+        alone = client.post("/predict", json={"texts": texts, "model": name, "view": view}).json()
+        assert close_to(alone["predictions"], wanted)
+    assert close_to(found["predictions"], found["views"]["mean"])
+    assert not close_to(found["views"]["base"], found["views"]["expanded"])
+
+
+def test_answers_are_those_of_the_api_and_the_best_of_all_documents(client: TestClient, models: Path) -> None:
+    qa, question = greenadapt.load(models / "squad"), "what virus"
+    asked = {"question": question, "top": 3}
+    found = client.post("/answer", json={**asked, "context": TEXT}).json()
+    assert close_to([{**one, "document": 0} for one in qa.answer(question, TEXT, top=3)], found["answers"])
+    each = qa.answer(question, DOCUMENTS, top=3)
+    best = sorted((-one["logit"], i, one["answer"]) for i, answers in enumerate(each) for one in answers)[:3]
+    of_all = client.post("/answer", json={**asked, "documents": DOCUMENTS, "compare": True}).json()
+    assert [(one["document"], one["answer"]) for one in of_all["answers"]] == [(i, text) for _, i, text in best]
+    assert {*of_all["views"]} == {*VIEWS}
+
+
+def test_neighbours_are_the_rows_of_the_highest_cosine(client: TestClient, models: Path) -> None:
+    checkpoint = Checkpoint.open(models / "squad")
+    rows = np.asarray(checkpoint.embedding(), np.float64)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)  # that of the padding is zero
+    first = len(rows) - len(NEW)
+    cosines = rows[first:] @ rows[first + 1]
+    wanted = [NEW[i] for i in np.argsort(-cosines) if i != 1]
+    found = client.post("/neighbours", json={"word": NEW[1], "top": 5, "model": "squad"}).json()
+    assert found["is_added"]
+    assert [one["word"] for one in found["added"]] == wanted
+    assert found["added"][0]["cosine"] == pytest.approx(np.sort(cosines)[-2], abs=1e-5)
+    assert len(found["pieces"]) == 5
+    assert not {one["word"] for one in found["pieces"]} & {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"}
+    heart = client.post("/neighbours", json={"word": "Heart", "top": 1, "model": "squad"}).json()
+    assert (heart["word"], heart["is_added"]) == ("heart", False)
+    unknown = client.post("/neighbours", json={"word": "tachycardai", "model": "squad"})
+    assert (unknown.status_code, "near: tachycardia" in unknown.json()["error"]) == (404, True)
+    assert client.post("/neighbours", json={"word": "two words", "model": "squad"}).status_code == 400
+
+
+def test_passages_of_an_index_are_read_and_given_back(models: Path) -> None:
+    passages = [
+        {"text": text, "title": f"Paper {i}", "link": "https://example.org"} for i, text in enumerate(DOCUMENTS)
+    ]
+    config, metrics = ServeConfig(), Metrics()
+    reading = greenadapt.config.ReadingOptions()
+    opened = [served.ServedModel.open(one, reading) for one in find_models([str(models / "squad")], reading, None)]
+    answering = Answering(opened, config, metrics, search=lambda question, n: passages[:n] if question else [])
+    with TestClient(make_app(answering, metrics), HOST) as client:
+        found = client.post("/answer", json={"question": "what virus", "passages": 2}).json()
+        given = client.post("/answer", json={"question": "what virus", "documents": DOCUMENTS[:2]}).json()
+        assert client.get("/models").json()["index"]
+    assert found["passages"] == passages[:2]
+    assert close_to(found["answers"], given["answers"])
+    assert "passages" not in given
+
+
+def test_models_are_described_and_named(client: TestClient, models: Path, two_tasks: Path) -> None:
+    found = client.get("/models").json()
+    kinds = {one["name"]: (one["kind"], one["views"], one["neighbours"]) for one in found["models"]}
+    views = list(VIEWS)
+    assert kinds == {
+        "ner": ("ner", views, True),
+        "labels": ("classification", views, True),
+        "squad": ("qa", views, True),
+        "encoder": ("words", [], True),
+    }
+    assert not found["index"]
+    with TestClient(application(two_tasks.parent, "many"), HOST) as several:
+        for name in (one["name"] for one in several.get("/models").json()["models"]):
+            found = several.post("/predict", json={"texts": [TEXT], "model": name}).json()
+            task = name.removeprefix("many:")
+            assert close_to(found["predictions"], greenadapt.load(two_tasks, task=task).predict([TEXT]))
+    with pytest.raises(UsageError, match="2 times"):
+        find_models([str(models / "ner"), f"{models}/./ner"], greenadapt.config.ReadingOptions(), None)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("predict", {"texts": ["a"]}, 422, "ner, labels"),
+        ("predict", {"texts": ["a"], "model": "squad"}, 404, "ner, labels"),
+        ("predict", {"texts": []}, 422, "texts"),
+        ("predict", {"texts": ["a", 5], "model": "ner"}, 422, r"texts[1]"),
+        ("predict", {"texts": ["a"] * 5, "model": "ner"}, 413, "4"),
+        ("predict", {"texts": ["a" * 2001], "model": "ner"}, 413, "2,001"),
+        ("predict", {"texts": ["a"], "model": "ner", "view": "both"}, 422, "view"),
+        ("predict", {"texts": [{"text": ["a"]}], "model": "ner"}, 400, "texts[0]"),
+        ("predict", {"texts": ["a"], "<b>": 1}, 422, "?b?"),
+        ("predict", ["a"], 422, "object"),
+        ("answer", {"context": "a"}, 422, "question"),
+        ("answer", {"question": "a"}, 422, "index"),
+        ("answer", {"question": "a", "context": "b", "documents": ["b"]}, 422, "context and documents"),
+        ("answer", {"question": "a", "documents": ["b" * 2001]}, 413, "2,001"),
+        ("neighbours", {"word": "a", "top": 10**9, "model": "ner"}, 422, "top"),
+        ("nothing", {}, 404, "openapi"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(
+    client: TestClient, path: str, body: Any, status: int, said: str
+) -> None:
+    response = client.post(f"/{path}", json=body)
+    assert response.status_code == status
+    [(name, sentence)] = response.json().items()
+    assert name == "error"
+    assert said in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"{", 422),
+        (b"", 422),
+        (b'{"texts": ["\xff"]}', 400),
+        (b"[" * 100_000, 400),
+        (b'{"texts": ["\\ud800"], "model": "ner"}', 422),
+        (b'{"texts": [' + b"9" * 10_000 + b"]}", 400),
+        (b'{"texts": [NaN]}', 422),
+        (b" " * (1 << 20) + b"{}", 413),
+    ],
+)
+def test_bodies_that_are_no_json_are_refused(client: TestClient, content: bytes, status: int) -> None:
+    headers = {"content-type": "application/json"}
+    response = client.post("/predict", content=content, headers=headers)
+    assert (response.status_code, [*response.json()]) == (status, ["error"])
+    pieces = (content[begin : begin + 60_000] for begin in range(0, len(content), 60_000))
+    assert client.post("/predict", content=pieces, headers=headers).status_code == status
+
+
+ANY = st.text(st.characters() | st.sampled_from("\ud800\udfff\x00\u2028\U0001f9a0 <"), max_size=40)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    [
+        "texts",
+        "model",
+        "view",
+        "compare",
+        "question",
+        "context",
+        "documents",
+        "passages",
+        "top",
+        "word",
+        "text",
+        "tokens",
+    ]
+)
+NAMES = st.sampled_from(["ner", "labels", "squad", "encoder"])
+TEXTS = st.lists(ANY | st.dictionaries(FIELDS, ANY | st.lists(ANY)), max_size=4)
+SENSIBLE = st.fixed_dictionaries(
+    {},
+    optional={"texts": TEXTS, "model": NAMES, "question": ANY, "context": ANY, "word": ANY},
+)
+
+
+@given(
+    st.sampled_from(["/predict", "/answer", "/neighbours"]),
+    st.dictionaries(FIELDS, VALUES) | SENSIBLE | VALUES | st.binary(max_size=60),
+)
+def test_no_body_breaks_the_server(client: TestClient, path: str, body: Any) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = client.post(path, content=content, headers={"content-type": "application/json"})
+    assert response.status_code < 500
+    assert response.status_code == 200 or [*response.json()] == ["error"]
+
+
+def test_only_a_known_name_and_json_are_answered(client: TestClient) -> None:
+    for host in ("evil.example", "localhost.evil.example", "", "127.0.0.1.evil.example:80"):
+        assert client.get("/health", headers={"host": host}).status_code == 421, host
+    for host in ("127.0.0.1:8000", "LOCALHOST", "[::1]:8000"):
+        assert client.get("/health", headers={"host": host}).status_code == 200, host
+    plain = client.post("/predict", content=b'{"texts": ["a"]}', headers={"content-type": "text/plain"})
+    assert plain.status_code == 415
+    asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    refused = client.options("/predict", headers=asked)
+    assert refused.status_code == 405
+    for response in (client.get("/"), refused, plain):
+        assert "access-control-allow-origin" not in response.headers
+        assert "'unsafe-inline'" not in response.headers["content-security-policy"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_token_is_needed_for_all_but_the_page_and_health(guarded: TestClient) -> None:
+    assert (
+        guarded.get("/health").status_code == guarded.get("/").status_code == guarded.get("/page.js").status_code == 200
+    )
+    body = {"texts": ["a virus"]}
+    wrong = ["", "Bearer", "Bearer 0123456789abcdeg", "Basic 0123456789abcdef", "Bearer 0123456789abcdef\xe9"]
+    for given_ in wrong:
+        response = guarded.post("/predict", json=body, headers={"authorization": given_.encode("latin-1")})
+        assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+    for path in ("/models", "/metrics", "/openapi.json"):
+        assert guarded.get(path).status_code == 401
+    right = {"authorization": "bearer 0123456789abcdef"}
+    assert guarded.post("/predict", json=body, headers=right).status_code == 200
+
+
+def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(self: Any, asked: Any) -> Any:
+        time.sleep(0.2)
+        return predicted(self, asked)
+
+    predicted = served.ServedModel.predicted
+    monkeypatch.setattr(served.ServedModel, "predicted", slow)
+    with TestClient(application(models, "ner", max_seconds=0.1, max_texts=2, max_queue=2), HOST) as client:
+        late = client.post("/predict", json={"texts": ["a"]})
+        assert (late.status_code, "0.1 s" in late.json()["error"]) == (504, True)
+    app = application(models, "ner", max_texts=2, max_queue=2)
+    with TestClient(app, HOST) as client:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: client.post("/predict", json={"texts": ["a", "b"]}), range(4)))
+    assert sorted({one.status_code for one in found}) == [200, 503]
+    assert all(one.headers["retry-after"] == "1" for one in found if one.status_code == 503)
+
+
+def test_metrics_and_openapi(client: TestClient) -> None:
+    client.post("/predict", json={"texts": ["a", "b"], "model": "labels"})
+    client.get("/such/a/path")
+    lines = client.get("/metrics").text.splitlines()
+    counted = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert float(counted['greenadapt_texts_total{model="labels"}']) >= 2
+    assert float(counted['greenadapt_requests_total{path="/predict",status="200"}']) >= 1
+    assert float(counted['greenadapt_requests_total{path="other",status="404"}']) >= 1
+    assert float(counted["greenadapt_waiting_texts"]) == 0
+    described = client.get("/openapi.json").json()
+    assert {"/predict", "/answer", "/neighbours", "/models", "/health", "/metrics"} == {*described["paths"]}
+    assert {"413", "422", "503", "504"} <= {*described["paths"]["/predict"]["post"]["responses"]}
+
+
+def test_labels_that_are_markup_stay_text(client: TestClient) -> None:
+    found = client.post("/predict", json={"texts": [TEXT], "model": "labels"})
+    assert {*found.json()["predictions"][0]["probabilities"]} == {*LABELS}
+    assert found.headers["content-type"].startswith("application/json")

@@ -1,0 +1,132 @@
+"""The page in Chromium: predictions show, text stays text, and nothing is on the console."""
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.small_served import LABELS, TEXT, application
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER), reason="NOT TESTED: the page in a browser, which needs chromium and chromedriver"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def address(models: Path) -> Iterator[str]:
+    import uvicorn
+
+    app = application(models, "ner", "ner-base", "labels", "squad")
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="warning", ws="none"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(address: str) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="NOT TESTED: the page in a browser, without selenium")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.get(address)
+    yield driver
+    driver.quit()
+
+
+def asked(browser: Any, section: str, **fields: str) -> list[str]:
+    """Fill a form of the page, send it, and wait: the text of each column of results."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    wait = WebDriverWait(browser, 60)
+    form = f"#{section} form"
+    wait.until(lambda _: browser.find_element("css selector", form).is_displayed())
+    script = "const e = document.querySelector(arguments[0]); e.value = arguments[1]; return e.value"
+    for name, value in fields.items():  # send_keys takes no characters beyond the first plane
+        browser.execute_script(script, f"{form} [name={name}]", value)
+    browser.find_element("css selector", f"{form} button").click()
+    wait.until(lambda _: browser.find_element("css selector", f"{form} button").is_enabled())
+    columns = "return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)"
+    return [str(text) for text in browser.execute_script(columns, f"#{section} [data-found] > article")]
+
+
+def test_entities_are_marked_side_by_side_and_markup_is_text(browser: Any, models: Path) -> None:
+    import greenadapt
+
+    columns = asked(browser, "entities", text=TEXT, view="all")
+    assert len(columns) == 4  # three views of the adapted model, one of the base model
+    read = """return [...document.querySelectorAll('#entities .read')].map(e => [...e.childNodes].map(
+        n => n.nodeName === 'MARK' ? n.firstChild.textContent : n.textContent).join(''))"""
+    assert browser.execute_script(read) == [TEXT] * 4
+    script = "return [...document.querySelectorAll(arguments[0])].map(e => e.firstChild.textContent)"
+    for number, view in enumerate(("base", "expanded", "mean"), start=1):
+        marks = browser.execute_script(script, f"#entities article:nth-child({number}) mark")
+        found = greenadapt.load(models / "ner", pool=view).predict(TEXT)["entities"]
+        assert marks == [one["text"] for one in found], view
+        assert marks
+    assert browser.execute_script("return document.querySelectorAll('main img').length") == 0
+
+
+def test_labels_answers_and_neighbours_show(browser: Any) -> None:
+    [labels] = asked(browser, "labels", text=TEXT)
+    assert all(label in labels for label in LABELS)
+    text = f"First.\n{TEXT}"
+    [answers] = asked(browser, "answers", question="what virus", text=text)
+    assert answers.count("\n") > 0
+    marks = browser.execute_script("return [...document.querySelectorAll('#answers mark')].map(e => e.textContent)")
+    bold = browser.execute_script("return [...document.querySelectorAll('#answers strong')].map(e => e.textContent)")
+    assert marks == bold
+    columns = asked(browser, "neighbours", word="tachycardia")
+    assert len(columns) == 3
+    assert all("coronavirus" in one for one in columns)
+
+
+def test_an_error_is_said_and_the_form_stays_usable(browser: Any) -> None:
+    assert asked(browser, "neighbours", word="xyzzy") == []
+    said = browser.find_element("css selector", "#neighbours [role=status]")
+    assert "no row for 'xyzzy'" in said.text
+    errors = browser.get_log("browser")  # the browser's own line about the status
+    assert [entry["level"] for entry in errors if "404" not in entry["message"]] == []
+    assert len(asked(browser, "neighbours", word="heart")) == 3
+
+
+def test_it_fits_a_phone_and_is_reached_by_keyboard(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.refresh()
+    asked(browser, "neighbours", word="heart")
+    browser.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    labelled = "return [...document.querySelectorAll('input, select, textarea')].every(e => e.labels.length)"
+    assert browser.execute_script(labelled)
+    field = browser.find_element("id", "word")
+    field.send_keys(Keys.ENTER)
+    assert len(asked(browser, "neighbours", word="virus")) == 3
+
+
+def test_the_console_is_empty_and_all_came_from_the_server(browser: Any, address: str) -> None:
+    assert browser.get_log("browser") == []
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert loaded
+    assert all(name.startswith(f"{address}/") for name in loaded)

@@ -1,0 +1,73 @@
+"""The command: its processes, a worker that is killed, signals, and what it refuses before it listens."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+Run = Callable[..., Result]
+
+
+def ask(address: str, path: str, body: Any = None) -> Any:
+    """The answer of the server as soon as it gives one."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{address}{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+def worker_of(process: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    [worker] = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return worker
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="NOT TESTED: a killed worker, without /proc")
+def test_a_killed_worker_comes_back_and_sigterm_ends_with_0(models: Path) -> None:
+    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(models / "encoder"), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        [address] = re.findall(r"http://127\.0\.0\.1:\d+", line)
+        word = {"word": "tachycardia", "top": 2}
+        found = ask(address, "/neighbours", word)
+        worker = worker_of(process)
+        os.kill(worker, signal.SIGKILL)
+        assert str(worker) in process.stderr.readline()
+        assert ask(address, "/neighbours", word) == found
+        assert worker_of(process) != worker
+        process.terminate()
+        out, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out, error) == (0, "", "")
+
+
+def test_what_cannot_be_served_is_refused_at_once(
+    run_alone: Run, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = ("serve", "-m", models / "encoder")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert str(port) in run_alone(*encoder, "--port", port, code=1).stderr
+    assert "no.such.host.invalid" in run_alone(*encoder, "--host", "no.such.host.invalid", code=1).stderr
+    assert "neither" in run_alone("serve", "-m", models / "encoder-base", code=1).stderr
+    run_alone("serve", "-m", models / "nothing", code=1)
+    assert "2 times" in run_alone(*encoder, "-m", models / "encoder", code=2).stderr
+    assert "--max-queue 10" in run_alone(*encoder, "--max-queue", 10, code=2).stderr
+    monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "secret")
+    refused = run_alone(*encoder, "--port", 0, code=2).stderr
+    assert "GREENADAPT_SERVE_TOKEN" in refused
+    assert "secret" not in refused
