@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ _N_NORMS = 4000
 _N_MAP = 200
 _N_NAMED = 60
 """Words of the map that may be named, if there is room."""
-_N_QUERIES = 300
+_N_QUERIES = 200
 _N_ADDED = 5000
 _N_NEAR = 6
 _N_WORST = 15
@@ -64,7 +65,7 @@ class Adapted:
         if counts.min() == counts.max():
             return None
         known = dict(zip(words, counts.tolist(), strict=True))
-        return np.array([known.get(word, 0) for word in self.words], np.int64)
+        return np.fromiter(map(known.get, self.words, repeat(0)), np.int64, len(self.words))
 
     def _vocabulary(self) -> Path | None:
         """``vocabulary.tsv`` of the vectors that the rows were made from."""
