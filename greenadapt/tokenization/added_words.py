@@ -55,10 +55,13 @@ def new_forms(words: Sequence[str], vocabulary: BaseVocabulary) -> BoolArray:
     ``EGFR`` if it lower-cases, or ``beta-blocker`` and a literal ``[SEP]``.
     """
     found, several = np.zeros((2, len(words), 2), bool)
-    for column, marked in enumerate((True, False) if vocabulary.kind == "bytelevel" else (True,)):
+    forms = (True, False) if vocabulary.kind == "bytelevel" else (True,)
+    for column, marked in enumerate(forms):
         pieces = vocabulary.pieces(words, marked=marked)
         several[:, column] = [len(own) > 1 or own == [vocabulary.unk_id] for own in pieces]
-        found[:, column] = _found_alone(words, vocabulary, marked=marked)
+    cut = np.flatnonzero(several.any(axis=1))  # the others need no row
+    for column, marked in enumerate(forms):
+        found[cut, column] = _found_alone([words[i] for i in cut.tolist()], vocabulary, marked=marked)
     has_row = found[:, :1] & ~several[:, :1]  # the base row of a word is that of the marked form
     return found & several & ~has_row
 

@@ -21,7 +21,7 @@ from greenadapt.vectors.word_vectors import WordVectors
 if TYPE_CHECKING:
     from greenadapt.corpus.words import PreparedCorpus
 
-OLD_PER_NEW = 2
+OLD_PER_NEW = 1
 """Words of old text that are read again per word of new text."""
 RATE = 0.5
 """Learning rate at the start, as a share of a full run's."""
