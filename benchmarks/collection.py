@@ -144,11 +144,12 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path) ->
     test = options.work / f"test-{options.questions}.json"
     write_squad(test, drawn(papers(options.test), options.questions, 0))
     table = [["read", "EM", "F1", "95 % of F1", "s a question", "CPU s"]]
-    ways = {"the own paper": (InquirySources(data=str(test)), RetrievalConfig())}
+    ways: dict[str, tuple[InquirySources, RetrievalConfig]] = {}
     for n in options.passages:
         for weight in options.weights:
             retrieval = RetrievalConfig(passages=n, search_weight=weight)
             ways[f"{n} paragraphs, weight {weight:g}"] = InquirySources(data=str(test), index=str(index)), retrieval
+    ways["the own paper"] = InquirySources(data=str(test)), RetrievalConfig()
     for name, (sources, retrieval) in ways.items():
         key = f"{name}, {options.questions} questions"
         if key not in records.by_key:
@@ -177,7 +178,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--test", type=Path, help="questions that it has not seen [default: --data]")
     parser.add_argument("--questions", type=int, default=100, help="how many of them are answered")
     parser.add_argument("--passages", type=int, nargs="+", default=[10], help="paragraphs that are read")
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 2.0, 5.0], help="of the search's score")
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 3.0], help="of the search's score")
     options = parser.parse_args()
     options.test = options.test or options.data
     options.work.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,7 @@ def search(
         if as_json:
             print_json(found.as_dict())
             continue
-        where = f"{found.document}, characters {found.start:,} to {found.end:,}, score {found.score:.4g}"
-        lines = [f"{number}. {found.title or found.document}", f"   {where}", f"   {' '.join(found.text.split())}", ""]
+        where = f"characters {found.start:,} to {found.end:,}, score {found.score:.4g}"
+        title = [found.title] if found.title else []
+        lines = [f"{number}. {found.document}, {where}", *title, " ".join(found.text.split()), ""]
         print_lines(map(harmless, lines))

@@ -6,11 +6,12 @@ moment at which anything changes: a process that is killed leaves what was commi
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, ResourceError
 
 if TYPE_CHECKING:
     import tantivy
@@ -76,7 +77,7 @@ class ParagraphStore:
     def __init__(self, folder: Path) -> None:
         import tantivy
 
-        self._folder = folder
+        self.folder = folder
         try:
             self._index = tantivy.Index.open(str(folder))
         except ValueError as error:
@@ -96,7 +97,7 @@ class ParagraphStore:
 
     def refresh(self) -> None:
         """Read from now on what was committed last."""
-        found = (self._folder / "meta.json").stat()
+        found = (self.folder / "meta.json").stat()
         if (now := (found.st_mtime_ns, found.st_ino)) != self._seen:
             self._index.reload()
             self._searcher = self._index.searcher()
@@ -193,17 +194,31 @@ class StoreWriter:
             "words": entry.words,
             "passage": json.dumps(passage, ensure_ascii=False).encode(),
         }
-        self._writer.add_document(self._document.from_dict(fields, self._schema))
+        with self._written():
+            self._writer.add_document(self._document.from_dict(fields, self._schema))
 
     def commit(self) -> None:
         """Make all changes so far last, and visible, at once."""
-        self._writer.commit()
+        with self._written():
+            self._writer.commit()
         self._store.refresh()
 
     def close(self) -> None:
         """Wait until segments are merged."""
-        self._writer.wait_merging_threads()
+        with self._written():
+            self._writer.wait_merging_threads()
         self._store.refresh()
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Raise ``ResourceError`` if the folder cannot be written; tantivy has one error for all reasons."""
+        try:
+            yield
+        except ValueError as error:
+            raise ResourceError(
+                f"{self._store.folder} cannot be written, the disk may be full ({error})",
+                "free some space; the same command goes on",
+            ) from None
 
 
 def _register_words(index: "tantivy.Index") -> None:

@@ -353,3 +353,24 @@ def test_an_endless_document_or_question_is_refused_before_it_fills_the_memory(n
     if name == "a.txt.gz":
         with pytest.raises(InputError, match=rf"{name}: a document of over 134\.2 MB .*: split it"):
             texts(lines)
+
+
+def test_documents_have_the_titles_that_their_formats_know(tmp_path: Path) -> None:
+    body = "<PubmedArticleSet><PubmedArticle><MedlineCitation><PMID>7</PMID><Article><ArticleTitle>[Of <i>bats</i>.]"
+    body += "</ArticleTitle><Abstract><AbstractText>They fly.</AbstractText></Abstract></Article></MedlineCitation>"
+    parse = {"paper_id": "x", "metadata": {"title": "Of  camels"}, "body_text": [{"text": "They walk."}]}
+    front = (
+        "<front><article-meta><title-group><article-title>Of mice</article-title></title-group></article-meta></front>"
+    )
+    for name, content in {
+        "a.xml": f"{body}</PubmedArticle></PubmedArticleSet>",
+        "b.json": parse,
+        "c.xml": JATS.replace("<article>", f"<article>{front}"),
+        "d.csv": "title,text\nOf rats,They run.\n",
+        "e.jsonl": {"text": "They swim.", "title": "Of fish"},
+        "f.jsonl": {"text": "They sleep.", "title": 3},
+        "g.txt": "They are.",
+    }.items():
+        write(tmp_path / "papers" / name, content)
+    found = [one.title for one in read_texts(str(tmp_path / "papers"), Silent())]
+    assert found == ["Of bats.", "Of camels", "Of mice", "Of rats", "Of fish", "", ""]

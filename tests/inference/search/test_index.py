@@ -15,6 +15,7 @@ import greenadapt
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.search.index import Index
 from tests.conftest import Run, last_line
+from tests.integration.test_full_disk import full_at
 from tests.support.processes import Forked
 from tests.support.small_tasks import adapted, sentences
 
@@ -173,8 +174,17 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     (papers / "2.txt").unlink()
     row = index("--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
     again = opened.search("A new virus.", top=1000, by="dense")
-    assert len(again) == row["counts"]["paragraphs"]
+    assert len(again) == len(opened.vectors) == row["counts"]["paragraphs"]  # those of removed ones were dropped
     assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path, run_alone: Run) -> None:
+    text = "\n".join(" ".join(words) for words in sentences(3000, seed=0))
+    (tmp_path / "long.txt").write_text(text)
+    options = ("--documents", "long.txt", "-o", "px", "--paragraph-chars", 100)
+    with full_at(20_000):
+        assert "the disk may be full" in last_line(run_alone("index", *options, code=1))
+    assert "done" in run_alone("index", *options).stdout
 
 
 @pytest.mark.slow

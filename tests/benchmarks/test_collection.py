@@ -1,0 +1,39 @@
+"""What benchmarks/collection.py counts as found."""
+
+import gzip
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from greenadapt.progress import Silent
+from greenadapt.stages.index import IndexRequest, index
+from greenadapt.tasks.qa.questions import read_questions
+from tests.conftest import load_benchmark
+from tests.support.small_tasks import lines, session
+
+PAPERS = ["Bats were seen. " * 20 + "\n\nThe camel was ill. " + "It rained. " * 30, "A camel. " * 30]
+
+
+def test_a_question_is_found_by_a_paragraph_with_its_answer(tmp_path: Path) -> None:
+    for name in ("records", "tables", "covid_qa"):
+        load_benchmark(name)
+    benchmark = load_benchmark("collection")
+    with gzip.open(tmp_path / "others.txt.gz", "wt") as file:
+        file.write("short camel\n" + "A camel and another camel. " * 20 + "\n" + "Nothing at all. " * 20 + "\n")
+    answers = [[(0, "camel was ill")], [(0, "rained")], [(1, "camel")]]
+    questions = ["who was ill", "camel was ill", "zebra"]
+    data = []
+    for number, (asked, [(paper, text)]) in enumerate(zip(questions, answers, strict=True)):
+        answer = {"text": text, "answer_start": PAPERS[paper].index(text)}
+        data.append({"id": number, "question": asked, "context": PAPERS[paper], "answers": [answer]})
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+    options = Namespace(work=tmp_path, n=10, others=[tmp_path / "others.txt.gz"])
+    benchmark.write_documents(options, PAPERS)
+    index(session(tmp_path, "plain"), IndexRequest((str(tmp_path / "documents.jsonl"),)))
+    numbers = {context: f"paper {i}" for i, context in enumerate(PAPERS)}
+    records = benchmark.Records(tmp_path / "records.jsonl")
+    asked = read_questions(str(tmp_path / "data.jsonl"), Silent())
+    row = benchmark.found(records, tmp_path / "plain", "bm25", asked, numbers)
+    assert row["ranks"] == [1, 1, None]
+    names = [row["id"] for row in lines(tmp_path / "documents.jsonl")]
+    assert (names[:2], sorted(names[2:])) == (["paper 0", "paper 1"], ["others.txt.gz:2", "others.txt.gz:3"])

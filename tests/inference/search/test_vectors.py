@@ -1,0 +1,39 @@
+"""Vectors of paragraphs in files that are merged."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from greenadapt.errors import InputError
+from greenadapt.inference.search.vectors import VectorFiles
+
+
+def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    files, reader = VectorFiles(tmp_path), VectorFiles(tmp_path)
+    for begin in range(0, 200, 10):
+        files.add(range(begin, begin + 10), vectors[begin : begin + 10])
+    files.add([3, 199], vectors[[3, 199]])  # again, as after a kill
+    assert len([*tmp_path.iterdir()]) <= 5
+    reader.refresh()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for query in (0, 57, 199):
+        cosines = unit @ unit[query]
+        found = reader.search(vectors[query], 5)
+        assert [key for key, _ in found] == np.argsort(-cosines)[:5].tolist()
+        assert [cosine for _, cosine in found] == pytest.approx(np.sort(-cosines)[:5] * -1, abs=2e-3)
+    assert 57 in reader
+    assert 200 not in reader
+
+    files.drop(lambda keys: keys % 2 == 0)
+    reader.refresh()
+    assert [key for key, _ in reader.search(vectors[57], 200)] != []
+    assert all(key % 2 == 0 for key, _ in reader.search(vectors[57], 200))
+    assert len(reader) == 100
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "00000001.usearch").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="00000001"):
+        VectorFiles(tmp_path)
