@@ -1,6 +1,7 @@
 """What the server answers, beside the same models called from Python; who may ask, and how much."""
 
 import json
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -271,6 +272,14 @@ def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest
             found = list(threads.map(lambda _: client.post("/predict", json={"texts": ["a", "b"]}), range(4)))
     assert sorted({one.status_code for one in found}) == [200, 503]
     assert all(one.headers["retry-after"] == "1" for one in found if one.status_code == 503)
+
+
+def test_connections_to_several_workers_are_closed_now_and_then(client: TestClient, models: Path) -> None:
+    random.seed(1)
+    with TestClient(application(models, "encoder", workers=2), HOST) as several:
+        closed = [several.get("/health").headers.get("connection") == "close" for _ in range(60)]
+    assert 0 < sum(closed) < 20
+    assert not any("connection" in client.get("/health").headers for _ in range(60))
 
 
 def test_metrics_and_openapi(client: TestClient) -> None:
