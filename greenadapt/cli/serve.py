@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import MissingError
 
 Models = Annotated[
@@ -18,18 +18,32 @@ Models = Annotated[
         help="A folder that finetune or adapt wrote, or a question answering model; repeat it to compare models.",
     ),
 ]
+IndexFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="What index wrote: a question without a text is put to the paragraphs that match it best.",
+        rich_help_panel=Panel.SEARCH,
+    ),
+]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks].")
 ]
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
-@app.command(epilog=examples("serve -m runs/ner", "serve -m runs/ner -m runs/ner-minilm --workers 2"))
+@app.command(
+    epilog=examples(
+        "serve -m runs/ner", "serve -m runs/ner -m runs/ner-minilm", "serve -m squad-bert --index papers.index"
+    )
+)
 def serve(
     *,
     model: Models,
     task: TaskName = None,
-    options: Annotated[ServeConfig, Pick()],
+    index: IndexFolder = None,
+    retrieval: RetrievalConfig,
+    options: ServeConfig,
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
 ) -> None:
     """Serve models over HTTP, with a page to try them on: entities, labels, answers and neighbours of words.
@@ -43,4 +57,4 @@ def serve(
     from greenadapt.cli.output.console import make_progress
     from greenadapt.server.serving import ServeRequest, serve
 
-    serve(ServeRequest(tuple(model), options, reading, task), make_progress(is_read=False))
+    serve(ServeRequest(tuple(model), options, reading, task, index, retrieval), make_progress(is_read=False))

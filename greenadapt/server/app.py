@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -12,8 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from greenadapt import __version__
-from greenadapt.config import Pool, ServeConfig
+from greenadapt.config import Pool, RetrievalConfig, ServeConfig
 from greenadapt.errors import GreenadaptError, MissingError
+from greenadapt.inference.qa.inquiry import on_passages
+from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.store import Passage
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
 from greenadapt.server.guard import problem
@@ -21,9 +26,8 @@ from greenadapt.server.metrics import Metrics
 from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
 from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
+from greenadapt.tasks.qa.questions import Question
 
-Search = Callable[[str, int], Sequence[Json]]
-"""A question and a number → as many passages of an index, best first, with the keys of ``bodies.Passage``."""
 _SCRIPT, _STYLE = "text/javascript", "text/css"
 _FILES = {
     "/": ("greenadapt.server.page", "page.html", "text/html"),
@@ -39,15 +43,24 @@ class Answering:
     """Models, an index and limits, behind the addresses of the application."""
 
     def __init__(
-        self, models: Sequence[ServedModel], config: ServeConfig, metrics: Metrics, search: Search | None = None
+        self,
+        models: Sequence[ServedModel],
+        config: ServeConfig,
+        metrics: Metrics,
+        index: Index | None = None,
+        retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
     ) -> None:
         self._models = models
         self._config = config
         self._metrics = metrics
+        self._retrieval = retrieval
         limit = config.max_queue
         self._batches = Batcher[Asked, ByView](predicted, lambda one: one.size, limit)
         self._near = Batcher[tuple[ServedModel, str, int], Json](_nearest, _one, limit)
-        self._search = None if search is None else Batcher[tuple[str, int], Sequence[Json]](_each(search), _one, limit)
+        self._search: Batcher[tuple[str, int], list[Passage]] | None = None
+        if index is not None:
+            search = partial(_searched, index, retrieval)
+            self._search = Batcher(search, _one, limit)
 
     def close(self) -> None:
         """End the threads."""
@@ -79,17 +92,16 @@ class Answering:
     async def answer(self, asked: bodies.AnswerRequest) -> Json:
         """Answers to a question."""
         model = self._model(asked.model, ("qa",), "answer questions")
-        texts, passages = await self._documents(asked)
         self._check("question", [len(asked.question)])
-        self._check("documents", list(map(len, texts)))
-        records = [{"question": asked.question, "context": text} for text in texts]
-        examples = [model.example(record, f"documents[{i}]") for i, record in enumerate(records)]
+        questions, passages = await self._questions(asked)
+        self._check("documents", [len(one.context) for one in questions])
         view, views = _views(model, asked)
-        found = await self._results(model, examples, [len(asked.question) + len(text) for text in texts], views)
+        sizes = [len(one.question) + len(one.context) for one in questions]
+        found = await self._results(model, questions, sizes, views)
         by_view = {one: model.answers([each[one] for each in found], asked.top) for one in views}
         more: Json = {"views": by_view} if asked.compare else {}
         if passages is not None:
-            more["passages"] = list(passages)
+            more["passages"] = [asdict(one) for one in passages]
         return {"model": model.found.name, "view": view, "answers": by_view[view], **more}
 
     async def neighbours(self, asked: bodies.NeighboursRequest) -> Json:
@@ -102,19 +114,19 @@ class Answering:
     def _model(self, name: str | None, kinds: Sequence[str], what: str) -> ServedModel:
         return _chosen([model for model in self._models if model.found.kind in kinds], name, what)
 
-    async def _documents(self, asked: bodies.AnswerRequest) -> tuple[list[str], Sequence[Json] | None]:
-        """The texts to read, and the passages that they are, if they come from the index."""
-        given = [value for value in (asked.context, asked.documents) if value is not None]
-        if len(given) > 1:
+    async def _questions(self, asked: bodies.AnswerRequest) -> tuple[list[Question], list[Passage] | None]:
+        """The question on each text to read, and the passages that these are, if they come from the index."""
+        question = Question("", asked.question, "")
+        if asked.context is not None and asked.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
-        if asked.context is not None:
-            return [asked.context], None
-        if asked.documents is not None:
-            return asked.documents, None
+        if asked.context is not None or asked.documents is not None:
+            texts = asked.documents if asked.context is None else [asked.context]
+            return [replace(question, context=text) for text in texts or ()], None
         if self._search is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
-        [passages] = await self._search.results([(asked.question, asked.passages)])
-        return [passage["text"] for passage in passages], passages
+        n = self._retrieval.passages if asked.passages is None else asked.passages
+        [passages] = await self._search.results([(asked.question, n)])
+        return list(on_passages(question, passages, self._retrieval.search_weight)), passages
 
     def _check(self, what: str, sizes: Sequence[int]) -> None:
         most, longest = self._config.max_texts, self._config.max_chars
@@ -245,8 +257,8 @@ def _nearest(asked: Sequence[tuple[ServedModel, str, int]]) -> list[Json]:
     return [model.near.near(word, top) for model, word, top in asked]
 
 
-def _each(search: Search) -> Callable[[Sequence[tuple[str, int]]], list[Sequence[Json]]]:
-    return lambda asked: [search(question, n) for question, n in asked]
+def _searched(index: Index, retrieval: RetrievalConfig, asked: Sequence[tuple[str, int]]) -> list[list[Passage]]:
+    return [index.search(question, n, retrieval.by) for question, n in asked]
 
 
 def _one(_: object) -> int:

@@ -48,7 +48,7 @@ class AnswerRequest(_Request):
     question: Annotated[Text, Field(min_length=1)]
     context: Annotated[Text | None, Field(description="One text.")] = None
     documents: Annotated[list[Text] | None, Field(description="Several; the best answers of all.", min_length=1)] = None
-    passages: Annotated[int, Field(ge=1, le=50, description="How many passages of the index are read.")] = 10
+    passages: Annotated[int | None, Field(ge=1, le=50, description="How many passages of the index are read.")] = None
     top: Annotated[Top, Field(description="How many answers of different text.")] = 5
     model: Name = None
     view: View = None
@@ -106,13 +106,14 @@ class Answer(BaseModel):
 
 
 class Passage(BaseModel):
-    """A paragraph of the index."""
+    """A paragraph of the index: characters `start` to before `end` of its document."""
 
+    document: str
+    title: str
+    start: int
+    end: int
     text: str
-    title: str = ""
-    document: str = ""
-    link: str | None = None
-    score: float | None = None
+    score: float
 
 
 class AnswerResponse(BaseModel):

@@ -86,7 +86,9 @@ class ServedModel:
     def _result(self, example: Example, logits: Any) -> Any:
         task: Any = self.folder.task
         if isinstance(example, Question):
-            return task.found(example, logits, QaConfig.n_best)
+            found = task.found(example, logits, QaConfig.n_best)
+            bonus = example.passage.bonus if example.passage else 0.0
+            return Found(tuple(replace(one, logit=one.logit + bonus) for one in found.candidates), found.null)
         return {name: value for name, value in task.decode(example, logits).items() if name not in _UNSAID}
 
     def answers(self, found: Sequence[Found], top: int) -> list[Json]:

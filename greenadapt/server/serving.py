@@ -7,15 +7,16 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from greenadapt.config import ReadingOptions, ServeConfig
-from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, require_torch
+from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, require_torch
+from greenadapt.inference.search.index import Index
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
 from greenadapt.server.token import TOKEN, read_token
@@ -38,6 +39,13 @@ class ServeRequest:
     config: ServeConfig
     reading: ReadingOptions
     task: str | None = None
+    index: str | None = None
+    """What ``index`` wrote, for questions without a text."""
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+
+    def __post_init__(self) -> None:
+        if self.index is None and self.retrieval != RetrievalConfig():
+            raise UsageError("--passages, --by and --search-weight choose paragraphs of an index", "give --index")
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class Application:
     models: tuple[FoundModel, ...]
     config: ServeConfig
     reading: ReadingOptions
+    index: str | None = None
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __call__(self) -> Any:
         """Open the models; one that cannot be opened ends the worker with one line on stderr."""
@@ -66,8 +76,11 @@ class Application:
 
         metrics = Metrics()
         opened = [ServedModel.open(found, self.reading) for found in self.models]
+        index = None if self.index is None else Index(self.index)
+        if index is not None and self.retrieval.by != "bm25":
+            index.search("", 1, self.retrieval.by)  # opens the model of its vectors
         config = self.config
-        app = make_app(Answering(opened, config, metrics), metrics)
+        app = make_app(Answering(opened, config, metrics, index, self.retrieval), metrics)
         keeps = config.workers == 1
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 
@@ -103,7 +116,11 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     found = find_models(request.models, request.reading, request.task)
     if any(one.task is not None for one in found):
         require_torch("predicting")
-    app = Application(found, config, request.reading)
+    if request.index is not None:
+        Index(request.index).warn_unfinished(progress)
+        if not any(one.kind == "qa" for one in found):
+            raise UsageError("--index is for questions, and no --model answers them", "give one that does")
+    app = Application(found, config, request.reading, request.index, request.retrieval)
     with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counted:
         # Read by libraries when they are imported, which only the workers do.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = counted

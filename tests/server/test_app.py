@@ -1,6 +1,7 @@
 """What the server answers, beside the same models called from Python; who may ask, and how much."""
 
 import json
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,11 @@ from starlette.testclient import TestClient
 
 import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import ServeConfig
+from greenadapt.config import RetrievalConfig
 from greenadapt.errors import UsageError
 from greenadapt.server import models as served
-from greenadapt.server.app import Answering, make_app
 from greenadapt.server.found import find_models
-from greenadapt.server.metrics import Metrics
+from tests.conftest import Run
 from tests.support.small_served import HOST, LABELS, TEXT, application
 from tests.support.small_tasks import NEW
 
@@ -91,21 +91,28 @@ def test_neighbours_are_the_rows_of_the_highest_cosine(client: TestClient, model
     assert client.post("/neighbours", json={"word": "two words", "model": "squad"}).status_code == 400
 
 
-def test_passages_of_an_index_are_read_and_given_back(models: Path) -> None:
-    passages = [
-        {"text": text, "title": f"Paper {i}", "link": "https://example.org"} for i, text in enumerate(DOCUMENTS)
-    ]
-    config, metrics = ServeConfig(), Metrics()
-    reading = greenadapt.config.ReadingOptions()
-    opened = [served.ServedModel.open(one, reading) for one in find_models([str(models / "squad")], reading, None)]
-    answering = Answering(opened, config, metrics, search=lambda question, n: passages[:n] if question else [])
-    with TestClient(make_app(answering, metrics), HOST) as client:
-        found = client.post("/answer", json={"question": "what virus", "passages": 2}).json()
-        given = client.post("/answer", json={"question": "what virus", "documents": DOCUMENTS[:2]}).json()
+def test_a_question_without_a_text_is_put_to_the_index_as_qa_does(models: Path, run_alone: Run) -> None:
+    pytest.importorskip("tantivy", reason="NOT TESTED: serve with an index, without tantivy")
+    Path("papers").mkdir()
+    for number, text in enumerate(DOCUMENTS):
+        Path(f"papers/PMC{number}.txt").write_text(f"{text}.\n\nOf another virus.")
+    run_alone("index", "--documents", "papers", "--out", "px")
+    asked = ("--question", "what virus", "--passages", 3, "--search-weight", 2, "--top", 4, "--json")
+    row = json.loads(run_alone("qa", "-m", models / "squad", "--index", "px", *asked).stdout)
+    retrieval = RetrievalConfig(passages=3, search_weight=2.0)
+    with TestClient(application(models, "squad", index="px", retrieval=retrieval), HOST) as client:
         assert client.get("/models").json()["index"]
-    assert found["passages"] == passages[:2]
-    assert close_to(found["answers"], given["answers"])
-    assert "passages" not in given
+        found = client.post("/answer", json={"question": "what virus", "top": 4}).json()
+        nothing = client.post("/answer", json={"question": "?!"}).json()
+        fewer = client.post("/answer", json={"question": "what virus", "passages": 1}).json()
+    assert len(found["passages"]) == 3
+    assert len(fewer["passages"]) == 1
+    for one, wanted in zip(found["answers"], row["answers"], strict=True):
+        passage = found["passages"][one["document"]]
+        assert passage["text"][one["start"] : one["end"]] == one["answer"] == wanted["answer"]
+        assert (passage["document"], passage["start"] + one["start"]) == (wanted["document"], wanted["start"])
+        assert one["logit"] == pytest.approx(wanted["logit"], rel=1e-4)
+    assert (nothing["passages"], nothing["answers"][0]["start"]) == ([], None)
 
 
 def test_models_are_described_and_named(client: TestClient, models: Path, two_tasks: Path) -> None:
@@ -271,6 +278,14 @@ def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest
             found = list(threads.map(lambda _: client.post("/predict", json={"texts": ["a", "b"]}), range(4)))
     assert sorted({one.status_code for one in found}) == [200, 503]
     assert all(one.headers["retry-after"] == "1" for one in found if one.status_code == 503)
+
+
+def test_connections_to_several_workers_are_closed_now_and_then(client: TestClient, models: Path) -> None:
+    random.seed(1)
+    with TestClient(application(models, "encoder", workers=2), HOST) as several:
+        closed = [several.get("/health").headers.get("connection") == "close" for _ in range(60)]
+    assert 0 < sum(closed) < 20
+    assert not any("connection" in client.get("/health").headers for _ in range(60))
 
 
 def test_metrics_and_openapi(client: TestClient) -> None:

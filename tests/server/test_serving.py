@@ -67,6 +67,7 @@ def test_what_cannot_be_served_is_refused_at_once(
     run_alone("serve", "-m", models / "nothing", code=1)
     assert "2 times" in run_alone(*encoder, "-m", models / "encoder", code=2).stderr
     assert "--max-queue 10" in run_alone(*encoder, "--max-queue", 10, code=2).stderr
+    assert "--index" in run_alone(*encoder, "--by", "dense", code=2).stderr
     monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "secret")
     refused = run_alone(*encoder, "--port", 0, code=2).stderr
     assert "GREENADAPT_SERVE_TOKEN" in refused

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.server.found import find_models
 from greenadapt.server.serving import Application
 from greenadapt.tasks.classification.task import ClassificationTask
@@ -39,8 +39,12 @@ def make_models(folder: Path) -> Path:
     return folder
 
 
-def application(folder: Path, *names: str, **config: Any) -> Any:
-    """The application that serves these models of ``make_models``."""
+def application(
+    folder: Path, *names: str, index: str | None = None, retrieval: RetrievalConfig | None = None, **config: Any
+) -> Any:
+    """The application that serves these models of ``make_models``, and an index."""
     reading = ReadingOptions()
     models = [str(folder / name) for name in names or MADE]
-    return Application(find_models(models, reading, None), ServeConfig(**config), reading).make()
+    return Application(
+        find_models(models, reading, None), ServeConfig(**config), reading, index, retrieval or RetrievalConfig()
+    ).make()

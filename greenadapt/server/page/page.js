@@ -115,18 +115,22 @@
     while (to < points.length && points[to] !== "\n") to += 1;
     return { text: points.slice(from, to).join(""), start: start - from, end: end - from };
   };
-  const safeLink = (link) => (/^https?:\/\//i.test(link || "") ? link : null);
+  const linkTo = (document) => {  // where a paper can be read, if its name says so
+    const article = /\bPMC\d+/.exec(document);
+    if (article) return `https://pmc.ncbi.nlm.nih.gov/articles/${article[0]}/`;
+    return /^10\.\d{4,9}\/\S+$/.test(document) ? `https://doi.org/${encodeURI(document)}` : null;
+  };
   const answerItem = (one, texts, passages) => {
     const score = made("p", [made("strong", one.answer || "no answer"), ` ${share(one.score)}`]);
     if (one.start === null) return made("li", score);
     const around = paragraph(texts[one.document], one.start, one.end);
     const mark = { start: around.start, end: around.end, element: made("mark", []) };
     const passage = passages && passages[one.document];
-    const link = passage && safeLink(passage.link);
-    const title = passage && (passage.title || passage.document);
-    const source = title
-      ? [made("p", link ? made("a", title, { href: link, rel: "noreferrer noopener", target: "_blank" }) : title,
-        { class: "source" })]
+    const link = passage && linkTo(passage.document);
+    const name = passage && (link
+      ? made("a", passage.document, { href: link, rel: "noreferrer noopener", target: "_blank" }) : passage.document);
+    const source = passage
+      ? [made("p", [passage.title ? `${passage.title} · ` : "", name], { class: "source" })]
       : [];
     return made("li", [score, ...source, made("p", marked(around.text, [mark]), { class: "paragraph" })]);
   };
