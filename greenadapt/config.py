@@ -830,7 +830,7 @@ class RetrievalConfig(Checked):
             "How much a paragraph's score, divided by that of the best one, adds to the logit of an answer in it.",
             panel=Panel.ADVANCED,
         ),
-    ] = 0.0
+    ] = 5.0
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,13 @@ def _searched(sources: InquirySources, retrieval: RetrievalConfig, progress: Pro
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
     """The question on each paragraph that was found for it, best first.
 
-    ``weight`` times the paragraph's score, divided by that of the best, is added to the logits of its answers.
+    ``weight`` times the paragraph's score, divided by that of the best, is added to the logits of its answers: logits
+    of different paragraphs are hardly comparable, and the score of the search says which one the question is about.
+    Scores that are not positive, as cosines may be, add nothing.
     """
+    best = passages[0].score if passages else 0.0
     for one in passages:
-        bonus = weight * one.score / passages[0].score if weight else 0.0
+        bonus = weight * max(one.score, 0.0) / best if best > 0 else 0.0
         facts = PassageFacts(one.start, one.title, bonus)
         yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
 

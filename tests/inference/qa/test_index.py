@@ -49,7 +49,7 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
     model: Path, papers: Path, tmp_path: Path
 ) -> None:
     question = "virus coronavirus"
-    [row] = rows_of(model, InquirySources(index=str(papers), asked=(question,)), passages=2)
+    [row] = rows_of(model, InquirySources(index=str(papers), asked=(question,)), passages=2, search_weight=0)
     found = Index(papers).search(question, top=2)
     assert len(found) == 2
     texts = {line["id"]: line["text"] for line in lines(tmp_path / "papers.jsonl")}
@@ -73,7 +73,7 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
 
 def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, papers: Path) -> None:
     sources = InquirySources(index=str(papers), asked=("virus coronavirus tachycardia",))
-    [plain] = rows_of(model, sources, passages=3)
+    [plain] = rows_of(model, sources, passages=3, search_weight=0)
     [weighed] = rows_of(model, sources, passages=3, search_weight=1000)
     found = Index(papers).search("virus coronavirus tachycardia", top=3)
     assert weighed["paragraph"] == found[0].text
