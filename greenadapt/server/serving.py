@@ -174,7 +174,7 @@ def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
         workers=config.workers,
         ws="none",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # anyone can cause warnings
         access_log=False,
         server_header=False,
         backlog=_ACCEPTED,
