@@ -6,7 +6,7 @@ MODEL finds entities or labels; TEXT is plain text, a text per line. Each client
 next as soon as the last is answered, over a connection that it keeps as long as the server does. Half way a worker gets
 SIGKILL: what it was answering is lost, and counted as such; its clients connect again. Latencies are those of answers
 with status 200. Memory is what the workers hold (PSS, what they share counted once), in a line every tenth of the time.
-The clients run in this process, on the same machine.
+The clients run in this process, on the same machine. Other options are those of ``serve``.
 """
 
 import argparse
@@ -75,12 +75,12 @@ class Clients:
 
 def main() -> None:
     """Start the server, load it, and print what happened."""
-    options = _options()
+    options, others = _options()
     print(machine_line(["torch", "fastapi", "uvicorn"]), flush=True)
     texts = options.texts.read_text("utf-8").splitlines()
     bodies = [json.dumps({"texts": [text]}).encode() for text in texts if text.strip()]
     command = [sys.executable, "-m", "greenadapt", "serve", "--model", str(options.model), "--port", "0"]
-    command += ["--workers", str(options.workers)]
+    command += ["--workers", str(options.workers), *others]
     began = time.perf_counter()
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -144,14 +144,14 @@ def _memory(server: int) -> str:
     return f"{' + '.join(f'{size:.0f}' for size in sizes)} MB"
 
 
-def _options() -> argparse.Namespace:
+def _options() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--workers", type=int, default=2)
-    return parser.parse_args()
+    return parser.parse_known_args()
 
 
 if __name__ == "__main__":

@@ -79,10 +79,10 @@ class Answering:
 
     async def predict(self, asked: bodies.PredictRequest) -> Json:
         """Predictions for texts."""
-        model = self._model(asked.model, ("ner", "classification"), "find entities or labels in texts")
-        self._check("texts", [_characters(record) for record in asked.texts])
-        examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(asked.texts)]
+        model = self._model(asked.model, ("ner", "classification"), "finds entities or labels")
         sizes = [_characters(record) for record in asked.texts]
+        self._check("texts", sizes)
+        examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(asked.texts)]
         view, views = _views(model, asked)
         found = await self._results(model, examples, sizes, views)
         by_view = {one: [each[one] for each in found] for one in views}
@@ -91,7 +91,7 @@ class Answering:
 
     async def answer(self, asked: bodies.AnswerRequest) -> Json:
         """Answers to a question."""
-        model = self._model(asked.model, ("qa",), "answer questions")
+        model = self._model(asked.model, ("qa",), "answers questions")
         self._check("question", [len(asked.question)])
         questions, passages = await self._questions(asked)
         self._check("documents", [len(one.context) for one in questions])
@@ -107,7 +107,7 @@ class Answering:
     async def neighbours(self, asked: bodies.NeighboursRequest) -> Json:
         """Neighbours of a word."""
         having = [model for model in self._models if model.found.has_words]
-        model = _chosen(having, asked.model, "have added words")
+        model = _chosen(having, asked.model, "has added words")
         [found] = await self._near.results([(model, asked.word, asked.top)])
         return {"model": model.found.name, **found}
 
@@ -227,10 +227,10 @@ def _said(error: HTTPException) -> str:
 
 
 def _chosen(models: Sequence[ServedModel], name: str | None, what: str) -> ServedModel:
-    """The model of this name, or the only one; ``what`` is what all of ``models`` can do."""
+    """The model of this name, or the only one; ``what`` is what each of ``models`` does."""
     names = ", ".join(model.found.name for model in models)
     if not models:
-        raise HTTPException(404, f"no model is there to {what}")
+        raise HTTPException(404, f"no model here {what}")
     if name is None:
         if len(models) > 1:
             raise HTTPException(422, f"model is missing: name one of {names}")
@@ -238,7 +238,7 @@ def _chosen(models: Sequence[ServedModel], name: str | None, what: str) -> Serve
     for model in models:
         if model.found.name == name:
             return model
-    raise HTTPException(404, f"no such model is there to {what}: name one of {names}")
+    raise HTTPException(404, f"no model of that name {what}: name one of {names}")
 
 
 def _views(model: ServedModel, asked: bodies.PredictRequest | bodies.AnswerRequest) -> tuple[Pool, tuple[Pool, ...]]:

@@ -90,6 +90,7 @@ class _Supervisor(Multiprocess):
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], progress: Progress) -> None:
         super().__init__(config, sockets)
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # in this process, which says it itself
         self._progress = progress
 
     def keep_subprocess_alive(self) -> None:
@@ -167,14 +168,13 @@ def _address(host: str, listening: socket.socket) -> str:
 
 
 def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return uvicorn.Config(
         app,
         factory=True,
         workers=config.workers,
         ws="none",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # anyone can cause warnings
         access_log=False,
         server_header=False,
         backlog=_ACCEPTED,

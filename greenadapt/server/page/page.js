@@ -62,7 +62,7 @@
   };
 
   const columnOf = (column, content) => made("article", [
-    made("h3", [column.model, ...(column.view ? [" ", made("small", VIEWS[column.view])] : [])]), ...[content].flat(),
+    made("h3", [column.model, ...(column.view ? [made("small", VIEWS[column.view])] : [])]), ...[content].flat(),
   ]);
 
   const kinds = new Map();
