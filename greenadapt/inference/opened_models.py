@@ -18,9 +18,9 @@ from greenadapt.workers import launched_processes
 if TYPE_CHECKING:
     from greenadapt.models.adapters.multitask_weights import TrainedTasks
     from greenadapt.models.example_blocks import ViewOutputs
-    from greenadapt.models.forward import Inference
     from greenadapt.models.machine import Machine
     from greenadapt.models.memory.input import MemoryReader
+    from greenadapt.models.streaming import Inference
     from greenadapt.models.weights import TaskModel
 
 
@@ -49,8 +49,8 @@ class OpenedModel:
         Raises ``InputError`` if its head is not the task's, and what ``open_tasks`` and ``MemoryChoice.of_task`` raise.
         """
         from greenadapt.models.adapters.multitask_weights import open_tasks
-        from greenadapt.models.forward import Inference
         from greenadapt.models.machine import Machine
+        from greenadapt.models.streaming import Inference
 
         first = folders[0]
         names = [folder.name for folder in folders if folder.name is not None]
@@ -92,7 +92,7 @@ class OpenedModel:
 
     def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[tuple[Any, Array]]:
         """Each example of the only task with its pooled logits, (n_units, k) float32, in order."""
-        from greenadapt.models.forward import pooled
+        from greenadapt.models.streaming import pooled
 
         for output in self.outputs(examples, counts):
             yield output.example, pooled(output, self.run.pool)
@@ -104,7 +104,8 @@ class OpenedModel:
 
         ``cut`` counts for each task what was too long, see ``Task.inference``.
         """
-        from greenadapt.models.forward import pooled, shared_outputs
+        from greenadapt.models.forward import shared_outputs
+        from greenadapt.models.streaming import pooled
 
         model: Any = self.opened.model
         views = {

@@ -18,8 +18,8 @@ from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.features import Encoder, Feature, Input
 
 if TYPE_CHECKING:
-    from greenadapt.models.forward import Inference
     from greenadapt.models.sentence_vectors import SentenceModel
+    from greenadapt.models.streaming import Inference
 
 _BLOCK = 256
 """Texts that are tokenized at once."""
@@ -44,9 +44,9 @@ class SentenceEncoder:
         sentence-transformers that are not known.
         """
         require_torch("sentence vectors")
-        from greenadapt.models.forward import Inference
         from greenadapt.models.machine import Machine
         from greenadapt.models.sentence_vectors import open_sentence_model
+        from greenadapt.models.streaming import Inference
 
         checkpoint, modules = Checkpoint.open(folder), SentenceModules.read(folder)
         encoder = Encoder.of(checkpoint)
@@ -64,7 +64,8 @@ class SentenceEncoder:
         ``mean`` is the mean of both views, of length 1 if the model's vectors have length 1. At most ``batch_size``
         texts of full length go through the model at once, and more short ones.
         """
-        from greenadapt.models.forward import outputs, pooled
+        from greenadapt.models.forward import outputs
+        from greenadapt.models.streaming import pooled
 
         run = replace(self.run, pool=view, max_tokens=batch_size * self.encoder.max_length)
         found: FloatArray = np.empty((len(texts), 0), np.float32)

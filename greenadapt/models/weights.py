@@ -15,8 +15,9 @@ from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.embedding_rows import Rows, RowTable
 from greenadapt.models.memory_weights import write_memory
+from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.tensors import as_array, as_tensor, exact_linear, read_tensors
 from greenadapt.storage.arrays import Array, ArrayFile, Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json

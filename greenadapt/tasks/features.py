@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.storage.arrays import Array, BoolArray, Int64Array, IntArray
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.special_tokens import SpecialIds
 
@@ -38,6 +39,40 @@ class Feature:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """b inputs end to end: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
+
+    ids: IntArray
+    types: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def of(cls, features: Sequence[Feature]) -> "Features":
+        """The inputs that ``features`` are, of which there may be none."""
+        if not features:
+            return cls(*(np.zeros(0, np.int32) for _ in range(3)))
+        ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
+        return cls(ids, types, np.array([len(one) for one in features]))
+
+    @cached_property
+    def is_piece(self) -> BoolArray:
+        """(b, longest): what is not padding in the inputs as a padded array."""
+        is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
+        return is_piece
+
+    @property
+    def mask(self) -> Int64Array:
+        """``is_piece`` as models want it: (b, longest) int64."""
+        return self.is_piece.astype(np.int64)
+
+    def padded(self, values: Array, fill: int) -> Int64Array:
+        """``values`` (total,) below each other, (b, longest) int64, with ``fill`` behind the shorter ones."""
+        array = np.full(self.is_piece.shape, fill, np.int64)
+        array[self.is_piece] = values
+        return array
 
 
 @dataclass(frozen=True, eq=False)
