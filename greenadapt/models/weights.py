@@ -160,13 +160,19 @@ def open_task_model(folder: Path) -> TaskModel:
     Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
     """
     trained = read_trained(folder)
-    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
-    head = architecture.rpartition("For")[2]
-    if head not in HEADS:
-        raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    head = head_of(trained)
     model, rows = load_trained(trained, HEADS[head])
     _keep_exact(model)
     return TaskModel(model, rows, head, trained.checkpoint)
+
+
+def head_of(trained: TrainedWeights) -> str:
+    """Which of ``HEADS`` a model has; raises ``InputError`` for none."""
+    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
+    head = architecture.rpartition("For")[2]
+    if head not in HEADS:
+        raise InputError(f"{trained.folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    return head
 
 
 def read_trained(folder: Path) -> TrainedWeights:
@@ -270,7 +276,11 @@ def _quiet() -> Iterator[None]:
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All weights but those with one entry per row of the vocabulary."""
+    """All weights but those with one entry per row of the vocabulary; raises ``InputError`` for a compiled model."""
+    if checkpoint.is_compiled:
+        raise InputError(
+            f"{checkpoint.folder} is a compiled model, which torch cannot load", "give the model that it was made from"
+        )
     vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
     return {name: as_tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
 

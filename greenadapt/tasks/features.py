@@ -14,7 +14,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.special_tokens import SpecialIds
 
 # Of these, a pair has two separators between its parts, and positions are counted from behind the padding's id.
-_TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
+TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
 _SEGMENTS = ("bert", "electra")
 
 IGNORED = -100
@@ -120,7 +120,7 @@ class Encoder:
         tokenizer = DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
         kind, config = checkpoint.model_type, checkpoint.config
         places = int(config.get("max_position_embeddings", 512))
-        if kind in _TWO_SEPARATORS:
+        if kind in TWO_SEPARATORS:
             pad = config.get("pad_token_id")
             places -= (tokenizer.special.pad if pad is None else int(pad)) + 1
         if max_length is not None and max_length > places:
@@ -140,7 +140,7 @@ class Encoder:
     @property
     def n_special_pair(self) -> int:
         """Special tokens around a pair."""
-        return 4 if self.model_type in _TWO_SEPARATORS else 3
+        return 4 if self.model_type in TWO_SEPARATORS else 3
 
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
         """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.
