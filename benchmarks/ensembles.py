@@ -12,7 +12,7 @@ from greenadapt.config import EnsembleRule, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.forward import pooled
+from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder, pool_of_seed
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json

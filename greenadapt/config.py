@@ -24,6 +24,8 @@ PoolChoice = Literal[Pool, "best"]
 EnsembleRule = Literal["logits", "probabilities"]
 Keep = Literal["last", "best"]
 Precision = Literal["auto", "float32", "bfloat16"]
+Backend = Literal["torch", "onnx", "openvino"]
+Quantize = Literal["none", "int8", "bf16"]
 LabelKind = Literal["auto", "classes", "numbers"]
 WordUnit = Literal["whitespace", "punct"]
 Strategy = Literal["single", "multiple", "gated", "chunk", "logits"]
@@ -746,6 +748,24 @@ class ReadingOptions(Checked):
         str | None,
         Option("Folder or hub id of the general model used as memory, if it was moved.", unset="as in training"),
     ] = None
+    backend: Annotated[
+        Backend | None,
+        Option("What runs the model; onnx and openvino compile it first.", unset="as compiled, else torch"),
+    ] = None
+    quantize: Annotated[
+        Quantize | None, Option("Numbers of the matrix products, int8 for CPUs.", unset="as compiled, else none")
+    ] = None
+
+
+@dataclass(frozen=True)
+class CompileConfig(Checked):
+    """How a model is compiled."""
+
+    backend: Annotated[Literal["onnx", "openvino"], Option("What is to run the model.")] = "onnx"
+    quantize: Annotated[
+        Quantize, Option("Numbers of the matrix products: float32 (none), int8, or bf16 with OpenVINO.")
+    ] = "none"
+    seed: Annotated[int | None, Option("Which of the folder's seeds is compiled.", unset="the first")] = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from greenadapt.config import RunConfig, TaskConfig, TrainConfig, UnlabelledConf
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.forward import pooled
+from greenadapt.models.streaming import pooled
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import Session

@@ -19,7 +19,8 @@ def load(
     Args:
         model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
         settings: Of a task's model: ``task``, which of several; ``seed``, which of several; ``pool`` (``"mean"``,
-            ``"base"`` or ``"expanded"``), ``precision``, ``max_tokens``, ``max_length``, ``memory``.
+            ``"base"`` or ``"expanded"``), ``precision``, ``max_tokens``, ``max_length``, ``memory``. Of any model:
+            ``backend`` (``"torch"``, ``"onnx"``, ``"openvino"``), ``quantize`` (``"none"``, ``"int8"``, ``"bf16"``).
 
     Returns:
         A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
@@ -52,13 +53,13 @@ def load(
         for one in opened._names:
             TaskFolder.find(str(folder), reading.seed, one)
         return opened
-    wrong = [*([] if task is None else ["task"]), *settings]
+    wrong = [*([] if task is None else ["task"]), *(name for name in settings if name not in ("backend", "quantize"))]
     if wrong:
         raise UsageError(f"{name} is an encoder, which has no {wrong[0]}", "leave it out")
     if (folder / FACTS_FILE).is_file():
-        return AdaptedModel(folder)
+        return AdaptedModel(folder, reading.backend, reading.quantize)
     _refuse_other_head(folder)
-    return EncoderModel(folder)
+    return EncoderModel(folder, reading.backend, reading.quantize)
 
 
 def _refuse_other_result(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.config import Pool
+from greenadapt.config import Backend, Pool, Quantize, ReadingOptions
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -31,9 +31,12 @@ class EncoderModel:
         (2, 384)
     """
 
-    def __init__(self, folder: str | PathLike[str]) -> None:
+    def __init__(
+        self, folder: str | PathLike[str], backend: Backend | None = None, quantize: Quantize | None = None
+    ) -> None:
         self.folder = Path(folder).expanduser().absolute()
         """The model's folder, which transformers loads too."""
+        self._reading = ReadingOptions(precision="float32", backend=backend, quantize=quantize)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -98,7 +101,7 @@ class EncoderModel:
     def _encoder(self) -> "SentenceEncoder":
         from greenadapt.inference.sentence_vectors import SentenceEncoder
 
-        return SentenceEncoder.open(self.folder)
+        return SentenceEncoder.open(self.folder, self._reading)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.arrays import Array, ArrayFile, row_blocks
 from greenadapt.storage.files import Json, read_object
@@ -142,6 +143,8 @@ class Checkpoint:
                 f"{folder} holds a model of type {self.model_type}, which greenadapt does not support",
                 f"supported are {', '.join(MODEL_TYPES)}",
             )
+        self.is_compiled = (folder / COMPILED_FILE).is_file()
+        """Whether its weights but the embedding are in a graph, which is only run."""
         self._weights = _open_weights(folder)
         kind = MODEL_TYPES[self.model_type]
         found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
@@ -162,7 +165,7 @@ class Checkpoint:
     @property
     def files(self) -> list[Path]:
         """The files of the weights, with the index if sharded."""
-        for pattern in ("model*.safetensors*", "pytorch_model*.bin*"):
+        for pattern in ("model*.safetensors*", "pytorch_model*.bin*", *([EMBEDDING_FILE] if self.is_compiled else [])):
             if files := sorted(self.folder.glob(pattern)):
                 return files
         return []
@@ -215,6 +218,8 @@ class Checkpoint:
             found = self[name].shape[size.axis] / size.times if self[name].ndim == 2 else 0
             if stated != found:
                 raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {found:.10g}")
+        if self.is_compiled:
+            return
         begin, setting = prefix + kind.layers[0], kind.layers[1]
         numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
         if self.config.get(setting, len(numbers)) != len(numbers):
@@ -252,6 +257,8 @@ def _open_weights(folder: Path) -> dict[str, StoredWeights]:
         "model.safetensors": ArrayFile,
         "pytorch_model.bin": _open_torch_file,
     }
+    if (folder / COMPILED_FILE).is_file():
+        openers = {EMBEDDING_FILE: ArrayFile}
     for file, opener in openers.items():
         if (folder / file).is_file():
             opened = opener(folder / file)

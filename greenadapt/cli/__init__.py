@@ -38,6 +38,7 @@ _ORDER = [
     "finetune",
     "tasks",
     "evaluate",
+    "compile",
     "predict",
     "index",
     "search",

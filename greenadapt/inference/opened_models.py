@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.config import Pool, ReadingOptions, TrainConfig
+from greenadapt.checkpoints.compiled import Compiled
+from greenadapt.config import Backend, Pool, Quantize, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
+from greenadapt.models.graphs import GraphRunner, chosen, open_compiled, open_exported
 from greenadapt.models.memory.choice import MemoryChoice
+from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Task
@@ -18,7 +21,6 @@ from greenadapt.workers import launched_processes
 if TYPE_CHECKING:
     from greenadapt.models.adapters.multitask_weights import TrainedTasks
     from greenadapt.models.example_blocks import ViewOutputs
-    from greenadapt.models.forward import Inference
     from greenadapt.models.machine import Machine
     from greenadapt.models.memory.input import MemoryReader
     from greenadapt.models.weights import TaskModel
@@ -34,8 +36,8 @@ class OpenedModel:
     """How each task reads examples; they differ at most in the maximum length."""
     pools: Mapping[str | None, Pool]
     """Whose logits decide for each task."""
-    opened: "TaskModel | TrainedTasks"
-    run: "Inference"
+    opened: "TaskModel | TrainedTasks | GraphRunner"
+    run: Inference
 
     @classmethod
     def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
@@ -46,10 +48,40 @@ class OpenedModel:
     def open_all(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
         """Load one model, with its memory if it has one, for tasks that share its encoder.
 
-        Raises ``InputError`` if its head is not the task's, and what ``open_tasks`` and ``MemoryChoice.of_task`` raise.
+        Raises ``InputError`` if its head is not the task's, and what ``open_tasks``, ``MemoryChoice.of_task`` and
+        ``chosen`` raise.
         """
+        first = folders[0]
+        backend, quantize = chosen(first.folder, options)
+        if backend != "torch":
+            refuse_uncompiled(first, backend)
+            return cls._with_runner(folders, options, _one_graph(first, backend, quantize))
+        if quantize == "bf16":
+            options = replace(options, precision="bfloat16")
+        return cls._with_torch(folders, options)
+
+    @classmethod
+    def _with_runner(
+        cls,
+        folders: Sequence[TaskFolder],
+        options: ReadingOptions,
+        opened: "TaskModel | TrainedTasks | GraphRunner",
+        **settings: Any,
+    ) -> "OpenedModel":
+        first = folders[0]
+        lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
+        encoders = {name: Encoder.of(opened.checkpoint, length) for name, length in lengths.items()}
+        encoder = encoders[first.name]
+        pools = {folder.name: pool_of(folder, options) for folder in folders}
+        wanted = {*pools.values()}
+        views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
+        task = first.name if len(folders) == 1 else None
+        run = Inference(options.max_tokens, encoder.special.pad, pool=views, task=task, **settings)
+        return cls({folder.name: folder for folder in folders}, encoders, pools, opened, run)
+
+    @classmethod
+    def _with_torch(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
         from greenadapt.models.adapters.multitask_weights import open_tasks
-        from greenadapt.models.forward import Inference
         from greenadapt.models.machine import Machine
 
         first = folders[0]
@@ -58,19 +90,13 @@ class OpenedModel:
         machine = Machine.start(options.precision, ())
         opened = open_tasks(first.folder, names, first.seed) if names else _one_model(first)
         model: Any = opened.model
-        lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
-        encoders = {name: Encoder.of(opened.checkpoint, length) for name, length in lengths.items()}
-        encoder = encoders[first.name]
-        pools = {folder.name: pool_of(folder, options) for folder in folders}
-        wanted = {*pools.values()}
-        views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
-        task = first.name if len(folders) == 1 else None
-        run = Inference(options.max_tokens, encoder.special.pad, machine.autocast, views, task=task)
+        made = cls._with_runner(folders, options, opened, autocast=machine.autocast)
         if memory is not None:
             host = model.encoder if names else model
-            run = replace(run, memory=attached(memory, host, first.weights, encoder, machine))
+            reader = attached(memory, host, first.weights, made.encoder, machine)
+            made = replace(made, run=replace(made.run, memory=reader))
         model.to(machine.device)
-        return cls({folder.name: folder for folder in folders}, encoders, pools, opened, run)
+        return made
 
     @property
     def task(self) -> Task[Any]:
@@ -82,19 +108,29 @@ class OpenedModel:
         """How the first or only task reads."""
         return next(iter(self.encoders.values()))
 
+    def inputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Input]:
+        """What the only task's model reads of each example, see ``Task.inference``."""
+        return self.task.inference(examples, self.encoder, counts)
+
     def outputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> "Iterator[ViewOutputs]":
         """The only task's outputs for each example, in order, by each view that is wanted."""
+        return self.outputs_of(self.inputs(examples, counts))
+
+    def outputs_of(self, views: Iterable[Input]) -> "Iterator[ViewOutputs]":
+        """The same for what is read already."""
+        if isinstance(self.opened, GraphRunner):
+            return self.opened.outputs(views, self.run)
         from greenadapt.models.forward import outputs
 
-        return outputs(
-            self.opened.model, self.opened.rows, self.task.inference(examples, self.encoder, counts), self.run
-        )
+        return outputs(self.opened.model, self.opened.rows, views, self.run)
 
     def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[tuple[Any, Array]]:
         """Each example of the only task with its pooled logits, (n_units, k) float32, in order."""
-        from greenadapt.models.forward import pooled
+        return self.logits_of(self.inputs(examples, counts))
 
-        for output in self.outputs(examples, counts):
+    def logits_of(self, views: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
+        """The same for what is read already."""
+        for output in self.outputs_of(views):
             yield output.example, pooled(output, self.run.pool)
 
     def logits_of_all(
@@ -104,9 +140,9 @@ class OpenedModel:
 
         ``cut`` counts for each task what was too long, see ``Task.inference``.
         """
-        from greenadapt.models.forward import pooled, shared_outputs
+        from greenadapt.models.forward import shared_outputs
 
-        model: Any = self.opened.model
+        assert not isinstance(self.opened, GraphRunner)  # which has one task
         views = {
             name: self.folders[name].task.inference([one[name] for one in examples], self.encoders[name], counts)
             for name, counts in cut.items()
@@ -114,7 +150,7 @@ class OpenedModel:
         entries: Iterator[dict[str, Input]] = (
             dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
         )
-        for outputs in shared_outputs(model, self.opened.rows, entries, self.run):
+        for outputs in shared_outputs(self.opened.model, self.opened.rows, entries, self.run):
             yield {name: (output.example, pooled(output, self.pools[name])) for name, output in outputs.items()}
 
 
@@ -124,14 +160,44 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
     return pool
 
 
+def refuse_uncompiled(folder: TaskFolder, backend: str) -> None:
+    """Raise ``UsageError`` for a model that no graph is made of: one with a memory, or with adapters."""
+    if folder.name is not None:
+        raise UsageError(
+            f"{folder.folder} has adapters of tasks (PALs), which --backend {backend} does not run",
+            "use --backend torch",
+        )
+    if folder.settings.get("memory") is not None:
+        raise UsageError(
+            f"{folder.folder} has a memory (G-MAP), which --backend {backend} does not run", "use --backend torch"
+        )
+
+
+def _one_graph(folder: TaskFolder, backend: Backend, quantize: Quantize) -> GraphRunner:
+    compiled = Compiled.read(folder.folder)
+    if compiled is not None:
+        opened = open_compiled(folder.folder, compiled)
+    else:
+        from greenadapt.models.graph_export import Exported
+
+        opened = open_exported(Exported.of_task(folder.weights), backend, quantize)
+    _check_head(folder, opened.head)
+    return opened
+
+
+def _check_head(folder: TaskFolder, head: str | None) -> None:
+    if head != folder.task.head:
+        raise InputError(
+            f"{folder.folder} holds a model for {head or 'sentence vectors'}, not for {folder.task.head}",
+            "give a model of the task",
+        )
+
+
 def _one_model(folder: TaskFolder) -> "TaskModel":
     from greenadapt.models.weights import open_task_model
 
     opened = open_task_model(folder.weights)
-    if opened.head != folder.task.head:
-        raise InputError(
-            f"{folder.folder} holds a model for {opened.head}, not for {folder.task.head}", "give a model of the task"
-        )
+    _check_head(folder, opened.head)
     return opened
 
 

@@ -1,27 +1,31 @@
 """Predictions of fine-tuned models for input of any size, streamed in order."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice, repeat
 from typing import Any
 
 from greenadapt.config import EnsembleRule, ReadingOptions
-from greenadapt.corpus.opening import STDIN, require_source
-from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.corpus.opening import STDIN, is_read_once, require_source
+from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
 from greenadapt.inference.opened_models import OpenedModel, one_process
+from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
+from greenadapt.tasks.features import Input
 from greenadapt.tasks.qa.questions import Question
+from greenadapt.workers import Item, ahead
 
-PredictBlock = Callable[[Sequence[Any]], Iterator[Json]]
-"""Results for the examples of a block."""
+ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]
+"""Tokenizes the examples of a block, and returns what predicts for them."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,6 @@ class Predictor:
     """
 
     def __init__(self, request: PredictRequest) -> None:
-        require_torch("predicting")
         one_process("predict")
         if request.source != STDIN:
             require_source(request.source)
@@ -143,6 +146,8 @@ class Predictor:
         self._folders = [
             TaskFolder.find(model, request.reading.seed, name) for name in names for model in request.models
         ]
+        for folder in self._folders:
+            chosen(folder.folder, request.reading)
         if len(names) == 1:
             check_alike(self._folders)
         self._cut = [Counter[str]() for _ in self._folders]
@@ -177,11 +182,16 @@ class Predictor:
             yield task.answers(example, logits)[:top]
 
     def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[Prediction]]:
-        predict = self._predict_block
-        with progress.bar("predict", None, "examples") as bar:
-            for block in in_blocks(entries):
-                yield list(map(Prediction, block, predict([entry.example for entry in block])))
-                bar.advance(len(block))
+        read = self._read_block
+        # Of a pipe or a terminal each entry is read when it is wanted, so that Ctrl-C ends the command at once.
+        beside: Any = _in_turn if is_read_once(self._request.source) else ahead
+        staged = ((block, read([entry.example for entry in block])) for block in in_blocks(entries))
+        with progress.bar("predict", None, "examples") as bar, closing(beside(staged)) as tokenized:
+            predicted = (list(map(Prediction, block, predict())) for block, predict in tokenized)
+            with closing(beside(predicted)) as made:
+                for block in made:
+                    yield block
+                    bar.advance(len(block))
         if n_cut := max(counts.pop("cut", 0) for counts in self._cut):
             progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
 
@@ -197,7 +207,7 @@ class Predictor:
         return _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
 
     @cached_property
-    def _predict_block(self) -> PredictBlock:
+    def _read_block(self) -> ReadBlock:
         """The opened models."""
         return self._open() if len(self.tasks) == 1 else self._open_shared()
 
@@ -220,19 +230,22 @@ class Predictor:
         is_question = isinstance(entry.example, Question)
         return replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_question else entry
 
-    def _open(self) -> PredictBlock:
+    def _open(self) -> ReadBlock:
         """The models of one task, whose outputs are averaged."""
         [task] = self.tasks.values()
         rule = self._request.ensemble or "logits"
         members = self.members
 
-        def predict(examples: Sequence[Any]) -> Iterator[Json]:
-            for each in zip(*map(OpenedModel.logits, members, repeat(examples), self._cut), strict=True):
+        def predict(inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
+            for each in zip(*map(OpenedModel.logits_of, members, inputs), strict=True):
                 yield task.decode(each[0][0], combined_units([one for _, one in each], rule, task.head))
 
-        return predict
+        def read(examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
+            return partial(predict, [*map(list, map(OpenedModel.inputs, members, repeat(examples), self._cut))])
 
-    def _open_shared(self) -> PredictBlock:
+        return read
+
+    def _open_shared(self) -> ReadBlock:
         """The model of several tasks."""
         model = OpenedModel.open_all(self._folders, self._request.reading)
         counts = dict(zip(self.tasks, self._cut, strict=True))
@@ -242,7 +255,12 @@ class Predictor:
                 made = {name: task.decode(*read[name]) for name, task in self.tasks.items()}
                 yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
 
-        return predict
+        return lambda examples: partial(predict, examples)
+
+
+def _in_turn(items: Iterator[Item]) -> Generator[Item, None, None]:
+    """``items`` as they are, to be closed as those of ``ahead``."""
+    yield from items
 
 
 def predict(request: PredictRequest, progress: Progress) -> Iterator[Prediction]:

@@ -1,25 +1,26 @@
 """Sentence vectors of texts, in either tokenization or the mean of both."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from greenadapt.checkpoints.compiled import Compiled
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
-from greenadapt.config import Pool, Precision
+from greenadapt.config import Backend, Pool, Precision, Quantize, ReadingOptions
 from greenadapt.corpus.opening import Decoder
-from greenadapt.errors import InputError, require_torch
+from greenadapt.errors import InputError, UsageError
+from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.graphs import GraphRunner, chosen, open_compiled, open_exported
+from greenadapt.models.streaming import Inference, pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.features import Encoder, Feature, Input
-
-if TYPE_CHECKING:
-    from greenadapt.models.forward import Inference
-    from greenadapt.models.sentence_vectors import SentenceModel
 
 _BLOCK = 256
 """Texts that are tokenized at once."""
@@ -30,33 +31,30 @@ _UNIT = np.zeros(1, np.int32)
 class SentenceEncoder:
     """A model opened for sentence vectors."""
 
-    model: "SentenceModel"
-    rows: Any
+    outputs: Callable[[Iterable[Input], Inference], Iterator[ViewOutputs]]
     encoder: Encoder
     modules: SentenceModules
-    run: "Inference"
+    run: Inference
 
     @classmethod
-    def open(cls, folder: Path, precision: Precision = "float32") -> "SentenceEncoder":
-        """Load the encoder of a model's folder, adapted or not.
+    def open(cls, folder: Path, options: ReadingOptions = ReadingOptions(precision="float32")) -> "SentenceEncoder":  # noqa: B008
+        """Load the encoder of a model's folder, adapted or not, compiled or not.
 
-        Raises ``MissingError`` if torch is not installed, ``InputError`` if the folder lacks weights or has modules of
-        sentence-transformers that are not known.
+        Raises ``InputError`` if the folder lacks weights or has modules of sentence-transformers that are not known,
+        and what ``chosen`` raises.
         """
-        require_torch("sentence vectors")
-        from greenadapt.models.forward import Inference
-        from greenadapt.models.machine import Machine
-        from greenadapt.models.sentence_vectors import open_sentence_model
-
+        backend, quantize = chosen(folder, options)
         checkpoint, modules = Checkpoint.open(folder), SentenceModules.read(folder)
         encoder = Encoder.of(checkpoint)
         if modules.max_length is not None:
             encoder = replace(encoder, max_length=min(modules.max_length, encoder.max_length))
-        machine = Machine.start(precision)
-        model, rows = open_sentence_model(checkpoint, modules)
-        model.to(machine.device)
-        run = Inference(0, encoder.special.pad, machine.autocast)
-        return cls(model, rows, encoder, modules, run)
+        run = Inference(0, encoder.special.pad)
+        if backend == "torch":
+            outputs, autocast = _open_torch(
+                checkpoint, modules, "bfloat16" if quantize == "bf16" else options.precision
+            )
+            return cls(outputs, encoder, modules, replace(run, autocast=autocast))
+        return cls(_open_graph(folder, backend, quantize).outputs, encoder, modules, run)
 
     def vectors(self, texts: Sequence[str], view: Pool, batch_size: int, progress: Progress) -> FloatArray:
         """One vector for each text, (n_texts, dim) float32.
@@ -64,12 +62,10 @@ class SentenceEncoder:
         ``mean`` is the mean of both views, of length 1 if the model's vectors have length 1. At most ``batch_size``
         texts of full length go through the model at once, and more short ones.
         """
-        from greenadapt.models.forward import outputs, pooled
-
         run = replace(self.run, pool=view, max_tokens=batch_size * self.encoder.max_length)
         found: FloatArray = np.empty((len(texts), 0), np.float32)
         with progress.bar("encode", len(texts), "texts") as bar:
-            for i, output in enumerate(outputs(self.model, self.rows, self._inputs(texts), run)):
+            for i, output in enumerate(self.outputs(self._inputs(texts), run)):
                 [vector] = pooled(output, view)
                 if not i:
                     found = np.empty((len(texts), len(vector)), np.float32)
@@ -90,6 +86,29 @@ class SentenceEncoder:
     def _feature(self, pieces: IntArray) -> Feature:
         ids, types, _ = self.encoder.single(pieces[: self.encoder.max_length - 2])
         return Feature(ids, types, _UNIT)
+
+
+def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Precision) -> tuple[Any, Any]:
+    """What gives the outputs of inputs, and the context in which it runs."""
+    from greenadapt.models.forward import outputs
+    from greenadapt.models.machine import Machine
+    from greenadapt.models.sentence_vectors import open_sentence_model
+
+    machine = Machine.start(precision)
+    model, rows = open_sentence_model(checkpoint, modules)
+    model.to(machine.device)
+    return partial(outputs, model, rows), machine.autocast
+
+
+def _open_graph(folder: Path, backend: Backend, quantize: Quantize) -> GraphRunner:
+    compiled = Compiled.read(folder)
+    if compiled is None:
+        from greenadapt.models.graph_export import Exported
+
+        return open_exported(Exported.of_sentences(folder), backend, quantize)
+    if compiled.head is not None:
+        raise UsageError(f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself")
+    return open_compiled(folder, compiled)
 
 
 def check_texts(texts: Iterable[Any]) -> list[str]:

@@ -1,24 +1,22 @@
-"""A model's outputs for every unit of every example, in both tokenizations, streamed."""
+"""A torch model's outputs for every unit of every example, in both tokenizations, streamed."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from greenadapt.config import Pool
 from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.example_blocks import Block, ViewOutputs, blocks
+from greenadapt.models.example_blocks import Block, ViewOutputs
 from greenadapt.models.machine import too_large
-from greenadapt.models.tensors import Features, MemoryInput
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
 from greenadapt.models.weights import takes_segments
 from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.tasks.features import Input
-from greenadapt.workers import ahead
+from greenadapt.tasks.features import Features, Input
 
-_BLOCK_PIECES_CPU, _BLOCK_PIECES_GPU = 1 << 15, 1 << 20
+_BLOCK_PIECES_GPU = 1 << 20
 # What a CPU computes at once, for each of its threads: of more, less stays in its caches.
 _BATCH_PIECES_CPU = 1 << 10
 # The most that one block of memory may have for the C library to keep it when it is freed (see mallopt(3)), less a bit.
@@ -30,53 +28,6 @@ HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
 
 
-@dataclass(frozen=True)
-class Inference:
-    """How inputs go through a model."""
-
-    max_tokens: int
-    """Pieces, padding included, that go through the model at once at most, fewer on a CPU; one input at least."""
-    pad_id: int
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Within what the model runs, such as accelerate's ``autocast``."""
-    pool: Pool = "mean"
-    """Which views are wanted: both for ``mean``."""
-    block_pieces: int | None = None
-    """Pieces of the examples whose outputs come together, one example at least; ``None``: a few seconds' work on a CPU,
-    and as many on a GPU as keep it busy."""
-    memory: MemoryInput | None = None
-    """Where the model has a memory, what goes into that."""
-    task: str | None = None
-    """Of a model with several tasks, the one whose outputs are wanted; see ``outputs``."""
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        """Names of the views that are wanted."""
-        return ("base", "expanded") if self.pool == "mean" else (self.pool,)
-
-
-@dataclass(frozen=True, eq=False)
-class Called:
-    """A model, and how it is called."""
-
-    model: Any
-    row_map: RowMap
-    call: Callable[[tuple[str, ...], Mapping[str, torch.Tensor]], Mapping[str, HeadOutput]]
-    """Tasks and the arguments of ``forward`` → the output of each task."""
-
-
-def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
-    """One view's output, or the mean of both, equation 4 of arXiv 2004.03354: (n_units, k) float32."""
-    views = {"base": [outputs.base], "expanded": [outputs.expanded], "mean": [outputs.base, outputs.expanded]}[pool]
-    wanted = [view for view in views if view is not None]
-    if len(wanted) < len(views):
-        raise ValueError(f"the {pool} needs a view that was not computed")
-    if wanted[0] is wanted[-1]:
-        return wanted[0]
-    mean: Array = (wanted[0] + wanted[1]) / np.float32(2)
-    return mean
-
-
 def outputs(model: Any, row_map: RowMap, views: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
     """Put examples through ``model``, in evaluation mode, and yield each one's outputs, in order; see ``streamed``."""
     named = {} if run.task is None else {"task": run.task}
@@ -84,7 +35,7 @@ def outputs(model: Any, row_map: RowMap, views: Iterable[Input], run: Inference)
     def call(_: Sequence[str], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, HeadOutput]:
         return {"": model(**arguments, **named)}
 
-    with closing(streamed(Called(model, row_map, call), ({"": one} for one in views), run)) as made:
+    with closing(streamed(TorchRunner(model, row_map, call, run), ({"": one} for one in views), run)) as made:
         for each in made:
             yield each[""]
 
@@ -103,154 +54,97 @@ def shared_outputs(
         found: Mapping[str, HeadOutput] = model.each(tasks, **arguments)
         return found
 
-    return streamed(Called(model, row_map, call), examples, run)
-
-
-def streamed(
-    called: Called, examples: Iterable[Mapping[str, Input]], run: Inference
-) -> Generator[dict[str, ViewOutputs], None, None]:
-    """Put examples of one or several tasks through a model, in evaluation mode, and yield their outputs in order.
-
-    Works block by block, however many examples there are; within a block inputs go through sorted by length, and
-    equal ones once. While a block goes through, the next one is read from ``examples``, in a thread; on a GPU a second
-    thread keeps the model at work while the outputs are used. Raises ``ResourceError`` if a batch does not fit into
-    the memory of a GPU.
-    """
-    device = _device(called.model)
-    if device.type == "cpu":
-        _keep_memory()
-    n_pieces = run.block_pieces or (_BLOCK_PIECES_GPU if device.type == "cuda" else _BLOCK_PIECES_CPU)
-    with closing(ahead(blocks(examples, run.views, run.pad_id, n_pieces))) as read:
-        started = _started(called, read, run)
-        with closing(ahead(started) if device.type in _IN_BACKGROUND else started) as running:
-            for block, logits in running:
-                made = {task: one.outputs(logits.arrays(task)) for task, one in block.read.items()}
-                yield from (dict(zip(made, each, strict=True)) for each in zip(*made.values(), strict=True))
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """Inputs that go through together, the longest first, and the tasks that read them."""
-
-    tasks: tuple[str, ...]
-    inputs: list[int]
-
-
-class _Filled:
-    """One task's outputs in one array, batches end to end: many small ones would be strewn over the memory that each
-    batch frees, and it would grow.
-    """
-
-    def __init__(self, passes: Sequence[_Pass], lengths: Sequence[int]) -> None:
-        self._passes, self._lengths = passes, lengths
-        self._values, self._filled = torch.empty((0, 0)), 0
-        self._has_pieces = False
-
-    def add(self, rows: torch.Tensor) -> None:
-        """Copy the next batch's (b, n, k), or (b, 1, k) with one output per text, without waiting for a GPU."""
-        is_cuda = rows.device.type == "cuda"
-        if not self._filled:
-            self._has_pieces = rows.shape[1] == self._lengths[self._passes[0].inputs[0]]
-            n_rows = sum(len(one.inputs) * self._width(one) for one in self._passes)
-            self._values = torch.empty((n_rows, rows.shape[2]), pin_memory=is_cuda)
-        rows = rows.flatten(0, 1)
-        self._values[self._filled : self._filled + len(rows)].copy_(rows, non_blocking=is_cuda)
-        self._filled += len(rows)
-
-    def arrays(self) -> list[Array]:
-        """Of each feature of the block: (n, k) with one output per piece, (1, k) with one per text, (0, k) if the task
-        does not read it.
-        """
-        values = self._values.numpy()
-        logits: list[Array] = [values[:0]] * len(self._lengths)
-        begin = 0
-        for one in self._passes:
-            width = self._width(one)
-            for i in one.inputs:
-                logits[i] = values[begin : begin + (self._lengths[i] if self._has_pieces else 1)]
-                begin += width
-        return logits
-
-    def _width(self, one: _Pass) -> int:
-        return self._lengths[one.inputs[0]] if self._has_pieces else 1
+    return streamed(TorchRunner(model, row_map, call, run), examples, run)
 
 
 @dataclass(frozen=True, eq=False)
-class _Logits:
-    """The model's output for each input of a block, which a GPU may still be computing."""
+class TorchRunner:
+    """A torch model, and how it is called; a ``Runner``.
 
-    filled: dict[str, _Filled]
-    """By task."""
-    done: Any
-    """``torch.cuda.Event`` after which they are there; ``None`` if they are."""
+    On a GPU work is started and not waited for. Raises ``ResourceError`` if a batch does not fit into its memory.
+    """
 
-    def arrays(self, task: str) -> list[Array]:
-        """See ``_Filled.arrays``."""
-        if self.done is not None:
-            self.done.synchronize()
-        return self.filled[task].arrays()
+    model: Any
+    row_map: RowMap
+    call: Callable[[tuple[str, ...], Mapping[str, torch.Tensor]], Mapping[str, HeadOutput]]
+    """Tasks and the arguments of ``forward`` → the output of each task."""
+    run: Inference
 
+    def __post_init__(self) -> None:
+        if self.device.type == "cpu":
+            _keep_memory()
 
-def _started(called: Called, read: Iterable[Block], run: Inference) -> Generator[tuple[Block, _Logits], None, None]:
-    model = called.model
-    for block in read:
-        was_training = model.training
-        model.eval()
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    @property
+    def block_pieces(self) -> int:
+        """As many as keep a GPU busy, or a few seconds' work of a CPU."""
+        return _BLOCK_PIECES_GPU if self._is_gpu else BLOCK_PIECES_CPU
+
+    @property
+    def batch_pieces(self) -> int:
+        """What a CPU's caches hold; on a GPU no fewer than are allowed."""
+        return _BATCH_PIECES_CPU * torch.get_num_threads() if self.device.type == "cpu" else self.run.max_tokens
+
+    @property
+    def is_background(self) -> bool:
+        """Whether calls only start the work."""
+        return self.device.type in _IN_BACKGROUND
+
+    @contextmanager
+    def opened(self, block: Block) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, torch.Tensor]]]:
+        """The model in evaluation mode, with the rows of the block."""
+        was_training = self.model.training
+        self.model.eval()
         try:
-            logits = _start(called, block, run)
+            row_of = np.zeros(block.ids[-1] + 1, np.int64)
+            row_of[block.ids] = self.row_map.compact(block.ids)
+            has_segments = takes_segments(self.model)
+
+            def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, torch.Tensor]:
+                arguments = _arguments(inputs, row_of, self.run.pad_id, has_segments=has_segments)
+                if self.run.memory is not None:
+                    arguments |= self.run.memory.read(inputs)
+                try:
+                    moved = {name: _moved(tensor, self.device) for name, tensor in arguments.items()}
+                    return {task: _rows(output) for task, output in self.call(tasks, moved).items()}
+                except torch.cuda.OutOfMemoryError:
+                    lengths = inputs.lengths
+                    raise too_large(len(lengths), int(lengths[0]), self.run.max_tokens) from None
+
+            with _on(self.device), torch.inference_mode(), self.run.autocast():
+                yield called
         finally:
-            model.train(was_training)
-        yield block, logits
+            self.model.train(was_training)
 
+    def empty(self, n_rows: int, k: int) -> Array:
+        """In memory that a GPU can copy into."""
+        array: Array = torch.empty((n_rows, k), pin_memory=self._is_gpu).numpy()
+        return array
 
-def _start(called: Called, block: Block, run: Inference) -> _Logits:
-    """Put the inputs of a block through the model, without waiting for a GPU."""
-    row_of = np.zeros(block.ids[-1] + 1, np.int64)
-    row_of[block.ids] = called.row_map.compact(block.ids)
-    device, has_segments = _device(called.model), takes_segments(called.model)
-    lengths = [len(feature) for feature in block.inputs]
-    passes = _passes(block, lengths, run.max_tokens, device)
-    filled = {task: _Filled([one for one in passes if task in one.tasks], lengths) for task in block.read}
-    with _on(device), torch.inference_mode(), run.autocast():
-        for one in passes:
-            features = [block.inputs[i] for i in one.inputs]
-            inputs = Features.of(features)
-            arguments = _arguments(inputs, row_of, run.pad_id, has_segments=has_segments)
-            if run.memory is not None:
-                arguments |= run.memory.read(inputs)
-            try:
-                moved = {name: _moved(tensor, device) for name, tensor in arguments.items()}
-                for task, output in called.call(one.tasks, moved).items():
-                    filled[task].add(_rows(output))
-            except torch.cuda.OutOfMemoryError:
-                raise too_large(len(features), len(features[0]), run.max_tokens) from None
-    done = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
-    return _Logits(filled, done)
+    def copy(self, rows: torch.Tensor, into: Array) -> None:
+        """Copy without waiting for a GPU."""
+        torch.from_numpy(into).copy_(rows, non_blocking=self._is_gpu)
 
+    def waiter(self) -> Callable[[], None]:
+        """What waits for the GPU."""
+        if not self._is_gpu:
+            return lambda: None
+        wait: Callable[[], None] = torch.cuda.current_stream(self.device).record_event().synchronize
+        return wait
 
-def _passes(block: Block, lengths: Sequence[int], max_tokens: int, device: torch.device) -> list[_Pass]:
-    cached = _BATCH_PIECES_CPU * torch.get_num_threads() if device.type == "cpu" else max_tokens
-    limit = min(max_tokens, cached)
-    return [
-        _Pass(tasks, batch) for tasks, inputs in block.groups().items() for batch in _batches(inputs, lengths, limit)
-    ]
+    @property
+    def _is_gpu(self) -> bool:
+        return self.device.type == "cuda"
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:
     """``device`` as the current one of this thread; a thread of its own begins with the first GPU."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def _batches(inputs: Sequence[int], lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Which of the ``inputs`` go together, the longest first; ``lengths`` has those of all."""
-    batch: list[int] = []
-    for i in sorted(inputs, key=lengths.__getitem__, reverse=True):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
 
 
 def _arguments(inputs: Features, row_of: IntArray, pad_id: int, *, has_segments: bool) -> dict[str, torch.Tensor]:
@@ -260,7 +154,7 @@ def _arguments(inputs: Features, row_of: IntArray, pad_id: int, *, has_segments:
         arguments["attention_mask"] = inputs.mask
     if has_segments:
         arguments["token_type_ids"] = inputs.padded(inputs.types, 0)
-    return arguments
+    return {name: torch.from_numpy(array) for name, array in arguments.items()}
 
 
 def _rows(output: HeadOutput) -> torch.Tensor:
@@ -285,8 +179,3 @@ def _keep_memory() -> None:
     glibc keeps blocks up to the size of the largest that was freed so far; elsewhere this does nothing.
     """
     torch.empty(_KEPT_BYTES, dtype=torch.uint8)
-
-
-def _device(model: Any) -> torch.device:
-    device: torch.device = next(model.parameters()).device
-    return device

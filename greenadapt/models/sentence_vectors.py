@@ -7,7 +7,8 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import DenseLayer, Pooling, SentenceModules
-from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.tensors import read_tensors
 from greenadapt.models.weights import ENCODER, load_model, read_weights, refuse_lost
 
@@ -32,15 +33,19 @@ class SentenceModel(torch.nn.Module):
 
     def forward(
         self,
-        input_ids: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
+        **others: torch.Tensor,
     ) -> dict[str, torch.Tensor]:
-        """The vectors; the arguments are those of transformers' encoders."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        states = self.encoder(input_ids=input_ids, attention_mask=mask, **more).last_hidden_state.float()
-        vectors = torch.cat([pooled(states, mask, one) for one in self._pooling], dim=1)
+        """The vectors; the arguments are those of transformers' encoders, ``inputs_embeds`` with a mask."""
+        if attention_mask is None:
+            assert input_ids is not None  # with embeddings comes a mask
+            attention_mask = torch.ones_like(input_ids)
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
+        others |= {name: tensor for name, tensor in given.items() if tensor is not None}
+        states = self.encoder(attention_mask=attention_mask, **others).last_hidden_state.float()
+        vectors = torch.cat([pooled(states, attention_mask, one) for one in self._pooling], dim=1)
         for layer in self.layers:
             vectors = layer(vectors)
         return {"logits": torch.nn.functional.normalize(vectors) if self._normalizes else vectors}

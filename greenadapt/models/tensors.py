@@ -1,10 +1,8 @@
-"""Arrays as tensors, inputs padded to one length, and a linear layer that depends on no other row."""
+"""Arrays as tensors, and a linear layer that depends on no other row."""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import linear
 
-from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, IntArray
-from greenadapt.tasks.features import Feature
+from greenadapt.storage.arrays import Array, ArrayFile
+from greenadapt.tasks.features import Features
 
 
 def as_tensor(array: Array) -> torch.Tensor:
@@ -46,40 +44,6 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dic
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """b inputs end to end: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
-
-    ids: IntArray
-    types: IntArray
-    lengths: IntArray
-
-    @classmethod
-    def of(cls, features: Sequence[Feature]) -> "Features":
-        """The inputs that ``features`` are, of which there may be none."""
-        if not features:
-            return cls(*(np.zeros(0, np.int32) for _ in range(3)))
-        ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
-        return cls(ids, types, np.array([len(one) for one in features]))
-
-    @cached_property
-    def is_piece(self) -> BoolArray:
-        """(b, longest): what is not padding in the inputs as a padded array."""
-        is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
-        return is_piece
-
-    @property
-    def mask(self) -> torch.Tensor:
-        """``is_piece`` as models want it: (b, longest) int64."""
-        return torch.from_numpy(self.is_piece.astype(np.int64))
-
-    def padded(self, values: Array, fill: int) -> torch.Tensor:
-        """``values`` (total,) below each other, (b, longest) int64, with ``fill`` behind the shorter ones."""
-        array = np.full(self.is_piece.shape, fill, np.int64)
-        array[self.is_piece] = values
-        return torch.from_numpy(array)
 
 
 def exact_linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

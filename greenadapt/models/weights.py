@@ -15,8 +15,9 @@ from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.embedding_rows import Rows, RowTable
 from greenadapt.models.memory_weights import write_memory
+from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.tensors import as_array, as_tensor, exact_linear, read_tensors
 from greenadapt.storage.arrays import Array, ArrayFile, Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json
@@ -159,13 +160,19 @@ def open_task_model(folder: Path) -> TaskModel:
     Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
     """
     trained = read_trained(folder)
-    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
-    head = architecture.rpartition("For")[2]
-    if head not in HEADS:
-        raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    head = head_of(trained)
     model, rows = load_trained(trained, HEADS[head])
     _keep_exact(model)
     return TaskModel(model, rows, head, trained.checkpoint)
+
+
+def head_of(trained: TrainedWeights) -> str:
+    """Which of ``HEADS`` a model has; raises ``InputError`` for none."""
+    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
+    head = architecture.rpartition("For")[2]
+    if head not in HEADS:
+        raise InputError(f"{trained.folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    return head
 
 
 def read_trained(folder: Path) -> TrainedWeights:
@@ -269,7 +276,11 @@ def _quiet() -> Iterator[None]:
 
 
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All weights but those with one entry per row of the vocabulary."""
+    """All weights but those with one entry per row of the vocabulary; raises ``InputError`` for a compiled model."""
+    if checkpoint.is_compiled:
+        raise InputError(
+            f"{checkpoint.folder} is a compiled model, which torch cannot load", "give the model that it was made from"
+        )
     vocabulary = {checkpoint.embedding_name, checkpoint.decoder_name, *checkpoint.bias_names}
     return {name: as_tensor(checkpoint[name]) for name in checkpoint.names if name not in vocabulary}
 

@@ -72,7 +72,7 @@ class ServedModel:
 
     def predicted(self, asked: Sequence[Asked]) -> list[ByView]:
         """A result by view for each of ``asked``, all of this model."""
-        from greenadapt.models.forward import pooled
+        from greenadapt.models.streaming import pooled
 
         assert self.opened is not None
         views = {view for one in asked for view in one.views}

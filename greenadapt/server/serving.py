@@ -15,8 +15,9 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, require_torch
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError
 from greenadapt.inference.search.index import Index
+from greenadapt.models.graphs import chosen
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
 from greenadapt.server.token import TOKEN, read_token
@@ -115,8 +116,9 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     config = request.config
     token = read_token()
     found = find_models(request.models, request.reading, request.task)
-    if any(one.task is not None for one in found):
-        require_torch("predicting")
+    for one in found:
+        if one.task is not None:
+            chosen(one.folder, request.reading)
     if request.index is not None:
         Index(request.index).warn_unfinished(progress)
         if not any(one.kind == "qa" for one in found):

@@ -33,7 +33,7 @@ from greenadapt.workers import launched_processes, usable_cores
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
 
 
-PRETRAIN, FINETUNE, QA = "pretrain", "finetune", "qa"
+PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.storage.arrays import Array, BoolArray, Int64Array, IntArray
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.special_tokens import SpecialIds
 
 # Of these, a pair has two separators between its parts, and positions are counted from behind the padding's id.
-_TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
+TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
 _SEGMENTS = ("bert", "electra")
 
 IGNORED = -100
@@ -38,6 +39,40 @@ class Feature:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """b inputs end to end: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
+
+    ids: IntArray
+    types: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def of(cls, features: Sequence[Feature]) -> "Features":
+        """The inputs that ``features`` are, of which there may be none."""
+        if not features:
+            return cls(*(np.zeros(0, np.int32) for _ in range(3)))
+        ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
+        return cls(ids, types, np.array([len(one) for one in features]))
+
+    @cached_property
+    def is_piece(self) -> BoolArray:
+        """(b, longest): what is not padding in the inputs as a padded array."""
+        is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
+        return is_piece
+
+    @property
+    def mask(self) -> Int64Array:
+        """``is_piece`` as models want it: (b, longest) int64."""
+        return self.is_piece.astype(np.int64)
+
+    def padded(self, values: Array, fill: int) -> Int64Array:
+        """``values`` (total,) below each other, (b, longest) int64, with ``fill`` behind the shorter ones."""
+        array = np.full(self.is_piece.shape, fill, np.int64)
+        array[self.is_piece] = values
+        return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +120,7 @@ class Encoder:
         tokenizer = DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
         kind, config = checkpoint.model_type, checkpoint.config
         places = int(config.get("max_position_embeddings", 512))
-        if kind in _TWO_SEPARATORS:
+        if kind in TWO_SEPARATORS:
             pad = config.get("pad_token_id")
             places -= (tokenizer.special.pad if pad is None else int(pad)) + 1
         if max_length is not None and max_length > places:
@@ -105,7 +140,7 @@ class Encoder:
     @property
     def n_special_pair(self) -> int:
         """Special tokens around a pair."""
-        return 4 if self.model_type in _TWO_SEPARATORS else 3
+        return 4 if self.model_type in TWO_SEPARATORS else 3
 
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
         """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.

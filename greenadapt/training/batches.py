@@ -9,9 +9,9 @@ import torch
 
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.tensors import Features, MemoryInput
+from greenadapt.models.tensors import MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.features import IGNORED, Input, flattened
+from greenadapt.tasks.features import IGNORED, Features, Input, flattened
 from greenadapt.training.losses import loss_sum, n_terms
 
 _PIECE_HEAD = "TokenClassification"
@@ -137,10 +137,10 @@ class TaskDataset:
         inputs = Features(self.ids[places], self.types[places], self.lengths(numbers))
         targets = self.targets[places if has_pieces else numbers]
         return Batch(
-            inputs.padded(self.rows.compact(inputs.ids), self.pad_id),
-            inputs.mask,
-            inputs.padded(inputs.types, 0),
-            inputs.padded(targets, IGNORED) if has_pieces else torch.from_numpy(targets),
+            torch.from_numpy(inputs.padded(self.rows.compact(inputs.ids), self.pad_id)),
+            torch.from_numpy(inputs.mask),
+            torch.from_numpy(inputs.padded(inputs.types, 0)),
+            torch.from_numpy(inputs.padded(targets, IGNORED) if has_pieces else targets),
             {} if self.memory is None else self.memory.read(inputs),
         )
 

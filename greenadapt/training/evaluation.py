@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.config import Pool, PoolChoice
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.forward import pooled
+from greenadapt.models.streaming import pooled
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json

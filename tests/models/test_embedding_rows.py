@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.weights import open_model
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.features import Feature, Input
@@ -99,7 +100,7 @@ def test_reading_the_whole_table_keeps_none_of_its_pages(tmp_path: Path) -> None
 def test_streamed_rows_compute_what_the_whole_table_does(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("greenadapt.models.embedding_rows._LEAST_TAIL", 4)
+    monkeypatch.setattr("greenadapt.models.streamed_rows._LEAST_TAIL", 4)
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     pad = int(checkpoint.config["pad_token_id"])
     whole = open_model(checkpoint, "TokenClassification", {}, Rows.all(checkpoint.n_rows), seed=1)

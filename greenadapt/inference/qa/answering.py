@@ -10,12 +10,13 @@ from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import UsageError, require_torch
+from greenadapt.errors import UsageError
 from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, place_of, read_journal
 from greenadapt.inference.search.index import index_input
+from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
@@ -57,12 +58,13 @@ class Answering:
     """
 
     def __init__(self, request: QaRequest, progress: Progress) -> None:
-        require_torch("answering questions")
         one_process("qa")
         self._request = request
         self._progress = progress
         given = {OURS: request.model, BASE_MODEL: request.compare}
         self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
+        for model in self._models.values():
+            chosen(model.folder.folder, request.reading)
         check_memories([model.folder for model in self._models.values()], request.reading.memory)
         self.inquiry = read_inquiry(request.sources, progress, request.retrieval)
         self._golds = self.inquiry.golds()

@@ -57,7 +57,7 @@ class QaModel:
 
     def found(self, questions: Iterable[Question]) -> Iterator[dict[str, Found]]:
         """What the model says about each question on its context, in order."""
-        from greenadapt.models.forward import pooled
+        from greenadapt.models.streaming import pooled
 
         for output in self.model.outputs(questions):
             yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}

@@ -12,7 +12,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import PALS_READ, AdapterConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.task_folder import read_task, weight_folders
 from greenadapt.models.tensors import as_array, read_tensors, shapes_of
 from greenadapt.models.weights import (

@@ -19,12 +19,12 @@ from greenadapt.errors import InputError, ResourceError, UsageError
 from greenadapt.models.machine import too_large
 from greenadapt.models.memory.fusion import GeneralMemory
 from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.tensors import Features
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import IntArray, offsets_of
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.locks import lock
 from greenadapt.storage.sequence_table import Sequences, SequenceTable
+from greenadapt.tasks.features import Features
 from greenadapt.wording import byte_size
 
 _FORMAT = "1"
@@ -153,7 +153,7 @@ class CachedMemory:
         self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as memory of this process
         arrays = {"memory_states": states}
         if not inputs.is_piece.all():
-            arrays["memory_mask"] = inputs.mask
+            arrays["memory_mask"] = torch.from_numpy(inputs.mask)
         return arrays
 
 

@@ -8,9 +8,8 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.tensors import Features
 from greenadapt.storage.arrays import offsets_of
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.features import Encoder, Features, Input
 from greenadapt.tokenization.added_words import AddedWords
 
 
@@ -80,12 +79,12 @@ class MemoryReader:
         has segment embeddings.
         """
         read = self.in_base_pieces(inputs)
-        tensors = {"memory_ids": read.padded(read.ids, self.pad_id)}
+        arrays = {"memory_ids": read.padded(read.ids, self.pad_id)}
         if not read.is_piece.all():
-            tensors["memory_mask"] = read.mask
+            arrays["memory_mask"] = read.mask
         if self.has_segments:
-            tensors["memory_types"] = read.padded(read.types, 0)
-        return tensors
+            arrays["memory_types"] = read.padded(read.types, 0)
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _cut(self, inputs: Features) -> Features:
         lengths = inputs.lengths

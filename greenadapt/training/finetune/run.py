@@ -20,11 +20,12 @@ from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig, Unla
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.forward import Inference, outputs
+from greenadapt.models.forward import outputs
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
 from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory_weights import begin_memory, trained_weights
+from greenadapt.models.streaming import Inference
 from greenadapt.models.tensors import MemoryInput, write_tensors
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
 from greenadapt.progress import Progress

@@ -10,10 +10,11 @@ import torch
 
 from greenadapt.models.embedding_rows import RowMap
 from greenadapt.models.machine import Machine, too_large
-from greenadapt.models.tensors import Features, MemoryInput
+from greenadapt.models.tensors import MemoryInput
 from greenadapt.models.weights import takes_segments
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import BoolArray, IntArray, row_blocks
+from greenadapt.tasks.features import Features
 from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.losses import loss_sum
 from greenadapt.training.pretrain.masking import Corrupted, Masking
@@ -96,9 +97,9 @@ class MaskedDataset:
         if self.memory is not None:
             extra |= self.memory.read(inputs)
         return Batch(
-            inputs.padded(self.rows.compact(ids), self.pad_id),
-            torch.from_numpy(inputs.is_piece.astype(np.int64)),
-            inputs.padded(types, 0),
+            torch.from_numpy(inputs.padded(self.rows.compact(ids), self.pad_id)),
+            torch.from_numpy(inputs.mask),
+            torch.from_numpy(inputs.padded(types, 0)),
             torch.from_numpy(np.concatenate([each.targets for each in made])),
             extra,
         )

@@ -19,7 +19,8 @@ from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.forward import Inference, outputs, pooled
+from greenadapt.models.forward import outputs
+from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.features import Encoder

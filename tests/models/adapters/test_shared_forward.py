@@ -11,9 +11,11 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.adapters.multitask_weights import open_multitask
-from greenadapt.models.embedding_rows import Rows, RowTable, StreamedRows
+from greenadapt.models.embedding_rows import Rows, RowTable
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.forward import Inference, outputs, shared_outputs
+from greenadapt.models.forward import outputs, shared_outputs
+from greenadapt.models.streamed_rows import StreamedRows
+from greenadapt.models.streaming import Inference
 from greenadapt.tasks.features import Feature, Input
 from tests.support.small_tasks import TinyModel
 

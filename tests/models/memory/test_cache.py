@@ -23,10 +23,9 @@ from greenadapt.models.memory.cache import CachedMemory, CacheFolder, DistinctTe
 from greenadapt.models.memory.fusion import GeneralMemory, attach_memory
 from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory.logits_fusion import attach_logits_fusion
-from greenadapt.models.tensors import Features
 from greenadapt.progress import Bar, Silent
 from greenadapt.storage.arrays import ArrayFile
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.features import Encoder, Features
 from tests.conftest import Notes
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import TinyModel, adapted

@@ -14,10 +14,9 @@ from greenadapt.errors import UsageError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
-from greenadapt.models.tensors import Features
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.features import Encoder, Features, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training

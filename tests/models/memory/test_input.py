@@ -8,9 +8,8 @@ from transformers import AutoTokenizer
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.tensors import Features
 from greenadapt.tasks.classification.texts import Text, text_inputs
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.features import Encoder, Features
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted
 
 

@@ -1,0 +1,259 @@
+"""A fine-tuned model on a CPU beside a plain loop with transformers: inputs a second, scores, memory, start-up.
+
+    python benchmarks/serving.py --model runs/ner --test test.tsv --work DIR [--threads 2] [--rounds 3] [--limit 300]
+        [--kinds torch onnx onnx-int8 openvino openvino-int8 openvino-bf16] [--lines 100000]
+
+The plain loop is what one writes by hand: AutoTokenizer, AutoModelFor… in float32, 32 inputs of the base tokenization
+at a time in the order of the file, padded to the longest; a question with its context goes through one at a time, in
+windows (``plain_loop.py``). Ours goes from examples to predictions as ``greenadapt predict`` and ``qa`` do, in the base
+tokenization and in both. All take turns on the first ``--limit`` examples, in one process with ``--threads``; the
+fastest of ``--rounds`` counts, by the clock and by the processor's time of all threads, which other work on the machine
+changes less. Scores are those of the whole test set. The folders that ``greenadapt compile`` writes are kept in
+``--work``. Start-up is ``greenadapt predict`` of one example, in a process of its own, and so is the peak of memory;
+``--lines`` measures that for two numbers of short lines.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import machine_line
+from plain_loop import Plain, PlainSetting, quiet
+from tables import aligned
+
+from greenadapt.config import Backend, CompileConfig, Pool, Quantize, ReadingOptions
+from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Silent
+from greenadapt.stages.compile import compile_model
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
+
+KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")
+BATCH = 32
+PLAIN = "plain loop"
+# A child that says its own peak at the end.
+CHILD = """
+import sys
+from greenadapt.cli import app
+try:
+    app(sys.argv[1:])
+except SystemExit:
+    pass
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1], file=sys.stderr)
+"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is timed: ``run`` works through examples, ``open`` has its model, if it is ours."""
+
+    name: str
+    run: Callable[[Sequence[Any]], Any]
+    folder: Path
+    opened: OpenedModel | None = None
+
+
+class PlainTexts:
+    """Words or texts through a model as one writes it by hand."""
+
+    def __init__(self, folder: Path, task: Any, threads: int) -> None:
+        import transformers
+
+        torch.set_num_threads(threads)
+        base = folder / BASE_FOLDER
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(base if base.is_dir() else folder)
+        self._model = getattr(transformers, f"AutoModelFor{task.head}").from_pretrained(folder).eval()
+        self._is_split = task.name == "ner"
+
+    def run(self, examples: Sequence[Any]) -> None:
+        """The most likely label of each piece or text."""
+        pending = iter(examples)
+        while some := list(islice(pending, BATCH)):
+            texts = [list(one.words) if self._is_split else one.text for one in some]
+            seconds = [] if self._is_split or some[0].second is None else [[one.second for one in some]]
+            inputs = self._tokenizer(
+                texts, *seconds, is_split_into_words=self._is_split, padding=True, truncation=True, max_length=512,
+                return_tensors="pt",
+            )  # fmt: skip
+            with torch.no_grad():
+                self._model(**inputs).logits.argmax(-1).tolist()
+
+
+def plain_side(folder: TaskFolder, opened: OpenedModel, threads: int) -> Side:
+    """The plain loop."""
+    if isinstance(folder.task, QuestionTask):
+        setting = PlainSetting(folder.folder, opened.encoder.max_length, torch.device("cpu"), False, threads)
+        quiet()
+        plain = Plain.open(setting)
+
+        def run(examples: Sequence[Any]) -> None:
+            with torch.no_grad():
+                plain.answer(examples)
+
+        return Side(PLAIN, run, folder.folder)
+    return Side(PLAIN, PlainTexts(folder.folder, folder.task, threads).run, folder.folder)
+
+
+def our_sides(folder: TaskFolder, kind: str, work: Path) -> Iterator[Side]:
+    """Our model, in the base tokenization and, if it has added words, in both."""
+    backend, _, quantize = kind.partition("-")
+    path = folder.folder if backend == "torch" else compiled(folder.folder, backend, quantize or "none", work / kind)  # type: ignore[arg-type]
+    found = TaskFolder.find(str(path))
+    opened = OpenedModel.open(found, ReadingOptions("mean", precision="float32"))
+    pools: tuple[Pool, ...] = ("base", "mean") if opened.encoder.has_words else ("base",)
+    for pool in pools:
+        one = replace(opened, run=replace(opened.run, pool=pool))
+
+        def run(examples: Sequence[Any], one: OpenedModel = one) -> list[Any]:
+            return [one.task.decode(example, logits) for example, logits in one.logits(examples)]
+
+        yield Side(f"{kind}, {'both views' if pool == 'mean' else 'one view'}", run, path, one)
+
+
+def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
+    """The compiled model, made if it is not there."""
+    config = CompileConfig(backend=backend, quantize=quantize)  # type: ignore[arg-type]
+    compile_model(Session(Workspace(out.parent / "ws"), Silent(), out=out), str(model), config)
+    return out
+
+
+@dataclass
+class Times:
+    """Seconds by the clock and of the processor, of the fastest round each."""
+
+    wall: float = float("inf")
+    cpu: float = float("inf")
+
+    def add(self, run: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> None:
+        """One more round."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        run(examples)
+        self.wall = min(self.wall, time.perf_counter() - wall)
+        self.cpu = min(self.cpu, time.process_time() - cpu)
+
+
+def score(side: Side, task: Any, examples: Sequence[Any]) -> float:
+    """The main score on labelled examples, in points."""
+    return 100 * float(task.main_score(np.asarray(task.statistics(examples, side.run(examples))).sum(axis=0)))
+
+
+def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:
+    """Seconds by the clock and of the processor, and the peak of memory in MB, of a command."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        check=True, env=environment,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - begin, cpu, int(done.stderr.split()[-1]) / 1024
+
+
+def started(folder: Path, work: Path, task: str, threads: int) -> tuple[float, float, float]:
+    """The fastest of three starts, see ``child``; the record has what every task reads."""
+    record = work / ("one.jsonl" if task == "qa" else "one.txt")
+    line = '{"question": "What?", "context": "The patient was well."}' if task == "qa" else "The patient was well."
+    record.write_text(line + "\n", "utf-8")
+    runs = [child(["predict", "-m", str(folder), "-i", str(record)], threads) for _ in range(3)]
+    wall, cpu, memory = (min(values) for values in zip(*runs, strict=True))
+    return wall, cpu, memory
+
+
+def megabytes(folder: Path) -> float:
+    """What the model's files have, but the second tokenizer and records."""
+    names = ("*.safetensors", "model.onnx", "model.xml", "model.bin", "tokenizer.json")
+    return sum(file.stat().st_size for name in names for file in folder.glob(name)) / 1e6
+
+
+def peaks(folder: Path, work: Path, n_lines: int, threads: int) -> list[tuple[int, float, float]]:
+    """Lines, seconds and the peak of memory of ``predict`` for a tenth of so many short lines, and for all."""
+    found = []
+    for n in (n_lines // 10, n_lines):
+        file = work / f"lines-{n}.txt"
+        file.write_text("".join(f"Patient {i} had a rash.\n" for i in range(n)), "utf-8")
+        wall, _, memory = child(["predict", "-m", str(folder), "-i", str(file), "-q"], threads)
+        found.append((n, wall, memory))
+        file.unlink()
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=int, default=300)
+    parser.add_argument("--scored", type=int, help="score only so many examples")
+    parser.add_argument("--lines", type=int)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print the tables."""
+    given = arguments()
+    os.environ["OMP_NUM_THREADS"] = str(given.threads)
+    torch.set_num_threads(given.threads)
+    given.work.mkdir(parents=True, exist_ok=True)
+    folder = TaskFolder.find(given.model)
+    examples = folder.task.read(given.test, Silent())
+    timed = examples[: given.limit]
+    ours = [side for kind in given.kinds for side in our_sides(folder, kind, given.work)]
+    assert ours[0].opened is not None
+    sides = [plain_side(folder, ours[0].opened, given.threads), *ours]
+    for side in sides:  # once untimed: kernels are chosen, pages are read
+        side.run(timed[:BATCH])
+    times = {side.name: Times() for side in sides}
+    for _ in range(given.rounds):
+        for side in sides:
+            times[side.name].add(side.run, timed)
+    print(machine_line(["torch", "transformers", "onnxruntime", "openvino"]), f"; {given.threads} threads")
+    print(f"{folder.task.name}, {len(timed)} of {len(examples)} examples timed, {folder.task.main} of all, in points\n")
+    rows = [["", "inputs/s", "ratio", "ratio by processor time", folder.task.main, "one view = 1"]]
+    scored = examples[: given.scored]
+    scores = {side.name: score(side, folder.task, scored) for side in ours}
+    for side in sides:
+        spent, plain = times[side.name], times[PLAIN]
+        one = times.get(side.name.replace("both views", "one view"), spent)
+        rows.append(
+            [
+                side.name,
+                f"{len(timed) / spent.wall:.1f}",
+                f"{plain.wall / spent.wall:.2f}",
+                f"{plain.cpu / spent.cpu:.2f}",
+                f"{scores[side.name]:.2f}" if side.name in scores else "",
+                f"{spent.wall / one.wall:.2f}" if side.name.endswith("both views") else "",
+            ]
+        )
+    print(aligned(rows), flush=True)
+    rows = [["predict of one input", "s", "s of the processor", "peak memory, MB", "model, MB"]]
+    for path, name in {side.folder: side.name.partition(",")[0] for side in ours}.items():
+        wall, cpu, memory = started(path, given.work, folder.task.name, given.threads)
+        rows.append([name, f"{wall:.1f}", f"{cpu:.1f}", f"{memory:.0f}", f"{megabytes(path):.0f}"])
+    print(aligned(rows), flush=True)
+    if given.lines:
+        rows = [["lines", "s", "peak memory, MB"]]
+        for n, wall, memory in peaks(ours[-1].folder, given.work, given.lines, given.threads):
+            rows.append([f"{n:,}", f"{wall:.0f}", f"{memory:.0f}"])
+        print(aligned(rows))
+
+
+if __name__ == "__main__":
+    main()

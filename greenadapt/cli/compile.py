@@ -1,0 +1,33 @@
+"""``greenadapt compile``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greenadapt.cli import app
+from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.config import CompileConfig, SessionOptions
+
+Model = Annotated[str, typer.Option("--model", "-m", help="A folder that finetune or adapt wrote, or any encoder.")]
+OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the compiled model.")]
+
+
+@app.command(epilog=examples("compile -m runs/ner-adapted-train --backend onnx --quantize int8 -o served"))
+def compile(  # noqa: A001  (the command's name)
+    *,
+    model: Model,
+    config: CompileConfig,
+    options: Annotated[SessionOptions, Pick("force", "dry_run")],
+    out: OutFolder,
+    as_json: o.AsJson = False,
+) -> None:
+    """Write a model for ONNX Runtime or OpenVINO, which run it on CPUs faster and without torch.
+
+    predict, qa and load read the folder as they read the model.
+    """
+    from greenadapt.cli.output.results import print_results
+    from greenadapt.stages import compile as stage
+
+    print_results([stage.compile_model(o.make_session(options, out=out), model, config)], as_json)

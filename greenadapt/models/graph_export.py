@@ -1,0 +1,158 @@
+"""Torch models written as graphs for ONNX Runtime and OpenVINO, without their embedding."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.sentence_modules import SentenceModules
+from greenadapt.config import Backend, Quantize
+from greenadapt.models.embedding_rows import RowTable
+from greenadapt.models.graphs import graph_inputs
+from greenadapt.models.sentence_vectors import open_sentence_model
+from greenadapt.models.weights import HEADS, head_of, load_trained, read_trained
+
+_OPSET = 18
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """A torch model that is to be written as a graph."""
+
+    model: Any
+    head: str | None
+    """``None`` for sentence vectors."""
+    table: RowTable
+    checkpoint: Checkpoint
+
+    @classmethod
+    def of_task(cls, weights: Path) -> "Exported":
+        """The task model in a folder of weights, see ``read_trained``."""
+        trained = read_trained(weights)
+        head = head_of(trained)
+        model, _ = load_trained(trained, HEADS[head])
+        return cls(model, head, trained.table, trained.checkpoint)
+
+    @classmethod
+    def of_sentences(cls, folder: Path) -> "Exported":
+        """The encoder in ``folder`` with its pooling."""
+        checkpoint = Checkpoint.open(folder)
+        model, _ = open_sentence_model(checkpoint, SentenceModules.read(folder))
+        return cls(model, None, RowTable.of(checkpoint.embedding()), checkpoint)
+
+
+class _Logits(torch.nn.Module):
+    """One output for every head: (b, n, k), or (b, k) with one per text."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        others = {"token_type_ids": token_type_ids, "position_ids": position_ids}
+        given = {name: value for name, value in others.items() if value is not None}
+        output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **given)
+        if "start_logits" in output:
+            return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
+        logits: torch.Tensor = output["logits"]
+        return logits
+
+
+def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder: Path) -> Compiled:
+    """Write the graph of a model into ``folder``.
+
+    In int8 the weights of matrix products have one scale per output, and their inputs one that is computed as they come
+    (dynamic quantization): of a batch with ONNX Runtime, of a piece with OpenVINO. Nothing is calibrated.
+    """
+    inputs = graph_inputs(exported.checkpoint)
+    plain = folder / "plain.onnx"
+    with _quiet():
+        export_plain(exported, inputs, plain)
+        _WRITERS[backend](plain, quantize, folder)
+    for file in folder.glob(f"{plain.name}*"):
+        file.unlink()
+    return Compiled(backend, quantize, exported.head, inputs)
+
+
+def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
+    """Write the graph of a model in ONNX and float32, with any number of inputs of any length."""
+    model = exported.model.eval()
+    (getattr(model, "encoder", model) if exported.head is None else model).set_attn_implementation("eager")
+    b, n, pad = 2, 8, int(exported.checkpoint.config.get("pad_token_id") or 0)
+    arguments = {
+        "inputs_embeds": torch.zeros(b, n, exported.checkpoint.dim),
+        "attention_mask": torch.ones(b, n, dtype=torch.int64),
+        "token_type_ids": torch.zeros(b, n, dtype=torch.int64),
+        "position_ids": torch.arange(pad + 1, pad + 1 + n).repeat(b, 1),
+    }
+    given = {name: arguments[name] for name in ("inputs_embeds", *inputs)}
+    program: Any = torch.onnx.export(
+        _Logits(model).eval(),
+        kwargs=given,
+        dynamic_shapes={name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in given},
+        input_names=list(given),
+        output_names=["logits"],
+        opset_version=_OPSET,
+        dynamo=True,
+        verbose=False,
+    )
+    program.save(file)
+
+
+def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    target = folder / GRAPHS["onnx"]
+    if quantize == "none":
+        onnx.save(onnx.load(plain), target)
+        return
+    quantize_dynamic(
+        plain,
+        target,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        op_types_to_quantize=["MatMul"],
+        extra_options={"MatMulConstBOnly": True},
+    )
+
+
+def _write_openvino(plain: Path, quantize: Quantize, folder: Path) -> None:
+    import openvino
+
+    model = openvino.Core().read_model(plain)
+    if quantize == "int8":
+        import nncf
+
+        model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
+    openvino.save_model(model, folder / GRAPHS["openvino"], compress_to_fp16=False)
+
+
+_WRITERS = {"onnx": _write_onnx, "openvino": _write_openvino}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep exporters from talking on stdout and stderr."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

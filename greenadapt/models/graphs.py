@@ -1,0 +1,228 @@
+"""Compiled models, run by ONNX Runtime or OpenVINO; torch is loaded only to compile one."""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import Backend, Quantize, ReadingOptions
+from greenadapt.errors import InputError, MissingError, UsageError, require_torch
+from greenadapt.models.embedding_rows import RowTable
+from greenadapt.models.example_blocks import Block, ViewOutputs
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
+from greenadapt.storage.arrays import Array, Int64Array
+from greenadapt.tasks.features import TWO_SEPARATORS, Features, Input
+from greenadapt.workers import usable_cores
+
+if TYPE_CHECKING:
+    from greenadapt.models.graph_export import Exported
+
+Graph = Callable[[Mapping[str, Array]], Array]
+"""The graph's inputs by name → ``logits``."""
+
+# As many as a core's caches hold, see models/forward.py.
+_BATCH_PIECES = 1 << 10
+# One scale for all numbers of a piece.
+_PER_PIECE = str(2**64 - 1)
+_NEEDS = {"onnx": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "onnx", "onnxscript", "nncf")}
+
+
+@dataclass(frozen=True, eq=False)
+class GraphRunner:
+    """A compiled model, a ``Runner``: the graph reads rows of the embedding, which are looked up in the table on disk
+    for each block.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    """See ``Compiled.inputs``."""
+    table: RowTable
+    checkpoint: Checkpoint
+    head: str | None
+    pad_id: int
+    threads: int
+
+    @property
+    def block_pieces(self) -> int:
+        """A few seconds' work."""
+        return BLOCK_PIECES_CPU
+
+    @property
+    def batch_pieces(self) -> int:
+        """What the caches of all cores hold."""
+        return _BATCH_PIECES * self.threads
+
+    @property
+    def is_background(self) -> bool:
+        """The graph runs outside Python's lock, so that outputs are used meanwhile."""
+        return True
+
+    @contextmanager
+    def opened(self, block: Block) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, Array]]]:
+        """The graph, with the rows of the block."""
+        rows = self.table.read(block.ids)
+        row_of = np.zeros(block.ids[-1] + 1, np.int64)
+        row_of[block.ids] = np.arange(len(block.ids))
+
+        def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, Array]:
+            ids = inputs.padded(inputs.ids, self.pad_id)
+            arguments = {"inputs_embeds": rows[row_of[ids]]}
+            made: dict[str, Callable[[], Array]] = {
+                "attention_mask": lambda: inputs.mask,
+                "token_type_ids": lambda: inputs.padded(inputs.types, 0),
+                "position_ids": lambda: _positions(ids, self.pad_id),
+            }
+            logits = self.graph(arguments | {name: made[name]() for name in self.inputs})
+            return dict.fromkeys(tasks, logits if logits.ndim == 3 else logits[:, None])
+
+        yield called
+
+    def empty(self, n_rows: int, k: int) -> Array:
+        """Plain memory."""
+        return np.empty((n_rows, k), np.float32)
+
+    def copy(self, rows: Array, into: Array) -> None:
+        """Copy at once."""
+        into[:] = rows
+
+    def waiter(self) -> Callable[[], None]:
+        """Nothing is left to wait for."""
+        return lambda: None
+
+    def outputs(self, views: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
+        """Put examples through the graph and yield each one's outputs, in order; see ``streamed``."""
+        with closing(streamed(self, ({"": one} for one in views), run)) as made:
+            for each in made:
+                yield each[""]
+
+
+def graph_inputs(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """What the graph of a model reads beside ``inputs_embeds``.
+
+    RoBERTa and MPNet count positions from the padding's id on, and without ids cannot tell which piece is padding.
+    """
+    config, names = checkpoint.config, ["attention_mask"]
+    if checkpoint.model_type != "modernbert" and int(config.get("type_vocab_size") or 0) > 1:
+        names.append("token_type_ids")
+    if checkpoint.model_type in TWO_SEPARATORS:
+        names.append("position_ids")
+    return tuple(names)
+
+
+def chosen(folder: Path, options: ReadingOptions) -> tuple[Backend, Quantize]:
+    """What runs the model of ``folder``, and in which numbers.
+
+    Raises ``UsageError`` if a compiled model cannot be run so, or no model can, ``MissingError`` if what runs it is not
+    installed.
+    """
+    compiled = Compiled.read(folder)
+    if compiled is None:
+        backend, quantize = options.backend or "torch", options.quantize or "none"
+        check_choice(backend, quantize)
+    else:
+        backend, quantize = compiled.backend, compiled.quantize
+        for name, asked, has in (("backend", options.backend, backend), ("quantize", options.quantize, quantize)):
+            if asked not in (None, has):
+                raise UsageError(f"--{name} {asked}, but {folder} was compiled with --{name} {has}", "leave it out")
+    if backend == "torch" or compiled is None:
+        require_torch("running a model that is not compiled")
+    if backend != "torch":
+        require_backend(backend, to_compile=compiled is None)
+    return backend, quantize
+
+
+def check_choice(backend: Backend, quantize: Quantize) -> None:
+    """Raise ``UsageError`` for numbers that a backend does not have."""
+    if (backend, quantize) == ("torch", "int8"):
+        raise UsageError("--quantize int8 needs a compiled model", "give --backend onnx or --backend openvino")
+    if (backend, quantize) == ("onnx", "bf16"):
+        raise UsageError("ONNX Runtime has no bfloat16 on CPUs", "give --backend openvino, or --quantize int8")
+
+
+def require_backend(backend: Backend, *, to_compile: bool) -> None:
+    """Raise ``MissingError`` if the packages that run a backend's graphs, or make them, are not installed."""
+    needed = _NEEDS[backend][: None if to_compile else 1]
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        raise MissingError(
+            f"--backend {backend} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[compile]"'
+        )
+
+
+def open_compiled(folder: Path, compiled: Compiled) -> GraphRunner:
+    """The compiled model in ``folder``; raises ``InputError`` if its graph is broken."""
+    checkpoint = Checkpoint.open(folder)
+    file = folder / GRAPHS[compiled.backend]
+    if not file.is_file():
+        raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
+    return _runner(file, compiled, RowTable.of(checkpoint.embedding()), checkpoint)
+
+
+def open_exported(exported: "Exported", backend: Backend, quantize: Quantize) -> GraphRunner:
+    """A model that is compiled now, and forgotten with this process."""
+    from greenadapt.models.graph_export import write_graph
+
+    with TemporaryDirectory(prefix="greenadapt-") as name:
+        compiled = write_graph(exported, backend, quantize, Path(name))
+        return _runner(Path(name) / GRAPHS[backend], compiled, exported.table, exported.checkpoint)
+
+
+def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:
+    threads = int(os.environ.get("OMP_NUM_THREADS") or usable_cores())
+    opener = {"onnx": _open_onnx, "openvino": _open_openvino}[compiled.backend]
+    try:
+        graph = opener(file, compiled.quantize, threads)
+    except (RuntimeError, ValueError) as error:  # as both runtimes report files that they cannot read
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{file} cannot be run ({reason})", "compile the model again") from None
+    pad = int(checkpoint.config.get("pad_token_id") or 0)
+    return GraphRunner(graph, compiled.inputs, table, checkpoint, compiled.head, pad, threads)
+
+
+def _open_onnx(file: Path, _: Quantize, threads: int) -> Graph:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own types, which have no common one
+        raise ValueError(str(error)) from None
+
+    def graph(inputs: Mapping[str, Array]) -> Array:
+        logits: Array = session.run(["logits"], dict(inputs))[0]
+        return logits
+
+    return graph
+
+
+def _open_openvino(file: Path, quantize: Quantize, threads: int) -> Graph:
+    import openvino
+
+    config: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": "bf16" if quantize == "bf16" else "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": _PER_PIECE if quantize == "int8" else "0",
+    }
+    request = openvino.Core().compile_model(file, "CPU", config).create_infer_request()
+
+    def graph(inputs: Mapping[str, Array]) -> Array:
+        logits: Array = request.infer(dict(inputs), share_inputs=True)["logits"].copy()
+        return logits
+
+    return graph
+
+
+def _positions(ids: Int64Array, pad_id: int) -> Int64Array:
+    """As transformers' ``create_position_ids_from_input_ids``: (b, n)."""
+    is_piece = ids != pad_id
+    positions: Int64Array = is_piece.cumsum(axis=1) * is_piece + pad_id
+    return positions

@@ -1,0 +1,90 @@
+"""The compile stage: a model in, a folder out that ONNX Runtime or OpenVINO runs."""
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.checkpoints.compiled import EMBEDDING_FILE, GRAPHS, Compiled
+from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
+from greenadapt.checkpoints.provenance import adapted_input, model_facts
+from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.writer import copy_side_files
+from greenadapt.config import CompileConfig
+from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.inference.opened_models import refuse_uncompiled
+from greenadapt.models.graphs import check_choice, require_backend
+from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+from greenadapt.stages.session import COMPILE, Session
+from greenadapt.storage.arrays import Streamed, write_arrays
+from greenadapt.storage.files import write_json
+from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.tokenization.writer import copy_tokenizers
+
+
+def compile_model(session: Session, model: str, config: CompileConfig) -> Result:
+    """Write what ONNX Runtime or OpenVINO runs of a model into the session's ``out``, with all that is needed to read
+    texts: tokenizers, added words, the embedding, and the task.
+
+    Raises ``UsageError`` for a model with a memory or adapters, and if ``session.out`` is not given, ``MissingError``
+    if what compiles it is not installed.
+    """
+    if session.out is None:
+        raise UsageError("no output folder", "give one with --out")
+    check_choice(config.backend, config.quantize)
+    require_torch("compiling")
+    require_backend(config.backend, to_compile=True)
+    found = find_model(model)
+    place = session.place("", found.name, COMPILE)
+    session.check(place, COMPILE, asdict(config))
+    task = _task(found, config)
+
+    def build(work: Path) -> Outcome:
+        return _write(found, task, config, work)
+
+    job = Job(COMPILE, asdict(config), {"model": adapted_input(found)}, build)
+    with session.locked(None, found.name):
+        return session.run(place, job)
+
+
+def _task(found: PretrainedModel, config: CompileConfig) -> TaskFolder | None:
+    """The model's task, ``None`` of an encoder."""
+    if Compiled.read(found.folder) is not None:
+        raise InputError(f"{found.source} is compiled already", "give the model that it was made from")
+    has_task = (found.folder / TASK_FILE).is_file() or is_multitask(found.folder)
+    if not has_task and not answers_from_elsewhere(found.folder):
+        if config.seed is not None:
+            raise UsageError(f"--seed {config.seed}, but {found.source} is an encoder", "leave out --seed")
+        return None
+    if is_multitask(found.folder):
+        raise UsageError(
+            f"{found.source} has adapters of tasks (PALs), which --backend {config.backend} does not run",
+            "use it as it is",
+        )
+    task = TaskFolder.find(str(found.folder), config.seed)
+    refuse_uncompiled(task, config.backend)
+    return task
+
+
+def _write(found: PretrainedModel, task: TaskFolder | None, config: CompileConfig, work: Path) -> Outcome:
+    from greenadapt.models.graph_export import Exported, write_graph
+
+    exported = Exported.of_sentences(found.folder) if task is None else Exported.of_task(task.weights)
+    write_graph(exported, config.backend, config.quantize, work).write(work)
+    checkpoint, table = exported.checkpoint, exported.table
+    rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
+    write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
+    write_json(work / "config.json", checkpoint.config)
+    copy_tokenizers(found.folder, work)
+    if task is None:
+        copy_side_files(found.folder, work)
+    elif task.settings:
+        write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name != "pools"})
+    if (found.folder / FACTS_FILE).is_file():
+        shutil.copyfile(found.folder / FACTS_FILE, work / FACTS_FILE)
+    graph = work / GRAPHS[config.backend]
+    n_bytes = sum(file.stat().st_size for file in (graph, graph.with_suffix(".bin")) if file.is_file())
+    embedding_bytes = (work / EMBEDDING_FILE).stat().st_size
+    counts = {"rows": checkpoint.n_rows, "graph_bytes": n_bytes, "embedding_bytes": embedding_bytes}
+    return Outcome(counts, {"model": model_facts(found)})

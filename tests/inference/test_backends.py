@@ -1,0 +1,250 @@
+"""Models run by ONNX Runtime and OpenVINO, against the same models in torch float32."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import greenadapt
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
+from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.models import graph_export
+from greenadapt.models.forward import outputs
+from greenadapt.models.graph_export import Exported
+from greenadapt.models.graphs import open_exported
+from greenadapt.models.streaming import Inference
+from greenadapt.models.weights import open_task_model
+from greenadapt.stages.compile import compile_model
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.base import make_task
+from greenadapt.tasks.features import Feature, Input
+from tests.conftest import Notes, Run, tiny_model_in
+from tests.support.small_tasks import FAMILIES, expand, sentences
+
+LABELS = ("O", "B-Disease", "I-Disease")
+NER = replace(make_task(TaskConfig(task="ner")), labels=LABELS)
+NEEDS_OPENVINO = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("openvino", "nncf")), reason="openvino is not installed"
+)
+
+
+# Each takes five seconds; CONTRIBUTING.md says when to run them.
+EXPORTS = pytest.mark.skipif("GREENADAPT_EXPORTS" not in os.environ, reason="GREENADAPT_EXPORTS is not set")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def exported_once() -> Iterator[None]:
+    """A model is exported once in a session; quantizing and running it is done each time."""
+    made: dict[Path, bytes] = {}
+    export = graph_export.export_plain
+
+    def once(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
+        folder = exported.checkpoint.folder
+        if folder not in made:
+            export(exported, inputs, file)
+            made[folder] = file.read_bytes()
+        file.write_bytes(made[folder])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_export, "export_plain", once)
+        yield
+
+
+@pytest.fixture(scope="session")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT with added words that tags words; its weights are random."""
+    folder = tmp_path_factory.mktemp("tagger")
+    base = tiny_model_in(folder, "BertForTokenClassification", name="base", num_labels=3, initializer_range=0.3)
+    model = expand(base, folder / "model")
+    (model / "task.json").write_text(json.dumps({**NER.settings(), "pool": "mean", "max_length": 32}))
+    return model
+
+
+def compiled(model: Path, out: Path, **config: Any) -> Path:
+    compile_model(Session(Workspace(out.parent / "ws"), Notes(), out=out), str(model), CompileConfig(**config))
+    return out
+
+
+@pytest.fixture(scope="session")
+def served(tagger: Path) -> Path:
+    """The same, compiled for ONNX Runtime."""
+    return compiled(tagger, tagger.parent / "served")
+
+
+TEXTS = [" ".join(words) for words in sentences(30, 0)]
+
+
+def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = greenadapt.load(folder, **options).predict(TEXTS, tags=True)
+    return found
+
+
+def logits_of(folder: Path, **options: Any) -> list[np.ndarray]:
+    """The pooled logits of each text."""
+    opened = OpenedModel.open(greenadapt.load(folder)._folder(None), ReadingOptions(**options))
+    return [logits for _, logits in opened.logits(NER.example(text, "here") for text in TEXTS)]
+
+
+@pytest.mark.parametrize("pool", ["mean", "base", "expanded"])
+def test_a_compiled_model_gives_the_same_logits_in_both_views(tagger: Path, served: Path, pool: Any) -> None:
+    for ours, torchs in zip(logits_of(served, pool=pool), logits_of(tagger, pool=pool), strict=True):
+        np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
+    different = zip(logits_of(tagger, pool="base"), logits_of(tagger, pool="expanded"), strict=True)
+    assert any(np.abs(base - expanded).max() > 0.1 for base, expanded in different)
+
+
+def test_torch_does_not_load_it(served: Path) -> None:
+    with pytest.raises(InputError, match="is a compiled model"):
+        open_task_model(served)
+
+
+def test_predictions_are_the_same(tagger: Path, served: Path) -> None:
+    ours, torchs = predicted(served), predicted(tagger)
+    assert [one["tags"] for one in ours] == [one["tags"] for one in torchs]
+    assert any(one["entities"] for one in ours)
+
+
+def test_it_is_read_without_torch(served: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    command = ["predict", "-m", str(served), "-i", "texts.txt", "-o", "tags.jsonl"]
+    code = (
+        f"import sys; from greenadapt.cli import app\ntry: app({command})\nexcept SystemExit as end: print(end.code)\n"
+        "print([name for name in ('torch', 'transformers', 'onnx') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split("\n")[:2] == ["0", "[]"]
+    assert len((tmp_path / "tags.jsonl").read_text().splitlines()) == len(TEXTS)
+
+
+def test_plain_onnxruntime_loads_the_graph(tagger: Path, served: Path) -> None:
+    import onnxruntime
+    import transformers
+
+    session = onnxruntime.InferenceSession(served / "model.onnx")
+    assert [one.name for one in session.get_outputs()] == ["logits"]
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tagger).eval()
+    inputs = {"attention_mask": np.array([[1] * 7, [1] * 4 + [0] * 3]), "token_type_ids": np.zeros((2, 7), np.int64)}
+    ids = torch.arange(14).reshape(2, 7) + 5
+    rows = model.get_input_embeddings()(ids).detach()
+    [logits] = session.run(["logits"], {"inputs_embeds": rows.numpy(), **inputs})
+    with torch.no_grad():
+        expected = model(input_ids=ids, **{name: torch.from_numpy(array) for name, array in inputs.items()}).logits
+    np.testing.assert_allclose(logits[0], expected[0], atol=1e-4, rtol=0)
+    np.testing.assert_allclose(logits[1, :4], expected[1, :4], atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+def test_int8_is_smaller_and_near(tagger: Path, tmp_path: Path) -> None:
+    small = compiled(tagger, tmp_path / "int8", quantize="int8")
+    assert '"int8"' in (small / "compiled.json").read_text()
+    differences = [np.abs(a - b).max() for a, b in zip(logits_of(small), logits_of(tagger), strict=True)]
+    assert 1e-5 < max(differences) < 0.5
+
+
+@NEEDS_OPENVINO
+@pytest.mark.slow
+@pytest.mark.parametrize(("quantize", "most"), [("none", 1e-4), ("int8", 0.5), ("bf16", 0.5)])
+def test_openvino(tagger: Path, tmp_path: Path, quantize: str, most: float) -> None:
+    folder = compiled(tagger, tmp_path / "openvino", backend="openvino", quantize=quantize)
+    for ours, torchs in zip(logits_of(folder), logits_of(tagger), strict=True):
+        np.testing.assert_allclose(ours, torchs, atol=most, rtol=0)
+
+
+def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
+    """Random inputs of many lengths, and one with a padding piece within."""
+    draw = np.random.default_rng(0)
+    for n in (1, 5, 17, 30, 30):
+        ids = draw.integers(0, checkpoint.n_rows, n).astype(np.int32)
+        types = np.sort(draw.integers(0, 2, n)).astype(np.int32)
+        units = np.zeros(1, np.int32) if head == "SequenceClassification" else np.arange(n, dtype=np.int32)
+        feature = [Feature(ids, types, units)]
+        yield Input(feature, feature, len(units))
+
+
+HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "SequenceClassification"] * 3, strict=False))
+
+
+@EXPORTS
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_architecture(family: str, tmp_path: Path) -> None:
+    head = HEAD_OF[family]
+    folder = tiny_model_in(tmp_path, f"{family}For{head}", num_labels=2, initializer_range=0.3)
+    model, graph = open_task_model(folder), open_exported(Exported.of_task(folder), "onnx", "none")
+    run = Inference(64, graph.pad_id, pool="base")
+    examples = list(examples_of(model.checkpoint, head))
+    expected = outputs(model.model, model.rows, examples, run)
+    for ours, torchs in zip(graph.outputs(examples, run), expected, strict=True):
+        np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
+
+
+@EXPORTS
+@pytest.mark.slow
+def test_sentence_vectors(tagger: Path, tmp_path: Path) -> None:
+    encoder = expand(tiny_model_in(tmp_path, "BertModel"), tmp_path / "encoder")
+    folder = compiled(encoder, tmp_path / "served")
+    for view in ("mean", "base"):
+        ours, torchs = (greenadapt.load(each).encode(TEXTS, view=view) for each in (folder, encoder))
+        np.testing.assert_allclose(ours, torchs, atol=1e-4)
+
+
+def test_a_model_that_is_not_compiled_is_compiled_for_the_command(tagger: Path, tmp_path: Path, run_alone: Run) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    result = run_alone("predict", "-m", tagger, "-i", "texts.txt", "--backend", "onnx", "--tags")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["tags"] for row in rows] == [row["tags"] for row in predicted(tagger)]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"backend": "openvino"}, "was compiled with --backend onnx"),
+        ({"quantize": "int8"}, "was compiled with --quantize none"),
+        ({"memory": "minilm"}, "no model here needs a general model"),
+    ],
+)
+def test_what_a_compiled_model_cannot_do(served: Path, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        predicted(served, **options)
+
+
+def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is compiled already"):
+        compiled(served, tmp_path / "again")
+    with pytest.raises(UsageError, match=r"adapters of tasks \(PALs\)"):
+        compiled(two_tasks, tmp_path / "several")
+    with pytest.raises(UsageError, match="no bfloat16"):
+        compiled(tagger, tmp_path / "bf16", quantize="bf16")
+    with pytest.raises(UsageError, match="int8 needs a compiled model"):
+        predicted(tagger, quantize="int8")
+    with_memory = tmp_path / "with-memory"
+    with_memory.mkdir()
+    for file in tagger.iterdir():
+        (with_memory / file.name).symlink_to(file)
+    (with_memory / "task.json").unlink()
+    settings = {**NER.settings(), "memory": {"general": {}}}
+    (with_memory / "task.json").write_text(json.dumps(settings))
+    with pytest.raises(UsageError, match=r"a memory \(G-MAP\)"):
+        compiled(with_memory, tmp_path / "gmap")
+
+
+def test_a_broken_graph_is_named(served: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(served, broken)
+    (broken / "manifest.json").unlink()
+    (broken / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(InputError, match=r"model\.onnx cannot be run"):
+        predicted(broken)
