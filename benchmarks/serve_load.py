@@ -5,8 +5,8 @@
 MODEL finds entities or labels; TEXT is plain text, a text per line. Each client sends one text after the other, the
 next as soon as the last is answered, over a connection that it keeps as long as the server does. Half way a worker gets
 SIGKILL: what it was answering is lost, and counted as such; its clients connect again. Latencies are those of answers
-with status 200. Memory is what the workers hold (PSS, what they share counted once), in a line every tenth of the time.
-The clients run in this process, on the same machine. Other options are those of ``serve``.
+with status 200. Memory is what each worker holds, PSS, and in brackets how much of it lies in no file, in a line every
+tenth of the time. The clients run in this process, on the same machine. Other options are those of ``serve``.
 """
 
 import argparse
@@ -140,8 +140,13 @@ def _memory(server: int) -> str:
     sizes = []
     for worker in _workers(server):
         lines = Path(f"/proc/{worker}/smaps_rollup").read_text().splitlines()
-        sizes += [int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")]
-    return f"{' + '.join(f'{size:.0f}' for size in sizes)} MB"
+        size, own = (_megabytes(lines, name) for name in ("Pss:", "Pss_Anon:"))
+        sizes.append(f"{size:.0f} ({own:.0f})")
+    return f"{' + '.join(sizes)} MB"
+
+
+def _megabytes(lines: list[str], name: str) -> float:
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
 def _options() -> tuple[argparse.Namespace, list[str]]:
