@@ -99,6 +99,8 @@ class _Supervisor(Multiprocess):
 
         for listening in self.sockets:
             listening.listen(_WAITING)  # a worker that begins to accept sets it to what it accepts at once
+        for worker in self.processes:
+            worker.child_conn.close()  # its own end: only then is a killed one noticed before ``_HUNG``
         before = list(self.processes)
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):

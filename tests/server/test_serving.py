@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +45,12 @@ def test_a_killed_worker_comes_back_and_sigterm_ends_with_0(models: Path) -> Non
         word = {"word": "tachycardia", "top": 2}
         found = ask(address, "/neighbours", word)
         worker = worker_of(process)
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(0.6)  # by now it has been asked whether it is well, which it may answer for a minute
         os.kill(worker, signal.SIGKILL)
+        killed = time.monotonic()
         assert str(worker) in process.stderr.readline()
+        assert time.monotonic() - killed < 30
         assert ask(address, "/neighbours", word) == found
         assert worker_of(process) != worker
         process.terminate()
