@@ -8,9 +8,9 @@ at a time in the order of the file, padded to the longest; a question with its c
 windows (``plain_loop.py``). Ours goes from examples to predictions as ``greenadapt predict`` and ``qa`` do, in the base
 tokenization and in both. All take turns on the first ``--limit`` examples, in one process with ``--threads``; the
 fastest of ``--rounds`` counts, by the clock and by the processor's time of all threads, which other work on the machine
-changes less. Scores are those of the whole test set. The folders that ``greenadapt compile`` writes are kept in
-``--work``. Start-up is ``greenadapt predict`` of one example, in a process of its own, and so is the peak of memory;
-``--lines`` measures that for two numbers of short lines.
+changes less. Scores are those of the whole test set. The model has to have added words. The folders that ``greenadapt
+compile`` writes are kept in ``--work``. Start-up is ``greenadapt predict`` of one example, in a process of its own, and
+so is the peak of memory; ``--lines`` measures that for two numbers of short lines.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from tables import aligned
 
 from greenadapt.config import Backend, CompileConfig, Pool, Quantize, ReadingOptions
 from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
@@ -42,6 +43,7 @@ from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")
+VIEWS = ("one view", "both views")
 BATCH = 32
 PLAIN = "plain loop"
 # A child that says its own peak at the end.
@@ -113,14 +115,14 @@ def our_sides(folder: TaskFolder, kind: str, work: Path) -> Iterator[Side]:
     path = folder.folder if backend == "torch" else compiled(folder.folder, backend, quantize or "none", work / kind)  # type: ignore[arg-type]
     found = TaskFolder.find(str(path))
     opened = OpenedModel.open(found, ReadingOptions("mean", precision="float32"))
-    pools: tuple[Pool, ...] = ("base", "mean") if opened.encoder.has_words else ("base",)
+    pools: tuple[Pool, ...] = ("base", "mean")
     for pool in pools:
         one = replace(opened, run=replace(opened.run, pool=pool))
 
         def run(examples: Sequence[Any], one: OpenedModel = one) -> list[Any]:
             return [one.task.decode(example, logits) for example, logits in one.logits(examples)]
 
-        yield Side(f"{kind}, {'both views' if pool == 'mean' else 'one view'}", run, path, one)
+        yield Side(f"{kind}, {VIEWS[pool == 'mean']}", run, path, one)
 
 
 def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
@@ -145,9 +147,15 @@ class Times:
         self.cpu = min(self.cpu, time.process_time() - cpu)
 
 
-def score(side: Side, task: Any, examples: Sequence[Any]) -> float:
-    """The main score on labelled examples, in points."""
-    return 100 * float(task.main_score(np.asarray(task.statistics(examples, side.run(examples))).sum(axis=0)))
+def scores(opened: OpenedModel, examples: Sequence[Any]) -> dict[Pool, float]:
+    """The main score on labelled examples, in points, of the base tokenization and of the mean of both."""
+    task: Any = opened.task
+    outputs = list(opened.outputs(examples))
+    found: dict[Pool, float] = {}
+    for pool in ("base", "mean"):
+        predictions = [task.decode(one.example, pooled(one, pool)) for one in outputs]
+        found[pool] = 100 * float(task.main_score(np.asarray(task.statistics(examples, predictions)).sum(axis=0)))
+    return found
 
 
 def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:
@@ -225,23 +233,22 @@ def main() -> None:
         for side in sides:
             times[side.name].add(side.run, timed)
     print(machine_line(["torch", "transformers", "onnxruntime", "openvino"]), f"; {given.threads} threads")
-    print(f"{folder.task.name}, {len(timed)} of {len(examples)} examples timed, {folder.task.main} of all, in points\n")
-    rows = [["", "inputs/s", "ratio", "ratio by processor time", folder.task.main, "one view = 1"]]
     scored = examples[: given.scored]
-    scores = {side.name: score(side, folder.task, scored) for side in ours}
+    print(f"{folder.task.name}, {len(timed)} of {len(examples)} examples timed, {len(scored)} scored\n")
+    rows = [["", "inputs/s", "ratio", "ratio by processor time", "one view = 1"]]
     for side in sides:
         spent, plain = times[side.name], times[PLAIN]
-        one = times.get(side.name.replace("both views", "one view"), spent)
-        rows.append(
-            [
-                side.name,
-                f"{len(timed) / spent.wall:.1f}",
-                f"{plain.wall / spent.wall:.2f}",
-                f"{plain.cpu / spent.cpu:.2f}",
-                f"{scores[side.name]:.2f}" if side.name in scores else "",
-                f"{spent.wall / one.wall:.2f}" if side.name.endswith("both views") else "",
-            ]
-        )
+        one = times.get(side.name.replace(*reversed(VIEWS)), spent)
+        ratios = [f"{plain.wall / spent.wall:.2f}", f"{plain.cpu / spent.cpu:.2f}"]
+        both = f"{spent.wall / one.wall:.2f}" if side.name.endswith(VIEWS[1]) else ""
+        rows.append([side.name, f"{len(timed) / spent.wall:.1f}", *ratios, both])
+    print(aligned(rows), flush=True)
+    rows = [[f"{folder.task.main}, points", *VIEWS]]
+    for side in ours:
+        if side.opened is not None and side.opened.run.pool == "mean":
+            rows.append(
+                [side.name.partition(",")[0], *(f"{each:.2f}" for each in scores(side.opened, scored).values())]
+            )
     print(aligned(rows), flush=True)
     rows = [["predict of one input", "s", "s of the processor", "peak memory, MB", "model, MB"]]
     for path, name in {side.folder: side.name.partition(",")[0] for side in ours}.items():

@@ -76,7 +76,7 @@ def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder
     """Write the graph of a model into ``folder``.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one that is computed as they come
-    (dynamic quantization): of a batch with ONNX Runtime, of a piece with OpenVINO. Nothing is calibrated.
+    (dynamic quantization): of a batch with ONNX Runtime, of one piece with OpenVINO. Nothing is calibrated.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"

@@ -30,8 +30,6 @@ Graph = Callable[[Mapping[str, Array]], Array]
 
 # As many as a core's caches hold, see models/forward.py.
 _BATCH_PIECES = 1 << 10
-# One scale for all numbers of a piece.
-_PER_PIECE = str(2**64 - 1)
 _NEEDS = {"onnx": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "onnx", "onnxscript", "nncf")}
 
 
@@ -176,9 +174,10 @@ def open_exported(exported: "Exported", backend: Backend, quantize: Quantize) ->
 
 def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:
     threads = int(os.environ.get("OMP_NUM_THREADS") or usable_cores())
+    width = int(checkpoint.config.get("hidden_size") or checkpoint.dim)
     opener = {"onnx": _open_onnx, "openvino": _open_openvino}[compiled.backend]
     try:
-        graph = opener(file, compiled.quantize, threads)
+        graph = opener(file, compiled.quantize, threads, width)
     except (RuntimeError, ValueError) as error:  # as both runtimes report files that they cannot read
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{file} cannot be run ({reason})", "compile the model again") from None
@@ -186,7 +185,7 @@ def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpo
     return GraphRunner(graph, compiled.inputs, table, checkpoint, compiled.head, pad, threads)
 
 
-def _open_onnx(file: Path, _: Quantize, threads: int) -> Graph:
+def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -204,13 +203,14 @@ def _open_onnx(file: Path, _: Quantize, threads: int) -> Graph:
     return graph
 
 
-def _open_openvino(file: Path, quantize: Quantize, threads: int) -> Graph:
+def _open_openvino(file: Path, quantize: Quantize, threads: int, width: int) -> Graph:
     import openvino
 
     config: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": "bf16" if quantize == "bf16" else "f32",
         "INFERENCE_NUM_THREADS": threads,
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": _PER_PIECE if quantize == "int8" else "0",
+        # Has to divide the numbers of a piece: for larger ones OpenVINO computes in float32.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(width) if quantize == "int8" else "0",
     }
     request = openvino.Core().compile_model(file, "CPU", config).create_infer_request()
 

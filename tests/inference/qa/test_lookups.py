@@ -128,6 +128,7 @@ def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_n
                 )
                 for model in ("mean", "base")
             },
+            start=0,
         )
         for document in range(m)
         for name in asked
