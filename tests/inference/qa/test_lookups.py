@@ -128,13 +128,12 @@ def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_n
                 )
                 for model in ("mean", "base")
             },
-            start=0,
         )
         for document in range(m)
         for name in asked
     ]
     arrive = data.draw(st.permutations(each))
-    waiting = Waiting(Inquiry(asked, m, m, lambda: iter(())), 5)
+    waiting = Waiting(Inquiry(asked, dict.fromkeys(asked, m), m, lambda: iter(())), 5)
     told: list[Lookup] = []
     left = dict.fromkeys(asked, m)
     for lookup in arrive:
