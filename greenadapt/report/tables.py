@@ -96,7 +96,9 @@ def assessment(found: Json) -> list[str]:
     """
     _, both, *single = found["rows"]
     sure = [row for row in single if row["low"] > 0]
-    if found["verdict"] == "helps":
+    if not any(row["score"] for row in found["rows"]):
+        lines = ["Neither model learned the task, all scores are 0: give more --epochs, or a higher --lr."]
+    elif found["verdict"] == "helps":
         lines = [f"Adaptation helps: {_with_ends(found, both)}; use both tokenizations."]
     elif found["verdict"] == "hurts":
         lines = [f"Adaptation hurts: {_with_ends(found, both)}; try expand with --min-count or --rows auto."]

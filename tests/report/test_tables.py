@@ -38,3 +38,7 @@ def test_the_advice_of_cross_validation() -> None:
     assert "--min-count" in hurts
     _, single = assessment(_validated("unclear", zero, sure, (0.02, 0.01, 0.03)))
     assert "--pool expanded" in single
+    untrained = _validated("unclear", zero, zero, zero)
+    untrained["rows"] = [row | {"score": 0.0} for row in untrained["rows"]]
+    [advice] = assessment(untrained)
+    assert "--epochs" in advice
