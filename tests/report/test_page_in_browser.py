@@ -1,6 +1,5 @@
 """The page in Chromium: the search, the colours, the keyboard, and nothing on the console."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,34 +8,17 @@ import pytest
 
 from greenadapt.report.page.html import html
 from tests.report.test_page import HOSTILE, QUOTES, hostile_page
+from tests.support.chromium import NEEDS_CHROMIUM, chromium
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER), reason="NOT TESTED: the page in a browser, which needs chromium and chromedriver"
-    ),
-]
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="NOT TESTED: the page in a browser, without selenium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     file = tmp_path_factory.mktemp("page") / "page.html"
     file.write_text(html(hostile_page(), "1.0"), "utf-8")
-    driver.get(file.as_uri())
-    yield driver
-    driver.quit()
+    with chromium(file.as_uri()) as driver:
+        yield driver
 
 
 def typed(browser: Any, word: str) -> tuple[str, list[list[str]]]:

@@ -1,6 +1,5 @@
 """The page in Chromium: predictions show, text stays text, and nothing is on the console."""
 
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,19 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.chromium import NEEDS_CHROMIUM, chromium
 from tests.support.small_served import LABELS, TEXT, application
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (BROWSER and DRIVER), reason="NOT TESTED: the page in a browser, which needs chromium and chromedriver"
-    ),
-]
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +30,8 @@ def address(models: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser(address: str) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="NOT TESTED: the page in a browser, without selenium")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.get(address)
-    yield driver
-    driver.quit()
+    with chromium(address) as driver:
+        yield driver
 
 
 def asked(browser: Any, section: str, **fields: str) -> list[str]:
