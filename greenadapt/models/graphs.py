@@ -14,7 +14,7 @@ import numpy as np
 from greenadapt.checkpoints.compiled import GRAPHS, Compiled
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
-from greenadapt.errors import InputError, MissingError, UsageError, require_torch
+from greenadapt.errors import InputError, MissingError, UsageError, first_line, require_torch
 from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.example_blocks import Block, ViewOutputs
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
@@ -179,8 +179,7 @@ def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpo
     try:
         graph = opener(file, compiled.quantize, threads, width)
     except (RuntimeError, ValueError) as error:  # as both runtimes report files that they cannot read
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"{file} cannot be run ({reason})", "compile the model again") from None
+        raise InputError(f"{file} cannot be run ({first_line(error)})", "compile the model again") from None
     pad = int(checkpoint.config.get("pad_token_id") or 0)
     return GraphRunner(graph, compiled.inputs, table, checkpoint, compiled.head, pad, threads)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.server.found import FoundModel
 from greenadapt.server.near import NearRows
@@ -72,8 +73,6 @@ class ServedModel:
 
     def predicted(self, asked: Sequence[Asked]) -> list[ByView]:
         """A result by view for each of ``asked``, all of this model."""
-        from greenadapt.models.streaming import pooled
-
         assert self.opened is not None
         views = {view for one in asked for view in one.views}
         opened = replace(self.opened, run=replace(self.opened.run, pool=views.pop() if len(views) == 1 else "mean"))

@@ -9,6 +9,7 @@ from greenadapt.config import Pool, QaConfig
 from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.inference.qa.excerpt import sentence_around
 from greenadapt.inference.qa.inquiry import Inquiry
+from greenadapt.models.streaming import pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.qa.questions import Question
@@ -57,8 +58,6 @@ class QaModel:
 
     def found(self, questions: Iterable[Question]) -> Iterator[dict[str, Found]]:
         """What the model says about each question on its context, in order."""
-        from greenadapt.models.streaming import pooled
-
         for output in self.model.outputs(questions):
             yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
 
