@@ -137,6 +137,14 @@ class SessionOptions(Checked):
     ] = None
     """Seconds."""
     nice: Annotated[Niceness, Option("Leave the processor to others by this much, up to 19.", panel=Panel.MACHINE)] = 0
+    cluster: Annotated[
+        str | None,
+        Option(
+            "Work on the nodes of a Ray cluster: HOST:PORT of its head, auto for one that runs here, or local to start "
+            "one on this machine.",
+            panel=Panel.MACHINE,
+        ),
+    ] = None
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")

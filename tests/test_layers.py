@@ -12,6 +12,7 @@ PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
     ["errors", "progress", "wording", "workers", "cost", "stopping"],
+    ["cluster"],
     ["fields"],
     ["config", "storage"],
     ["tokenization"],
@@ -47,7 +48,7 @@ TORCH_FREE = [
     *("models.task_folder", "models.example_blocks", "models.adapters.shape", "models.memory.plan"),
     *("models.memory.choice", "checkpoints.writer", "tokenization.dual_tokenizer"),
 ]
-HEAVY = ["torch", "transformers", "gensim", "scipy", "numpy", "tokenizers"]
+HEAVY = ["torch", "ray", "transformers", "gensim", "scipy", "numpy", "tokenizers"]
 
 
 def _modules() -> Iterator[tuple[str, Path]]:

@@ -52,6 +52,8 @@ class Session:
     workers: int = 1
     max_memory: int = 4 << 30
     """Bytes."""
+    cluster: str | None = None
+    """Where the Ray cluster is that does the work, as ``connected`` takes it; ``None`` for this machine alone."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
     plan: Plan | None = None
@@ -71,6 +73,7 @@ class Session:
             download=options.download,
             workers=options.workers or usable_cores(),
             max_memory=options.max_memory,
+            cluster=options.cluster,
             command=command,
             plan=plan,
         )

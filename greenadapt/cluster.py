@@ -1,0 +1,243 @@
+"""A Ray cluster: found, checked, and given work whose results come back in order.
+
+Ray is imported when a command is told to use a cluster, not before.
+"""
+
+import importlib.util
+import os
+import platform
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line
+
+AUTO, LOCAL = "auto", "local"
+_CONNECT_SECONDS = 10
+_LOOPBACK = "127.0.0.1"
+_ATTEMPTS = 10
+"""How often work is given to another node after the one that had it died."""
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster, or a part of one."""
+
+    id: str
+    address: str
+    cores: float
+    gpus: float
+    memory: int
+    """Bytes for processes."""
+
+
+class Cluster:
+    """A connected cluster whose nodes all run this version of Python and of greenadapt."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+        self.nodes = alive_nodes(ray)
+
+    @property
+    def cores(self) -> int:
+        """Of all nodes together."""
+        return int(sum(node.cores for node in self.nodes))
+
+    def require_shared(self, folder: Path) -> None:
+        """Raise ``InputError`` unless every node reads and writes ``folder`` as this process does."""
+        folder.mkdir(parents=True, exist_ok=True)
+        token = uuid4().hex
+        probe = folder / f"shared-{token}"
+        probe.write_text(token, "utf-8")
+        try:
+            for node, answer in self.on_each_node(_touch, str(probe), token).items():
+                if answer:
+                    raise InputError(
+                        f"node {node.address} of the cluster cannot use {folder} ({answer})",
+                        "give a --workspace on storage that all nodes share under the same path",
+                    )
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def on_each_node(self, function: Callable[..., Made], *arguments: Any) -> dict[Node, Made]:
+        """What ``function(*arguments)`` returns on each node."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        task = self.ray.remote(num_cpus=0, max_retries=0)(function)
+        given = {
+            node: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(
+                *arguments
+            )
+            for node in self.nodes
+        }
+        return {node: self._get(made) for node, made in given.items()}
+
+    def run(
+        self,
+        function: Callable[..., Made],
+        items: Iterable[Item],
+        *arguments: Any,
+        cores: float = 1,
+        gpus: float = 0,
+        ahead: int | None = None,
+    ) -> Iterator[Made]:
+        """``function(item, *arguments)`` of each item, on any node, in the order of the items.
+
+        Each call has ``cores`` and ``gpus`` to itself. At most ``ahead`` calls, by default twice as many as run at
+        once, are unfinished or wait to be read. A call whose node dies is made again elsewhere, so it must not
+        matter if it was half done. What a call raises is raised here, and the others are cancelled.
+        """
+        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=_ATTEMPTS)(function)
+        shared = [self.ray.put(argument) for argument in arguments]
+        limit = ahead or 2 * max(1, int(self.cores / max(cores, 0.1)))
+        waiting: deque[Any] = deque()
+        try:
+            for item in items:
+                waiting.append(task.remote(item, *shared))
+                if len(waiting) >= limit:
+                    yield self._get(waiting.popleft())
+            while waiting:
+                yield self._get(waiting.popleft())
+        finally:
+            for made in waiting:
+                with suppress(Exception):
+                    self.ray.cancel(made, force=True)
+
+    def _get(self, made: Any) -> Any:
+        """What a call returned; what it raised."""
+        try:
+            return self.ray.get(made)
+        except self.ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, GreenadaptError):
+                raise cause from None
+            raise
+        except (self.ray.exceptions.NodeDiedError, self.ray.exceptions.WorkerCrashedError) as error:
+            raise ResourceError(
+                f"work was lost {_ATTEMPTS} times with the nodes that did it ({first_line(error)})",
+                "look at memory and logs of the nodes, then run the same command again",
+            ) from None
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Cluster]:
+    """The cluster at ``address``: ``host:port`` or ``ray://host:port``, ``auto`` for one that runs here or that
+    ``RAY_ADDRESS`` names, ``local`` for one on this machine that ends with this command.
+
+    Raises ``MissingError`` if Ray is not installed or no cluster is there, ``UsageError`` for something else than an
+    address, ``InputError`` if a node runs another version of Python, Ray or greenadapt.
+    """
+    ray = _import_ray(address)
+    options = {"address": address, "namespace": "greenadapt", "log_to_driver": False, "logging_level": "ERROR"}
+    if address == LOCAL:
+        options |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
+    elif address != AUTO:
+        _require_listening(address)
+    try:
+        ray.init(**options)
+    except (ConnectionError, TimeoutError) as error:
+        raise MissingError(
+            f"no Ray cluster was found at {address} ({first_line(error)})",
+            "start one with ray start --head, give its address, or use --cluster local",
+        ) from None
+    except RuntimeError as error:
+        if "ersion mismatch" not in str(error):
+            raise
+        said = " ".join(line.strip() for line in str(error).splitlines())
+        raise InputError(f"the cluster at {address} does not run what runs here: {said}", "install the same") from None
+    try:
+        cluster = Cluster(ray)
+        _require_same_version(cluster)
+        yield cluster
+    finally:
+        ray.shutdown()
+
+
+def alive_nodes(ray: Any) -> list[Node]:
+    """The nodes of the connected cluster, by address."""
+    nodes = [
+        Node(
+            each["NodeID"],
+            each["NodeManagerAddress"],
+            each["Resources"].get("CPU", 0),
+            each["Resources"].get("GPU", 0),
+            int(each["Resources"].get("memory", 0)),
+        )
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
+    return sorted(nodes, key=lambda node: (node.address, node.id))
+
+
+def _import_ray(address: str) -> Any:
+    if importlib.util.find_spec("ray") is None:
+        raise MissingError("--cluster needs ray, which is not installed", 'pip install "greenadapt[cluster]"')
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
+    if _host(address) in (_LOOPBACK, "localhost"):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes the network address instead
+    import ray
+
+    return ray
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("ray://").rpartition(":")[0]
+
+
+def _require_listening(address: str) -> None:
+    """Ray itself tries for minutes, so look first whether anything listens there."""
+    host, port = _host(address), address.rpartition(":")[2]
+    if not host or not port.isdecimal() or int(port) >= 1 << 16:
+        raise UsageError(f"--cluster is {address!r}, must be auto, local or HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise MissingError(
+            f"nothing answers at {address}, where --cluster expects the head of a Ray cluster ({first_line(error)})",
+            "check the address, and that ray start --head runs there",
+        ) from None
+
+
+def _require_same_version(cluster: Cluster) -> None:
+    here = _versions()
+    try:
+        found = cluster.on_each_node(_versions)
+    except cluster.ray.exceptions.RayError as error:
+        raise InputError(
+            f"a node of the cluster cannot run greenadapt ({first_line(error)})",
+            f"install greenadapt {here['greenadapt']} on every node",
+        ) from None
+    for node, versions in found.items():
+        for name, version in versions.items():
+            if version != here[name]:
+                raise InputError(
+                    f"node {node.address} of the cluster has {name} {version}, this machine has {here[name]}",
+                    "install the same version on both",
+                )
+
+
+def _versions() -> Mapping[str, str]:
+    from greenadapt import __version__
+
+    return {"Python": ".".join(platform.python_version_tuple()[:2]), "greenadapt": __version__}
+
+
+def _touch(path: str, token: str) -> str:
+    """Why ``path`` does not hold ``token``, or its folder cannot be written; empty if all is well."""
+    own = Path(f"{path}-{uuid4().hex}")
+    try:
+        if Path(path).read_text("utf-8") != token:
+            return "it holds something else"
+        own.write_text(token, "utf-8")
+        own.unlink()
+    except OSError as error:
+        return error.strerror or first_line(error)
+    return ""

@@ -1,0 +1,90 @@
+"""A real Ray cluster of several nodes on this machine: found, checked, and given work."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt import cluster as clusters
+from greenadapt.cluster import connected
+from greenadapt.errors import InputError, MissingError, UsageError
+from tests.support.small_cluster import ADDRESS, free_port, started_cluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
+
+
+@pytest.fixture(scope="module")
+def four_nodes() -> Iterator[Any]:
+    with started_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(four_nodes: Any) -> Iterator[clusters.Cluster]:
+    with connected(four_nodes.address) as cluster:
+        yield cluster
+
+
+def _process() -> int:
+    return os.getpid()
+
+
+def _square(number: int) -> int:
+    time.sleep(0.02 * (number % 3))  # so that they do not end in order
+    return number * number
+
+
+def _refuse(number: int, limit: int) -> int:
+    if number > limit:
+        raise InputError(f"{number} is too much", "take less")
+    return number
+
+
+def _end_process_once(flag: str) -> str:
+    if not Path(flag).exists():
+        Path(flag).touch()
+        os._exit(1)
+    return "made again"
+
+
+def test_work_is_done_on_all_nodes_and_comes_back_in_order(cluster: clusters.Cluster) -> None:
+    assert len(cluster.nodes) == cluster.cores == 4
+    assert len(set(cluster.on_each_node(_process).values())) == 4
+    assert list(cluster.run(_square, range(20))) == [number * number for number in range(20)]
+
+
+def test_what_work_raises_is_raised_here_and_lost_work_is_done_again(cluster: clusters.Cluster, tmp_path: Path) -> None:
+    made = cluster.run(_refuse, range(9), 1)
+    assert [next(made), next(made)] == [0, 1]
+    with pytest.raises(InputError, match="2 is too much: take less"):
+        next(made)
+    assert list(cluster.run(_end_process_once, [str(tmp_path / "flag")])) == ["made again"]
+
+
+def test_a_folder_that_nodes_do_not_see_is_refused(
+    cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.require_shared(tmp_path / "workspace")
+    assert list((tmp_path / "workspace").iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=rf"node {ADDRESS}.*cannot use /proc/self/cwd"):
+        cluster.require_shared(Path("/proc/self/cwd"))  # each process has its own
+    assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
+
+
+def test_another_version_on_a_node_is_refused(four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenadapt.__version__", "0.0.1")
+    own = pytest.raises(InputError, match=rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1")
+    with own, connected(four_nodes.address):
+        pass
+
+
+def test_a_wrong_address_is_refused_at_once() -> None:
+    address = f"{ADDRESS}:{free_port()}"
+    with pytest.raises(MissingError, match=f"nothing answers at {address}"), connected(address):
+        pass
+    with pytest.raises(UsageError, match="nowhere"), connected("nowhere"):
+        pass
