@@ -42,8 +42,8 @@ _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
 STDIN = "-"
 
 
-_LINE = re.compile(rb"\S[^\n]*\n")
-_PARAGRAPH = re.compile(rb"\S[^\n]*\n(?:[^\n]*\S[^\n]*\n)*[^\S\n]*\n")
+_TEXT = re.compile(rb"\S")
+_LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 
 
 _UNALTERABLE = TextLimits(option="")
@@ -223,12 +223,16 @@ class ArrivingLines:
 
     def would_wait(self, *, for_paragraph: bool = False) -> bool:
         """Whether no line with text, or no paragraph with the blank line after it, is there yet, nor the end."""
-        wanted = _PARAGRAPH if for_paragraph else _LINE
-        while not wanted.search(self._held) and len(self._held) < _BLOCK and not self._has_ended:
+        end = _PARAGRAPH_END if for_paragraph else _LINE_END
+        while not self._has_text_before(end) and len(self._held) < _BLOCK and not self._has_ended:
             if not select.select([self._stream], [], [], 0)[0]:
                 return True
             self._read()
         return False
+
+    def _has_text_before(self, end: re.Pattern[bytes]) -> bool:
+        text = _TEXT.search(self._held)
+        return text is not None and end.search(self._held, text.end()) is not None
 
     def _read(self) -> bool:
         """Read what is there, or wait for something; whether there was anything."""
