@@ -6,7 +6,9 @@ Ray is imported when a command is told to use a cluster, not before.
 import importlib.util
 import os
 import platform
+import shlex
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +20,8 @@ from uuid import uuid4
 from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line
 
 AUTO, LOCAL = "auto", "local"
+COMMAND = "command"
+"""Under this name the cluster knows the command line of a program that uses it."""
 _CONNECT_SECONDS = 10
 _LOOPBACK = "127.0.0.1"
 _ATTEMPTS = 10
@@ -136,17 +140,24 @@ def connected(address: str) -> Iterator[Cluster]:
     address, ``InputError`` if a node runs another version of Python, Ray or greenadapt.
     """
     ray = _import_ray(address)
+    about = ray.job_config.JobConfig(metadata={COMMAND: _command()})
     options = {"address": address, "namespace": "greenadapt", "log_to_driver": False, "logging_level": "ERROR"}
+    options |= {"job_config": about}
     if address == LOCAL:
         options |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     elif address != AUTO:
         _require_listening(address)
     try:
         ray.init(**options)
+    except ray.exceptions.AuthenticationError:
+        raise MissingError(
+            "RAY_AUTH_MODE is token, and there is no token", "put the cluster's into ~/.ray/auth_token"
+        ) from None
     except (ConnectionError, TimeoutError) as error:
         raise MissingError(
-            f"no Ray cluster was found at {address} ({first_line(error)})",
-            "start one with ray start --head, give its address, or use --cluster local",
+            f"no Ray cluster was found at {address}, or it asks for another token ({first_line(error)})",
+            "start one with ray start --head, give its address, or use --cluster local; if it asks for a token, set "
+            "RAY_AUTH_MODE=token and put the token into ~/.ray/auth_token",
         ) from None
     except RuntimeError as error:
         if "ersion mismatch" not in str(error):
@@ -181,11 +192,19 @@ def _import_ray(address: str) -> Any:
     if importlib.util.find_spec("ray") is None:
         raise MissingError("--cluster needs ray, which is not installed", 'pip install "greenadapt[cluster]"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second: what listens is there
     if _host(address) in (_LOOPBACK, "localhost"):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes the network address instead
     import ray
 
     return ray
+
+
+def _command() -> str:
+    """The command line, as it was typed or nearly so."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def _host(address: str) -> str:

@@ -103,7 +103,6 @@ def _in_document(one: Candidate, question: Question) -> Candidate:
         one,
         start=one.start + found.start,
         end=one.end + found.start,
-        logit=one.logit + found.bonus,
         sentence_start=found.start + (one.sentence_start or 0) if is_shown else None,
         title=found.title,
         paragraph=question.context if is_shown else "",
