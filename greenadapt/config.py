@@ -839,6 +839,13 @@ class IndexConfig(Checked):
         ),
     ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
+    shards: Annotated[
+        Count | None,
+        Option(
+            "With --search: parts of the index, which the server can keep on as many machines; they stay as many.",
+            unset="as the server is set",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

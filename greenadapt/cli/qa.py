@@ -140,6 +140,7 @@ def qa(
     context: Context = None,
     documents: Documents = None,
     index: IndexFolder = None,
+    search: o.SearchAddress = None,
     question: QuestionText = None,
     questions: Questions = None,
     format: Format = None,  # noqa: A002  (the option's name)
@@ -160,8 +161,9 @@ def qa(
     Writes one JSON object per question, and at the end one with the scores if there are gold answers; on a terminal
     without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
-    if index is not None and (format or field):
-        raise UsageError("--format and --field are for documents, not for --index", "leave them out")
+    place = o.index_place(index, search, "--index")
+    if place is not None and (format or field):
+        raise UsageError("--format and --field are for documents, not for an index", "leave them out")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if data is not None and (format or field):
@@ -187,7 +189,7 @@ def qa(
         format=format,
         fields=tuple(field or InquirySources.fields),
         single=context is not None,
-        index=index,
+        index=place,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     scorer = _ForScorer(predictions, null_odds)

@@ -46,7 +46,7 @@ class QaRequest:
 
     def __post_init__(self) -> None:
         if self.sources.index is None and self.retrieval != RetrievalConfig():
-            raise UsageError("--passages, --by and --search-weight choose paragraphs of an index", "give --index")
+            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
         if self.compare is not None and self.reading.pool is not None:
             raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
 
@@ -124,7 +124,7 @@ class Answering:
         models = {names[name]: adapted_input(model.found) for name, model in self._models.items()}
         paths = self._request.sources.paths()
         if self._request.sources.index is not None:
-            models["index"] = index_input(Path(self._request.sources.index))
+            models["index"] = index_input(self._request.sources.index)
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
     def _open(self) -> dict[str, QaModel]:
