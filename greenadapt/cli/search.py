@@ -54,8 +54,12 @@ def search(
     if place is None or query is None:
         raise UsageError("an index or a query is missing", 'write search INDEX "QUERY", or search --search URL "QUERY"')
     index = Index(place)
-    index.warn_unfinished(make_progress())
-    for number, found in enumerate(index.search(query, top, by), start=1):
+    progress = make_progress()
+    index.warn_unfinished(progress)
+    passages = index.search(query, top, by)
+    if not passages:
+        progress.note("nothing found: no paragraph has a word of the query")
+    for number, found in enumerate(passages, start=1):
         if as_json:
             print_json(found.as_dict())
             continue

@@ -106,14 +106,14 @@ def _folder(session: Session, request: IndexRequest) -> Path:
 def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFacts:
     """What the index is to say of itself; raises ``ConflictError`` if it cannot be brought up to date so."""
     wanted = request.facts()
-    keep_both = (
-        f"keep both with another {'--out' if request.search is None else '--search'}, or replace it with --force"
-    )
-    if settings := describe_difference(current.config, wanted.config):
+    option = "--out" if request.search is None else "--search"
+    keep_both = f"keep both with another {option}, or replace it with --force"
+    if settings := describe_difference(current.config, {**current.config, **wanted.config}):  # --shards may be left out
         raise ConflictError(f"{place} was made with other settings ({settings})", keep_both)
     if (current.model or {}).get("sha256") != (wanted.model or {}).get("sha256"):
         before, now = ((one or {}).get("source", "none") for one in (current.model, wanted.model))
-        raise ConflictError(f"{place} was made with another model ({before}, now {now})", keep_both)
+        same = f"give --model {before}" if current.model and not wanted.model else "use the same"
+        raise ConflictError(f"{place} was made with another model ({before}, now {now})", f"{same}, or {keep_both}")
     if current.documents.keys() != wanted.documents.keys() and not request.update:
         raise ConflictError(
             f"{place} was made from other documents ({', '.join(current.documents.values())})",

@@ -48,8 +48,8 @@ class Builder:
         self._counts = Counter[str]()
 
     def build(self) -> Json:
-        """Counts of ``documents`` and ``paragraphs`` in the index, and of documents ``added``, ``changed``, ``removed``
-        and ``unchanged``.
+        """Counts of ``documents`` in the index, and of those ``added``, ``changed``, ``removed`` and ``unchanged``, and
+        of ``paragraphs``.
         """
         writer = self._index.store.writer()
         is_empty = not len(self._index)
@@ -64,9 +64,8 @@ class Builder:
         finally:
             writer.close()
         self._drop_vectors()
-        names = ("added", "changed", "removed", "unchanged")
-        counts = {name: self._counts[name] for name in names}
-        return {"documents": len(seen), "paragraphs": len(self._index), **counts}
+        counts = {name: self._counts[name] for name in ("added", "changed", "removed", "unchanged")}
+        return {"documents": len(seen), **counts, "paragraphs": len(self._index)}
 
     def _contexts(self) -> Iterator[Context]:
         facts, names = self._index.facts, Names()

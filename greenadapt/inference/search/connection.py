@@ -151,8 +151,10 @@ def _why(error: Exception) -> str:
     import requests
 
     if isinstance(error, requests.Timeout):
-        return f"no answer in {_TIMEOUT[1]} s"
+        return "it did not answer in time"
     if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate is not trusted, REQUESTS_CA_BUNDLE names the file of another authority"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "its certificate is not trusted, REQUESTS_CA_BUNDLE names the file of another authority"
+        return "it does not answer https://, perhaps http://"
     reason = first_line(getattr(error.args[0], "reason", error) if error.args else error)
     return re.sub(r"\[Errno -?\d+\] ", "", reason.rpartition("): ")[2].rpartition("connection: ")[2])

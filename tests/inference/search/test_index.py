@@ -109,6 +109,11 @@ def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
     assert "A study of hearts" in run_alone("search", *asked, "hearts").stdout
     assert [one.document for one in Index(place).search("viruses")] == ["b.jsonl:2"]
     assert Index(place).search("?") == []
+    nothing = run_alone("search", *asked, "aardvark")
+    assert (nothing.stdout, "nothing found" in nothing.stderr) == ("", True)
+    given = "--search" if place.startswith("http") else "-o"
+    forgotten = run_alone("index", "--documents", "a.xml", "--documents", "b.jsonl", given, place, code=1)
+    assert f"--model {model}" in last_line(forgotten)
 
 
 def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(

@@ -85,6 +85,8 @@ def test_a_busy_server_is_asked_again(index: Callable[..., Json], server: Search
     row = index("--shards", 3)
     assert len(Index(f"{server.address}/papers")) == row["counts"]["paragraphs"]
     assert server.indexes["papers"].settings == {"number_of_shards": 3}
+    assert index()["status"] == "up to date"
+    assert "shards: 3 → 2" in index("--shards", 2, code=1)
 
 
 def test_the_words_are_the_models_and_no_model_is_needed_to_search(
