@@ -75,6 +75,7 @@ def test_what_was_written_in_part_is_written_again_and_old_paragraphs_never_stay
     texts = [one["passage"]["text"] for one in stored.visible.values() if one["passage"]["document"].endswith("/1.txt")]
     assert sorted(texts) == sorted({*texts})
     assert "An aardvark." in "".join(texts)
+    assert stored.visible == stored.latest
     assert changes(index()) == (0, 0, 0, 3)
 
 
