@@ -10,7 +10,7 @@ import shlex
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,11 @@ class Cluster:
         """Of all nodes together."""
         return int(sum(node.cores for node in self.nodes))
 
+    def lost(self) -> list[Node]:
+        """The nodes that have died since this was connected."""
+        alive = alive_nodes(self.ray)
+        return [node for node in self.nodes if node not in alive]
+
     def require_shared(self, folder: Path) -> None:
         """Raise ``InputError`` unless every node reads and writes ``folder`` as this process does."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,18 +76,37 @@ class Cluster:
         finally:
             probe.unlink(missing_ok=True)
 
+    def require_files(self, paths: Sequence[Path]) -> None:
+        """Raise ``InputError`` unless every node sees each of ``paths``, with the same size as this process does."""
+        here = _sizes(paths)
+        for node, sizes in self.on_each_node(_sizes, paths).items():
+            for path, there, size in zip(paths, sizes, here, strict=True):
+                if there != size:
+                    found = "not there" if there is None else f"of {there:,} bytes, and here of {size or 0:,}"
+                    raise InputError(
+                        f"{path} is {found} on node {node.address} of the cluster",
+                        "put it where all nodes see it under the same path",
+                    )
+
     def on_each_node(self, function: Callable[..., Made], *arguments: Any) -> dict[Node, Made]:
-        """What ``function(*arguments)`` returns on each node."""
+        """What ``function(*arguments)`` returns on each node; those that have died are left out."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        task = self.ray.remote(num_cpus=0, max_retries=0)(function)
+        task = self.ray.remote(num_cpus=0, max_retries=_ATTEMPTS)(function)
         given = {
             node: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(
                 *arguments
             )
             for node in self.nodes
         }
-        return {node: self._get(made) for node, made in given.items()}
+        answers = {}
+        for node, made in given.items():
+            try:
+                answers[node] = self._get(made)
+            except Exception:
+                if node in alive_nodes(self.ray):
+                    raise
+        return answers
 
     def run(
         self,
@@ -121,9 +145,14 @@ class Cluster:
             return self.ray.get(made)
         except self.ray.exceptions.RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, GreenadaptError):
+            if isinstance(cause, GreenadaptError | OSError):  # such as that of a full disk
                 raise cause from None
             raise
+        except (self.ray.exceptions.OutOfDiskError, self.ray.exceptions.OutOfMemoryError) as error:
+            raise ResourceError(
+                f"a node of the cluster has no more disk or memory ({first_line(error)})",
+                "free some, then run the same command again",
+            ) from None
         except (self.ray.exceptions.NodeDiedError, self.ray.exceptions.WorkerCrashedError) as error:
             raise ResourceError(
                 f"work was lost {_ATTEMPTS} times with the nodes that did it ({first_line(error)})",
@@ -192,6 +221,7 @@ def _import_ray(address: str) -> Any:
     if importlib.util.find_spec("ray") is None:
         raise MissingError("--cluster needs ray, which is not installed", 'pip install "greenadapt[cluster]"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray says of dead nodes it writes to standard output
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second: what listens is there
     if _host(address) in (_LOOPBACK, "localhost"):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes the network address instead
@@ -260,3 +290,8 @@ def _touch(path: str, token: str) -> str:
     except OSError as error:
         return error.strerror or first_line(error)
     return ""
+
+
+def _sizes(paths: Sequence[Path]) -> list[int | None]:
+    """The bytes of each file, 0 for a folder; ``None`` if it is not there."""
+    return [(path.stat().st_size if path.is_file() else 0) if path.exists() else None for path in paths]
