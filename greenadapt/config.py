@@ -308,6 +308,14 @@ class W2VConfig(Checked):
         ),
     ] = "word2vec"
     """For ``corrected`` see arXiv 2012.15332."""
+    sync_words: Annotated[
+        Count,
+        Option(
+            "With --cluster: words that each core trains on before the nodes merge what they learned.",
+            panel=Panel.ADVANCED,
+        ),
+    ] = 200_000
+    """Some per cent of the text at most: see ``vectors.averaging``."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
 

@@ -45,7 +45,8 @@ class PreparedCorpus:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        arrays = ArrayFile(folder / STREAM_FILE)
+        self.stream_file = folder / STREAM_FILE
+        arrays = ArrayFile(self.stream_file)
         self.ids: Int32Array = arrays["ids"]
         self.lines: Int64Array = arrays["lines"]
         self.n_tokens = len(self.ids)
