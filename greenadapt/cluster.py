@@ -4,13 +4,14 @@ Ray is imported when a command is told to use a cluster, not before.
 """
 
 import importlib.util
+import math
 import os
 import platform
 import shlex
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ COMMAND = "command"
 """Under this name the cluster knows the command line of a program that uses it."""
 _CONNECT_SECONDS = 10
 _LOOPBACK = "127.0.0.1"
-_ATTEMPTS = 10
+ATTEMPTS = 10
 """How often work is given to another node after the one that had it died."""
 
 Item = TypeVar("Item")
@@ -102,7 +103,7 @@ class Cluster:
         answers = {}
         for node, made in given.items():
             try:
-                answers[node] = self._get(made)
+                answers[node] = self.get(made)
             except Exception:
                 if node in alive_nodes(self.ray):
                     raise
@@ -123,7 +124,7 @@ class Cluster:
         once, are unfinished or wait to be read. A call whose node dies is made again elsewhere, so it must not
         matter if it was half done. What a call raises is raised here, and the others are cancelled.
         """
-        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=_ATTEMPTS)(function)
+        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
         shared = [self.ray.put(argument) for argument in arguments]
         limit = ahead or 2 * max(1, int(self.cores / max(cores, 0.1)))
         waiting: deque[Any] = deque()
@@ -131,16 +132,63 @@ class Cluster:
             for item in items:
                 waiting.append(task.remote(item, *shared))
                 if len(waiting) >= limit:
-                    yield self._get(waiting.popleft())
+                    yield self.get(waiting.popleft())
             while waiting:
-                yield self._get(waiting.popleft())
+                yield self.get(waiting.popleft())
         finally:
-            for made in waiting:
-                with suppress(Exception):
-                    self.ray.cancel(made, force=True)
+            self._cancel(waiting)
 
-    def _get(self, made: Any) -> Any:
-        """What a call returned; what it raised."""
+    def as_they_end(
+        self,
+        function: Callable[..., Made],
+        items: Iterable[Item],
+        *arguments: Any,
+        cores: float = 1,
+        gpus: float = 0,
+        every: float = 1,
+    ) -> Generator[tuple[Item, Made | Exception] | None, None, None]:
+        """The same for all items at once, each as soon as it ends: the item and what the call returned or raised.
+
+        ``None`` comes when ``every`` seconds have passed without one, so that the caller can look at what is under way.
+        Raises what ``count`` raises.
+        """
+        self.count(cores, gpus)
+        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
+        shared = [self.ray.put(argument) for argument in arguments]
+        running = {task.remote(item, *shared): item for item in items}
+        try:
+            while running:
+                ended, _ = self.ray.wait(list(running), timeout=every)
+                for made in ended:
+                    try:
+                        value = self.get(made)
+                    except Exception as error:
+                        value = error
+                    yield running.pop(made), value
+                if not ended:
+                    yield None
+        finally:
+            self._cancel(running)
+
+    def count(self, cores: float, gpus: float) -> int:
+        """How many tasks with so many ``cores`` and ``gpus`` the nodes have room for; raises ``UsageError`` for none,
+        since Ray would wait for such a node.
+        """
+        room = [
+            min(node.cores // cores if cores else math.inf, node.gpus // gpus if gpus else math.inf)
+            for node in self.nodes
+        ]
+        if sum(room) < 1:
+            raise UsageError(f"no node of the cluster has {cores:g} cores and {gpus:g} GPUs", "ask for less")
+        return int(sum(room))
+
+    def _cancel(self, running: Iterable[Any]) -> None:
+        for made in running:
+            with suppress(Exception):
+                self.ray.cancel(made, force=True)
+
+    def get(self, made: Any) -> Any:
+        """What a call returned; raises what it raised."""
         try:
             return self.ray.get(made)
         except self.ray.exceptions.RayTaskError as error:
@@ -154,10 +202,7 @@ class Cluster:
                 "free some, then run the same command again",
             ) from None
         except (self.ray.exceptions.NodeDiedError, self.ray.exceptions.WorkerCrashedError) as error:
-            raise ResourceError(
-                f"work was lost {_ATTEMPTS} times with the nodes that did it ({first_line(error)})",
-                "look at memory and logs of the nodes, then run the same command again",
-            ) from None
+            raise lost(error) from None
 
 
 @contextmanager
@@ -194,11 +239,20 @@ def connected(address: str) -> Iterator[Cluster]:
         said = " ".join(line.strip() for line in str(error).splitlines())
         raise InputError(f"the cluster at {address} does not run what runs here: {said}", "install the same") from None
     try:
+        ray._private.worker._worker_logs_enabled = False  # else it prints to stdout that a node died
         cluster = Cluster(ray)
         _require_same_version(cluster)
         yield cluster
     finally:
         ray.shutdown()
+
+
+def lost(error: Exception) -> ResourceError:
+    """What to raise when work was given to another node too often."""
+    return ResourceError(
+        f"work was lost {ATTEMPTS} times with the nodes that did it ({first_line(error)})",
+        "look at memory and logs of the nodes, then run the same command again",
+    )
 
 
 def alive_nodes(ray: Any) -> list[Node]:
@@ -261,7 +315,7 @@ def _require_same_version(cluster: Cluster) -> None:
         found = cluster.on_each_node(_versions)
     except cluster.ray.exceptions.RayError as error:
         raise InputError(
-            f"a node of the cluster cannot run greenadapt ({first_line(error)})",
+            f"a node of the cluster cannot run greenadapt ({str(error).splitlines()[-1]})",
             f"install greenadapt {here['greenadapt']} on every node",
         ) from None
     for node, versions in found.items():

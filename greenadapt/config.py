@@ -145,6 +145,17 @@ class SessionOptions(Checked):
             panel=Panel.MACHINE,
         ),
     ] = None
+    cores_each: Annotated[
+        Count, Option("With --cluster: cores, and threads, of each part of the work.", panel=Panel.MACHINE)
+    ] = 1
+    gpus_each: Annotated[
+        Share | None,
+        Option(
+            "With --cluster: GPUs of each part of the work; with 0.25, four share one.",
+            panel=Panel.MACHINE,
+            unset="1 if the cluster has GPUs, else 0",
+        ),
+    ] = None
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
