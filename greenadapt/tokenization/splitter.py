@@ -15,9 +15,8 @@ Kind = Literal["wordpiece", "bytelevel", "sentencepiece"]
 
 # These treat the text between two ASCII spaces independently: they look at single characters or runs of combining
 # marks, and a space ends a run.
-_CHUNKWISE_NORMALIZERS = {
-    "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Precompiled", "Nmt", "Strip",
-}  # fmt: skip
+_CHUNKWISE_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
+_OF_SENTENCEPIECE = _CHUNKWISE_NORMALIZERS | {"Precompiled", "Nmt", "Strip"}
 _CHUNKWISE_REPLACEMENTS = {  # of SentencePiece models; between two spaces there are no runs of them
     *((pattern, " ") for pattern in (" {2,}", r"\s", r"\s{2,}|[\n\r\t]")),
     *((" {2,}", SPACE), ("``", '"'), ("''", '"'), ("\u200b", "")),
@@ -160,19 +159,20 @@ def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _is_chunkwise(tokenizer: Tokenizer) -> bool:
-    if not all(map(_normalizes_chunkwise, _steps(tokenizer.normalizer, "normalizers"))):
-        return False
+    normalizers = _steps(tokenizer.normalizer, "normalizers")
     *before, last = _steps(tokenizer.pre_tokenizer, "pretokenizers")
     if last["type"] == "Metaspace":
         splits = last["prepend_scheme"] == "always" and last["split"]
-        return bool(splits) and all(step["type"] == "WhitespaceSplit" for step in before)
-    return not before and (last["type"] == "BertPreTokenizer" or bool(last.get("use_regex")))
+        at_spaces = bool(splits) and all(step["type"] == "WhitespaceSplit" for step in before)
+        return at_spaces and all(map(_normalizes_chunkwise, normalizers))
+    alone = not before and (last["type"] == "BertPreTokenizer" or bool(last.get("use_regex")))
+    return alone and _CHUNKWISE_NORMALIZERS.issuperset(step["type"] for step in normalizers)
 
 
 def _normalizes_chunkwise(step: dict[str, Any]) -> bool:
     if step["type"] == "Replace":
         return all((pattern, step["content"]) in _CHUNKWISE_REPLACEMENTS for pattern in step["pattern"].values())
-    return step["type"] in _CHUNKWISE_NORMALIZERS
+    return step["type"] in _OF_SENTENCEPIECE
 
 
 def _steps(component: Any, members: str) -> list[dict[str, Any]]:
