@@ -121,6 +121,11 @@ def bytelevel_tokenizer() -> Tokenizer:
 
 def unigram_tokenizer() -> Tokenizer:
     """An XLM-RoBERTa tokenizer trained on a few sentences: printable ASCII, some longer pieces, its special tokens."""
+    return Tokenizer.from_str(_trained_unigram())
+
+
+@cache
+def _trained_unigram() -> str:
     import json
 
     from tokenizers import trainers
@@ -146,7 +151,7 @@ def unigram_tokenizer() -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, tokenizer_class: str, **config: Any) -> None:
