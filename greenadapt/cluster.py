@@ -93,7 +93,7 @@ class Cluster:
         """What ``function(*arguments)`` returns on each node; those that have died are left out."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        task = self.ray.remote(num_cpus=0, max_retries=_ATTEMPTS)(function)
+        task = self.ray.remote(num_cpus=0, max_retries=ATTEMPTS)(function)
         given = {
             node: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(
                 *arguments
