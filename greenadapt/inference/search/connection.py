@@ -85,7 +85,7 @@ class Connection:
         if status == 401:
             wrong = "refuses the login" if self._session.auth else "wants a login, or refuses that of ~/.netrc"
             return ServerError(f"{self.root} {wrong}", _LOGIN_HINT)
-        if reason is None and status not in (403, *BUSY):
+        if reason is None and status not in (403, 413, *BUSY):
             return ServerError(
                 f"{self.root} does not answer as OpenSearch and Elasticsearch do (status {status})", "check the address"
             )

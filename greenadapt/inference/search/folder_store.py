@@ -6,7 +6,6 @@ moment at which anything changes: a process that is killed leaves what was commi
 
 import importlib.util
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -157,7 +156,7 @@ class FolderStore:
             index = tantivy.Index.open(str(self._words))
             index.config_reader("manual")
         except ValueError as error:
-            raise self._damaged(error) from None
+            raise self._unusable(error) from None
         index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
         return index
 
@@ -182,14 +181,14 @@ class FolderStore:
                 self._searcher, self._seen = self.index.searcher(), now
             except ValueError as error:
                 # Until its writer calls ``share``, a new commit may not be readable.
-                if self._searcher is None or os.access(committed, os.R_OK):
-                    raise self._damaged(error) from None
+                if self._searcher is None or not _is_refused(error):
+                    raise self._unusable(error) from None
         return self._searcher
 
-    def _damaged(self, error: ValueError) -> InputError:
-        files = [path for path in (self._words / _COMMITTED, self._words / _LOCK) if path.exists()]
-        if not all(os.access(path, os.R_OK) for path in files) or "PermissionDenied" in str(error):
-            return InputError(f"{self._words} may not be read by this user", "its owner runs greenadapt index again")
+    def _unusable(self, error: ValueError) -> InputError:
+        if _is_refused(error):
+            hint = "let its owner run greenadapt index again, or copy the folder"
+            return InputError(f"{self._words} may not be read and locked by this user", hint)
         return InputError(
             f"{self._words} is not an index of tantivy, or is damaged ({error})", "index again with --force"
         )
@@ -210,6 +209,11 @@ class FolderStore:
         import tantivy
 
         return tantivy.Query.term_query(self.index.schema, field, value, option)
+
+
+def _is_refused(error: ValueError) -> bool:
+    """Whether the operating system refused; tantivy has one error for all reasons."""
+    return any(kind in str(error) for kind in ("PermissionDenied", "ReadOnlyFilesystem"))
 
 
 def _passage(searcher: "tantivy.Searcher", address: "tantivy.DocAddress") -> Passage:
