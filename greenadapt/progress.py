@@ -68,3 +68,13 @@ class Silent:
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
         yield SilentBar()
+
+
+class Warnings(Silent):
+    """A ``Progress`` that shows nothing, and keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)

@@ -17,6 +17,7 @@ from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
     from greenadapt.inference.qa.answering import QaRequest
+    from greenadapt.inference.spread import Spread
     from greenadapt.storage.results import Result
 
 
@@ -153,7 +154,7 @@ def qa(
     out: OutFolder = None,
     predictions: Predictions = None,
     null_odds: NullOdds = None,
-    options: Annotated[SessionOptions, Pick("force", "dry_run")],
+    options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "cores_each", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
@@ -179,6 +180,7 @@ def qa(
 
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
+    from greenadapt.inference.spread import Spread
     from greenadapt.stages.qa import answer, read_answers
 
     sources = InquirySources(
@@ -195,7 +197,7 @@ def qa(
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
     if out is None:
-        _print_answers(request, scorer, is_read=sys.stdout.isatty() and not as_json)
+        _print_answers(request, Spread.of(options), scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
     result = answer(o.make_session(options, out=out), request)
@@ -205,13 +207,13 @@ def qa(
     _print_result(result, as_json=as_json)
 
 
-def _print_answers(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
+def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
     from greenadapt.cli.output.answers import print_answers, print_summary
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.inference.qa.answering import Answering
 
-    answering = Answering(request, make_progress(is_read=is_read))
+    answering = Answering(request, make_progress(is_read=is_read), spread)
     for row in answering.rows():
         (print_answers if is_read else print_json)(row)
         scorer.add(row)

@@ -1,7 +1,9 @@
 """Commands that work on the nodes of a Ray cluster, as a user starts them."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -14,8 +16,9 @@ import pytest
 
 from greenadapt.storage.files import hash_file
 from tests.conftest import Run, last_line
+from tests.support.processes import MODULE, Forked
 from tests.support.small_cluster import ADDRESS, free_port, started_cluster
-from tests.support.small_tasks import TinyModel, adapted, lines, ner_file
+from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
 
@@ -95,6 +98,54 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     assert content(spread) == content(tmp_path / "alone")
     assert ended["cost"]["attempts"] == 1
     assert ended["cost"]["cpu_seconds"] > 0
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_predictions_are_those_of_one_machine_also_after_a_kill(
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    texts = [" ".join(words) for words in sentences(8 * 1024, 0)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    ner_file(tmp_path / "train.tsv", 40)
+    run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", "1")
+    [model] = (tmp_path / "runs").iterdir()
+    asked = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    run_alone(*asked, "-o", "alone.jsonl")
+    spread = [*asked, "-o", "spread.jsonl", "--cluster", nodes.address]
+    killed, mark = Forked([*MODULE, *spread], tmp_path), tmp_path / ".spread.jsonl.shards.json"
+    while killed.poll() is None and not (mark.is_file() and read_json(mark)["n"] > 2):
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    while killed.poll() is None:
+        time.sleep(0.02)
+    assert not (tmp_path / "spread.jsonl").exists()
+    n = read_json(mark)["n"]
+    ended = run_alone(*spread)
+    assert f"{n} parts" in ended.stderr
+    assert (tmp_path / "spread.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+    assert [path.name for path in tmp_path.glob(".spread*")] == []
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_answers_are_those_of_one_machine(run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
+    qa_file(tmp_path / "squad.json", 600)
+    model = tiny_model("BertForQuestionAnswering")
+    asked = ["qa", "-m", model, "--data", "squad.json"]
+    alone = run_alone(*asked).stdout
+    assert alone.count("\n") == 601
+    assert run_alone(*asked, "--cluster", nodes.address).stdout == alone
+
+
+def test_a_node_without_the_model_is_named_before_any_work(
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    ner_file(tmp_path / "train.tsv", 40)
+    model = tiny_model()
+    weights = (model / "model.safetensors").rename(tmp_path / "weights")
+    (model / "model.safetensors").symlink_to(f"/proc/self/fd/{os.open(weights, os.O_RDONLY)}")  # only this process's
+    asked = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
+    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*asked, "--cluster", nodes.address, code=1))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:

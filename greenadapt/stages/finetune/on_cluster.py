@@ -51,8 +51,9 @@ class Failures:
             )
 
 
-def train_on_cluster(session: Session, runs: Sequence[Finetuning]) -> Failures:
-    """Train the unfinished seeds of ``runs`` on the cluster of the ``session``, side by side.
+def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequence[str] = ()) -> Failures:
+    """Train the unfinished seeds of ``runs`` on the cluster of the ``session``, side by side; messages call the runs by
+    ``names``, or by their folders.
 
     Those that end are left in the folders where ``finetune`` finds them. A seed that fails is reported, with its log,
     and the others go on. Raises what ``connected`` raises, and ``InputError`` if a node does not see the same folders,
@@ -73,7 +74,7 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning]) -> Failures:
             for number in numbers.values()
         }
         seeds = [
-            _Seed(number, runs[number], each.work, seed)
+            _Seed(number, runs[number], each.work, seed, names[number] if names else runs[number].place.path.name)
             for number, each in begun.items()
             if each is not None
             for seed in runs[number].request.seeds
@@ -101,10 +102,12 @@ class _Seed:
     run: Finetuning
     work: Path
     seed: int
+    of: str
+    """The run's name in messages."""
 
     @property
     def name(self) -> str:
-        return f"{self.run.place.path.name}, seed {self.seed}"
+        return f"{self.of}, seed {self.seed}"
 
     @property
     def folder(self) -> Path:
@@ -167,7 +170,7 @@ def _train(one: _Seed, cwd: str) -> _Ended:
 def _require_inputs(cluster: Cluster, run: Finetuning) -> None:
     """Raise ``InputError`` naming the node that does not read the same model and data as this machine."""
     here = {name: entry["sha256"] for name, entry in run.inputs().items()}
-    for node, there in cluster.on_each_node(_inputs, _Seed(0, run, Path(), 0).sent(), str(Path.cwd())).items():
+    for node, there in cluster.on_each_node(_inputs, _Seed(0, run, Path(), 0, "").sent(), str(Path.cwd())).items():
         wrong = there if isinstance(there, str) else _different(here, there)
         if wrong:
             raise InputError(
@@ -198,7 +201,6 @@ class _Training:
         self, session: Session, cluster: Cluster, seeds: Sequence[_Seed], begun: Mapping[int, Begun | None]
     ) -> None:
         self._session, self._cluster, self._seeds, self._begun = session, cluster, seeds, begun
-        self._began = time.monotonic()
         self._costs = {one.number: Cost() for one in seeds}
         self._done: dict[tuple[int, int], float] = {}
         """By ``key``, the share of a seed's steps that are made."""
@@ -256,7 +258,7 @@ class _Training:
             return
         self._costs[one.number] += ended.cost
         if (begun := self._begun[one.number]) is not None:
-            begun.spend(replace(self._costs[one.number], seconds=time.monotonic() - self._began))
+            begun.spend(self._costs[one.number])  # seconds are those of all its tasks together
         for kind, text in ended.messages:
             if (kind, text) not in self._said:
                 self._said.add((kind, text))
