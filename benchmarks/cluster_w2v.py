@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sync-words", type=int, nargs="+", default=[W2VConfig.sync_words])
     parser.add_argument("--rows", type=int, nargs="+", default=[33_500, 100_000, 300_000])
-    parser.add_argument("--speed", type=float, default=0.6e6, help="words/s of a core, for the model")
+    parser.add_argument("--speed", type=float, default=0.9e6, help="words/s of a core, for the model")
     parser.add_argument("--cores", type=int, default=16, help="of a node, for the model")
     parser.add_argument("--work", type=Path, required=True)
 

@@ -325,8 +325,8 @@ class W2VConfig(Checked):
             "With --cluster: words that each core trains on before the nodes merge what they learned.",
             panel=Panel.ADVANCED,
         ),
-    ] = 200_000
-    """Some per cent of the text at most: see ``vectors.averaging``."""
+    ] = 1_000_000
+    """Fewer in the beginning: see ``vectors.averaging``."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
 

@@ -17,6 +17,7 @@ from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.vectors.averaging import Changes, add, changes, curvatures, dealt, expected_steps, merged, round_size
 from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
 from greenadapt.vectors.engines.parts import StreamPart
+from greenadapt.wording import byte_size
 
 if TYPE_CHECKING:
     from greenadapt.vectors.engines.fast import FastEngine
@@ -157,7 +158,14 @@ class ClusterEngine:
         return len(self._parts) - len(rest) if rest else 0
 
     def close(self) -> None:
-        """End the trainers."""
+        """End the trainers, and say what merging took."""
+        done = self.traffic
+        if done.synchronisations:
+            share = done.synchronising / (done.training + done.synchronising)
+            self._progress.note(
+                f"the nodes merged {done.synchronisations} times what they learned, in {share:.0%} of the time; each "
+                f"received {byte_size(int(done.received))}"
+            )
         for trainer in self._trainers.values():
             self._ray.kill(trainer)
 

@@ -27,23 +27,25 @@ from tests.support.small_cluster import started_cluster
 from tests.vectors.test_cbow import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
-CONFIG = W2VConfig(dim=16, min_count=1, epochs=4, engine="fast", sample=0, alpha=0.05, sync_words=500)
-GROUPS, SIZE = 40, 6
+CONFIG = W2VConfig(dim=16, min_count=1, epochs=3, engine="fast", sample=0, alpha=0.05, sync_words=500)
+GROUPS, SIZE = 100, 6
+LESS = 0.05
+"""Of the nearest words, how many fewer may be of the own group than on one machine; if tables were averaged, 0.4."""
 
 
-def _text() -> list[list[str]]:
-    """Lines of one of 40 groups of words each, with some words of others."""
+def grouped_text() -> list[list[str]]:
+    """6,000 lines of one of 100 groups of words each; six of ten words are of any group."""
     rng = np.random.default_rng(0)
-    groups = np.where(
-        rng.random((6000, 10)) < 0.2, rng.integers(GROUPS, size=(6000, 10)), np.arange(6000)[:, None] % GROUPS
-    )
+    of_lines, drawn = np.arange(6000)[:, None] % GROUPS, rng.random((6000, 10))
+    groups = np.where(drawn < 0.6, rng.integers(GROUPS, size=(6000, 10)), of_lines)
+    members = rng.integers(SIZE, size=(6000, 10))
     return [
-        [f"{group}-{member}" for group, member in zip(line, rng.integers(SIZE, size=10), strict=True)]
-        for line in groups
+        [f"{group}-{member}" for group, member in zip(*line, strict=True)]
+        for line in zip(groups.tolist(), members.tolist(), strict=True)
     ]
 
 
-def _own_group(vectors: WordVectors) -> float:
+def own_group(vectors: WordVectors) -> float:
     """Share of the nearest words that are of the own group."""
     group = np.array([int(word.partition("-")[0]) for word in vectors.words])
     near, _ = nearest(vectors.matrix, vectors.matrix, SIZE - 1, np.arange(len(group))[:, None])
@@ -52,12 +54,19 @@ def _own_group(vectors: WordVectors) -> float:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
-    return prepare(_text(), tmp_path_factory.mktemp("nodes") / "corpus")
+    return prepare(grouped_text(), tmp_path_factory.mktemp("nodes") / "corpus")
 
 
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_PART", 250)
+@pytest.fixture(autouse=True, scope="module")
+def small_parts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "_PART", 250)
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone(corpus: PreparedCorpus, small_parts: None, tmp_path_factory: pytest.TempPathFactory) -> WordVectors:
+    return _train(corpus, CONFIG, tmp_path_factory.mktemp("alone"), None)
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +111,8 @@ def _train(
 
 
 def test_one_node_of_one_core_makes_the_bytes_of_one_machine(
-    ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path
+    ray_cluster: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
-    alone = _train(corpus, CONFIG, tmp_path / "alone", None)
-    assert _own_group(alone) > 0.9
     with connected(ray_cluster.address) as cluster, _only(cluster, 1):
         assert _train(corpus, CONFIG, tmp_path / "work", cluster).matrix.tobytes() == alone.matrix.tobytes()
 
@@ -117,17 +124,20 @@ from greenadapt.cluster import connected
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow
+from greenadapt.vectors import cbow, nodes
 from greenadapt.vectors.engines import parts
 corpus, work, address, config = sys.argv[1:]
 parts._PART, cbow.CHECKPOINT_SECONDS = 250, 0
 with connected(address) as cluster:
+    nodes.alive_nodes = lambda ray: cluster.nodes[:2]
     corpus = PreparedCorpus.open(Path(corpus))
     cbow.train(corpus, eval(config), Path(work), progress=Silent(), max_memory=1 << 30, cluster=cluster)
 """
 
 
-def test_a_driver_that_was_killed_goes_on(ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path) -> None:
+def test_a_driver_that_was_killed_goes_on(
+    ray_cluster: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
+) -> None:
     work, notes = tmp_path / "work", list[str]()
     arguments = [str(corpus.folder), str(work), ray_cluster.address, repr(CONFIG)]
     driver = subprocess.Popen([sys.executable, "-c", _DRIVER, *arguments])
@@ -143,8 +153,8 @@ def test_a_driver_that_was_killed_goes_on(ray_cluster: Any, corpus: PreparedCorp
         def note(self, message: str) -> None:
             notes.append(message)
 
-    with connected(ray_cluster.address) as cluster:
-        assert _own_group(_train(corpus, CONFIG, work, cluster, Noting())) > 0.9
+    with connected(ray_cluster.address) as cluster, _only(cluster, 2):
+        assert own_group(_train(corpus, CONFIG, work, cluster, Noting())) > own_group(alone) - LESS
     assert notes[0].startswith("resuming")
 
 
@@ -152,7 +162,7 @@ def test_what_nodes_cannot_do_is_said_in_one_line(
     ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(ray_cluster.address) as cluster:
-        with pytest.raises(InputError, match="training diverged in epoch 1"):
+        with _only(cluster, 1), pytest.raises(InputError, match="training diverged in epoch 1"):
             _train(corpus, replace(CONFIG, alpha=100), tmp_path / "work", cluster)
         nobody = [replace(node, memory=1000) for node in cluster.nodes]
         monkeypatch.setattr(nodes, "alive_nodes", lambda ray: nobody)
@@ -161,7 +171,7 @@ def test_what_nodes_cannot_do_is_said_in_one_line(
 
 
 def test_nodes_that_are_killed_cost_no_words_and_little_quality(
-    ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path
+    ray_cluster: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
     killing = Killing(ray_cluster)
     with connected(ray_cluster.address) as cluster:
@@ -170,4 +180,4 @@ def test_nodes_that_are_killed_cost_no_words_and_little_quality(
     assert len(killing.warnings) == 2
     assert all("died" in warning for warning in killing.warnings)
     assert killing.done == killing.total == CONFIG.epochs * len(corpus.ids)
-    assert _own_group(vectors) > 0.9
+    assert own_group(vectors) > own_group(alone) - LESS
