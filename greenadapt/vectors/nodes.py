@@ -132,6 +132,7 @@ class ClusterEngine:
         self._trainers: dict[Node, Any] = {}
         self._dead = set[str]()  # ids; for some seconds Ray takes them for alive
         require_numba(cluster)
+        cluster.require_files([text])
 
     def train_epoch(
         self,
