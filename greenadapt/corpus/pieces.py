@@ -16,6 +16,9 @@ from greenadapt.corpus.recipes import format_of
 
 _LINEWISE = ("text", "jsonl")
 """Formats in which a line says all of a document, so that some lines can be read alone."""
+_PARTS = 512
+SMALLEST, LARGEST = 4 << 20, 64 << 20
+"""Bytes of a part: enough for the start of a task not to count, and little to lose with a node."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,15 @@ def is_linewise(path: str, kind: str) -> bool:
 def parts_of(
     pieces: Iterable[Piece],
     kind: str,
-    size: int,
     run: Callable[[Callable[[_Block], Any], Iterable[_Block]], Iterator[Any]] = map,
 ) -> list[tuple[Piece, ...]]:
-    """Consecutive ``pieces`` together, of about ``size`` bytes; larger plain files of lines are cut, others are not.
+    """Consecutive ``pieces`` together; large plain files of lines are cut, others are not.
 
-    ``run`` counts the lines of large files, as ``map`` does.
+    A part has a 512th of all bytes on disk, but at least 4 MB and at most 64, so that the parts depend on the text
+    alone, and a long text does not have too many. ``run`` counts the lines of large files, as ``map`` does.
     """
     sized = [(piece, _size(piece)) for piece in pieces]
+    size = min(max(sum(n for piece, n in sized if not piece.is_release) // _PARTS, SMALLEST), LARGEST)
     large = [(piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind)]
     counted = run(
         _count_lines,

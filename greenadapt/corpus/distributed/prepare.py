@@ -23,8 +23,6 @@ from greenadapt.storage.arrays import ArrayFile, Int32Array
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.wording import counted
 
-PART_BYTES = 16 << 20
-"""Of text in a part: enough for the start of a task not to count, and little to lose with a node."""
 DOCUMENTS_AT_ONCE = 4 << 20
 """Of which duplicates are found at once."""
 
@@ -50,7 +48,7 @@ def prepare_on_cluster(  # noqa: PLR0913
     check_resources(folder, max_memory, size_hint, progress)
     cluster.require_shared(folder)
     cluster.require_files([Path(path) for path in reading.paths])
-    parts = parts_of(reading.pieces(), reading.recipe.format, PART_BYTES, cluster.run)
+    parts = parts_of(reading.pieces(), reading.recipe.format, cluster.run)
     job = Job(reading, _job_folder(folder, parts, splitter_file, config, max_memory), config, max_memory)
     split = _split(cluster, job, parts, progress, size_hint)
     n_documents = sum(each["documents"] for each in split)
