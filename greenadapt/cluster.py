@@ -214,9 +214,9 @@ def connected(address: str) -> Iterator[Cluster]:
     address, ``InputError`` if a node runs another version of Python, Ray or greenadapt.
     """
     ray = _import_ray(address)
-    about = ray.job_config.JobConfig(metadata={COMMAND: _command()})
     options = {"address": address, "namespace": "greenadapt", "log_to_driver": False, "logging_level": "ERROR"}
-    options |= {"job_config": about}
+    if not address.startswith("ray://"):  # where it cannot be passed
+        options["job_config"] = ray.job_config.JobConfig(metadata={COMMAND: _command()})
     if address == LOCAL:
         options |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     elif address != AUTO:
