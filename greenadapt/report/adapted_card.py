@@ -84,9 +84,11 @@ class AdaptedCard(Card):
         if self.rows["heldout"]:
             notes.append(recipes(self.rows))
         if hidden := self.counts["hidden_words"]:
+            times = self.counts.get("hidden_occurrences")
             notes.append(
-                f"{hidden:,} of the words hold characters by which no added token of plain "
-                "transformers\ncan be matched; only DualTokenizer finds these, and placeholders hold their ids."
+                f"{hidden:,} of the words{f', which occur {times:,} times in the corpus,' if times else ''} cannot be "
+                "added tokens of plain\ntransformers, by their characters, or because pieces of others are spelled "
+                "so; only DualTokenizer\nfinds these, and placeholders hold their ids."
             )
         if changed := self.counts["changed_entries"]:
             notes.append(

@@ -115,6 +115,7 @@ def run_expand(
             "base_rows": base.checkpoint.n_rows,
             "overlap": aligned.manifest.counts["overlap"],
             "hidden_words": report.hidden_words,
+            "hidden_occurrences": expansion.hidden_occurrences,
             "changed_entries": len(report.changed_entries),
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
@@ -239,6 +240,13 @@ class Expansion:
             )
         words = [self.vectors.words[row] for row in self.chosen.tolist()]
         return new_entries(words, self.base.vocabulary, self.config.oov, self._forms[self.chosen])
+
+    @property
+    def hidden_occurrences(self) -> int:
+        """How often words that only DualTokenizer finds occur in the corpus; 0 for vectors without counts."""
+        counts = self.vectors.counts
+        hidden = np.unique(self.entries.word[~self.entries.exported])
+        return int(counts[self.chosen[hidden]].sum()) if has_counts(counts) else 0
 
     def write(self, work: Path) -> ExportReport:
         """Write weights, configuration, both tokenizers and the table of added words into ``work``."""

@@ -34,7 +34,9 @@ class ExportReport:
     """Where the exported tokenizer deviates from the word rule; DualTokenizer never does."""
 
     hidden_words: int
-    r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph."""
+    r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph; with
+    SentencePiece, a piece of other words is spelled so.
+    """
     changed_entries: list[str]
     """Base entries that BPE merges never produce, but ``ignore_merges`` now does for such a word."""
 

@@ -174,7 +174,7 @@ def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
         yield Input(feature, feature, len(units))
 
 
-HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "SequenceClassification"] * 3, strict=False))
+HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "SequenceClassification"] * 4, strict=False))
 
 
 @EXPORTS

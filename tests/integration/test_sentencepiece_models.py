@@ -1,6 +1,7 @@
 """XLM-RoBERTa, DeBERTa and ALBERT with SentencePiece tokenizers, from real text to answers."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import transformers
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from tests.conftest import Run
-from tests.support.sentencepiece_models import LAYOUTS, real_lines, sentencepiece_model
+from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, sentencepiece_model
 
 FAST = ("--epochs", 2, "--max-steps", 3, "--batch-size", 4, "--max-length", 128)
 
@@ -57,8 +59,15 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     dual = DualTokenizer.load(tmp_path / "adapted")
     assert after.n_rows == before.n_rows + len(dual.added)
     assert len(dual.added) > 50
+    tokenizer = load_tokenizer(base)
+    counts = Counter(word for line in real_lines() for word in WordSplitter(tokenizer).split(line))
+    hidden = [word for word in dual.added.all_surfaces() if tokenizer.token_to_id(word) is not None]
+    facts = json.loads((tmp_path / "adapted" / "greenadapt.json").read_text())
+    assert facts["hidden_words"] == len(hidden)
+    assert facts["hidden_occurrences"] == sum(counts[word] for word in hidden)
 
-    old, new = "of it, (of a) text.", f"the {dual.added.surface(len(dual.added) - 1)}, (of a)"
+    first, second = known_words(tokenizer)
+    old, new = f"{first} {second}, ({first})", f"{first} {dual.added.surface(len(dual.added) - 1)}, ({second})"
     assert (dual.encode(old).expanded.ids < before.n_rows).all()
     torch.testing.assert_close(states(tmp_path / "adapted", old), states(base, old), rtol=0, atol=0)
     assert states(tmp_path / "adapted", new).shape != states(base, new).shape

@@ -6,6 +6,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from tests.conftest import save_tokenizer
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,7 +22,7 @@ def real_lines() -> list[str]:
     """English text with code, tables and punctuation."""
     files = sorted(DOCS.glob("*.md")) + sorted(DOCS.glob("guides/*.md"))
     lines = [line for file in files for line in file.read_text("utf-8").splitlines() if line.strip()]
-    return lines[::4]
+    return list(dict.fromkeys(lines))[::4]
 
 
 @cache
@@ -63,6 +64,12 @@ def sentencepiece_tokenizer(family: str, kind: str = "Unigram") -> Tokenizer:
         special_tokens=[(name, tokenizer.token_to_id(name)) for name in (cls, sep)],
     )
     return tokenizer
+
+
+def known_words(tokenizer: Tokenizer) -> list[str]:
+    """Two words that have a row."""
+    words = BaseVocabulary(tokenizer).whole_words
+    return [word for word in words if word.isalpha() and len(word) > 1][:2]
 
 
 def save_sentencepiece(folder: Path, family: str, kind: str = "Unigram") -> Tokenizer:
