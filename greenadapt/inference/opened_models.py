@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.checkpoints.compiled import Compiled
-from greenadapt.config import Backend, Pool, Quantize, ReadingOptions, TrainConfig
+from greenadapt.config import Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.graphs import GraphRunner, chosen, open_compiled, open_exported
+from greenadapt.models.graphs import GraphRunner, chosen, open_graph
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.task_folder import TaskFolder
@@ -55,7 +54,9 @@ class OpenedModel:
         backend, quantize = chosen(first.folder, options)
         if backend != "torch":
             refuse_uncompiled(first, backend)
-            return cls._with_runner(folders, options, _one_graph(first, backend, quantize))
+            opened = open_graph(first.folder, first.weights, backend, quantize)
+            _check_head(first, opened.head)
+            return cls._with_runner(folders, options, opened)
         if quantize == "bf16":
             options = replace(options, precision="bfloat16")
         return cls._with_torch(folders, options)
@@ -171,18 +172,6 @@ def refuse_uncompiled(folder: TaskFolder, backend: str) -> None:
         raise UsageError(
             f"{folder.folder} has a memory (G-MAP), which --backend {backend} does not run", "use --backend torch"
         )
-
-
-def _one_graph(folder: TaskFolder, backend: Backend, quantize: Quantize) -> GraphRunner:
-    compiled = Compiled.read(folder.folder)
-    if compiled is not None:
-        opened = open_compiled(folder.folder, compiled)
-    else:
-        from greenadapt.models.graph_export import Exported
-
-        opened = open_exported(Exported.of_task(folder.weights), backend, quantize)
-    _check_head(folder, opened.head)
-    return opened
 
 
 def _check_head(folder: TaskFolder, head: str | None) -> None:

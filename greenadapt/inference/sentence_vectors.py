@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.checkpoints.compiled import Compiled
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
-from greenadapt.config import Backend, Pool, Precision, Quantize, ReadingOptions
+from greenadapt.config import Pool, Precision, ReadingOptions
 from greenadapt.corpus.opening import Decoder
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.graphs import GraphRunner, chosen, open_compiled, open_exported
+from greenadapt.models.graphs import chosen, open_graph
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
@@ -54,7 +53,12 @@ class SentenceEncoder:
                 checkpoint, modules, "bfloat16" if quantize == "bf16" else options.precision
             )
             return cls(outputs, encoder, modules, replace(run, autocast=autocast))
-        return cls(_open_graph(folder, backend, quantize).outputs, encoder, modules, run)
+        graph = open_graph(folder, None, backend, quantize)
+        if graph.head is not None:
+            raise UsageError(
+                f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"
+            )
+        return cls(graph.outputs, encoder, modules, run)
 
     def vectors(self, texts: Sequence[str], view: Pool, batch_size: int, progress: Progress) -> FloatArray:
         """One vector for each text, (n_texts, dim) float32.
@@ -98,17 +102,6 @@ def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Pre
     model, rows = open_sentence_model(checkpoint, modules)
     model.to(machine.device)
     return partial(outputs, model, rows), machine.autocast
-
-
-def _open_graph(folder: Path, backend: Backend, quantize: Quantize) -> GraphRunner:
-    compiled = Compiled.read(folder)
-    if compiled is None:
-        from greenadapt.models.graph_export import Exported
-
-        return open_exported(Exported.of_sentences(folder), backend, quantize)
-    if compiled.head is not None:
-        raise UsageError(f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself")
-    return open_compiled(folder, compiled)
 
 
 def check_texts(texts: Iterable[Any]) -> list[str]:

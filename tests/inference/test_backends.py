@@ -23,7 +23,7 @@ from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
-from greenadapt.models.graphs import open_exported
+from greenadapt.models.graphs import open_graph
 from greenadapt.models.streaming import Inference
 from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
@@ -183,7 +183,7 @@ HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "Seque
 def test_every_architecture(family: str, tmp_path: Path) -> None:
     head = HEAD_OF[family]
     folder = tiny_model_in(tmp_path, f"{family}For{head}", num_labels=2, initializer_range=0.3)
-    model, graph = open_task_model(folder), open_exported(Exported.of_task(folder), "onnx", "none")
+    model, graph = open_task_model(folder), open_graph(folder, folder, "onnx", "none")
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
     expected = outputs(model.model, model.rows, examples, run)
