@@ -16,12 +16,13 @@ scores are macro F1, but micro F1 for ChemProt and RCT.
 import argparse
 import shutil
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from ensembles import KeptRun, score_ensemble
 from gmap_tables import NAMES, Done, report
 from records import Records, resumable
+from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
@@ -36,7 +37,7 @@ from greenadapt.config import (
 )
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.interpolate import interpolate
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.session import Session
@@ -243,9 +244,17 @@ def main() -> None:
 
     session = Session(Workspace(options.work / "workspace"), make_progress())
     bench = Bench(options, session, Records(options.work / "records.jsonl"))
+    methods = [method for method in METHODS if method in options.methods]
+    each = [
+        Run(name, method, seed)
+        for name in options.datasets
+        for seed in range(options.seeds[name])
+        for method in methods
+    ]
+    train_first(session, options, [partial(bench.record, one) for one in each])
     done: Done = {}
     for dataset in options.datasets:
-        done[dataset] = {method: [] for method in METHODS if method in options.methods}
+        done[dataset] = {method: [] for method in methods}
         for seed in range(options.seeds[dataset]):
             for method, records in done[dataset].items():
                 records.append(bench.record(Run(dataset, method, seed)))
@@ -272,6 +281,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tapt-learning-rate", type=float, default=4e-5)
     parser.add_argument("--general-share", type=float, default=0.3, help="of --general, for interpolation")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
+    add_cluster_options(parser)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     (options.work / "kept").mkdir(exist_ok=True)

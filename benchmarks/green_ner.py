@@ -6,7 +6,8 @@
 ``--data`` holds a folder a set, each with ``train.tsv``, ``devel.tsv`` and ``test.tsv``. The adapted models are made
 first, from ``--corpus``; then every arm is fine-tuned, all arms under one seed before the next seed, so that a run that
 was stopped has a balanced table. Whatever was finished is kept in ``--work``, and a later call goes on from there. Of a
-fine-tuned model only its scores, predictions and logits are kept.
+fine-tuned model only its scores, predictions and logits are kept. With ``--cluster`` all that is missing is trained on
+the nodes of a Ray cluster first.
 
 Averaging two passes helps by itself. ``control`` is therefore the base model at the same cost: the mean of the logits
 of two models fine-tuned under different seeds. The arms are those of ``benchmarks/gain``, which compares them over
@@ -18,13 +19,14 @@ import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from gain.arms import ARMS, BASE, CONTROL, adapted_model, with_base
 from records import resumable
+from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
@@ -32,7 +34,6 @@ from greenadapt.inference.ensemble import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
@@ -102,6 +103,8 @@ def main() -> None:
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
     models = adapted_models(session, options)
     arms = trained_arms(options.arms)
+    each = [(name, arm, seed) for name in options.sets for seed in range(options.seeds) for arm in arms]
+    train_first(session, options, [partial(run, session, options, models[one[1]], one) for one in each])
     done: dict[str, dict[str, dict[int, Record]]] = {}
     for name in options.sets:
         done[name] = {arm: {} for arm in arms}
@@ -304,6 +307,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes for corpus and vectors")
     parser.add_argument("--table", type=Path, help="file for the table; table.md in --work by default")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
+    add_cluster_options(parser)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     options.sets = options.sets or sorted(path.parent.name for path in options.data.glob("*/test.tsv"))

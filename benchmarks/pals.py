@@ -24,17 +24,18 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from records import Records, resumable
 from tables import aligned
+from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
@@ -100,15 +101,20 @@ class Bench:
 
     def record(self, method: str, seed: int) -> Json:
         """The record of a method under one seed; of separate models all of them together."""
+        each = [self.run(*one) for one in self.trainings(method, seed)]
         if not METHODS[method].is_separate:
-            return self._run(method, tuple(self.entries), seed)
-        each = [self._run(method, (task,), seed) for task in self.entries]
+            return each[0]
         return {
             "scores": {task: score for one in each for task, score in one["scores"].items()},
             **{name: sum(one[name] for one in each) for name in ("parameters", "steps", "seconds")},
         }
 
-    def _run(self, method: str, tasks: tuple[str, ...], seed: int) -> Json:
+    def trainings(self, method: str, seed: int) -> list[tuple[str, tuple[str, ...], int]]:
+        """What ``run`` takes for a method under one seed."""
+        together = [(task,) for task in self.entries] if METHODS[method].is_separate else [tuple(self.entries)]
+        return [(method, tasks, seed) for tasks in together]
+
+    def run(self, method: str, tasks: tuple[str, ...], seed: int) -> Json:
         """The record of one training, made if it is missing."""
         request = self._request(method, tasks, seed)
         asked = describe(request)
@@ -237,6 +243,10 @@ def main() -> None:
 
     session = Session(Workspace(options.work / "workspace"), make_progress())
     bench = Bench(options, session, Records(options.work / "records.jsonl"), entries(options))
+    each = [
+        pair for seed in range(options.seeds) for method in options.methods for pair in bench.trainings(method, seed)
+    ]
+    train_first(session, options, [partial(bench.run, *one) for one in each])
     done: dict[str, list[Json]] = {method: [] for method in METHODS if method in options.methods}
     for seed in range(options.seeds):
         for method, records in done.items():
@@ -263,6 +273,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--max-tokens", type=int, default=RunConfig.max_tokens)
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
+    add_cluster_options(parser)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     return options

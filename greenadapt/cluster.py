@@ -4,11 +4,14 @@ Ray is imported when a command is told to use a cluster, not before.
 """
 
 import importlib.util
+import math
 import os
 import platform
+import shlex
 import socket
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +21,11 @@ from uuid import uuid4
 from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line
 
 AUTO, LOCAL = "auto", "local"
+COMMAND = "command"
+"""Under this name the cluster knows the command line of a program that uses it."""
 _CONNECT_SECONDS = 10
 _LOOPBACK = "127.0.0.1"
-_ATTEMPTS = 10
+ATTEMPTS = 10
 """How often work is given to another node after the one that had it died."""
 
 Item = TypeVar("Item")
@@ -51,6 +56,11 @@ class Cluster:
         """Of all nodes together."""
         return int(sum(node.cores for node in self.nodes))
 
+    def lost(self) -> list[Node]:
+        """The nodes that have died since this was connected."""
+        alive = alive_nodes(self.ray)
+        return [node for node in self.nodes if node not in alive]
+
     def require_shared(self, folder: Path) -> None:
         """Raise ``InputError`` unless every node reads and writes ``folder`` as this process does."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,18 +77,37 @@ class Cluster:
         finally:
             probe.unlink(missing_ok=True)
 
+    def require_files(self, paths: Sequence[Path]) -> None:
+        """Raise ``InputError`` unless every node sees each of ``paths``, with the same size as this process does."""
+        here = _sizes(paths)
+        for node, sizes in self.on_each_node(_sizes, paths).items():
+            for path, there, size in zip(paths, sizes, here, strict=True):
+                if there != size:
+                    found = "not there" if there is None else f"of {there:,} bytes, and here of {size or 0:,}"
+                    raise InputError(
+                        f"{path} is {found} on node {node.address} of the cluster",
+                        "put it where all nodes see it under the same path",
+                    )
+
     def on_each_node(self, function: Callable[..., Made], *arguments: Any) -> dict[Node, Made]:
-        """What ``function(*arguments)`` returns on each node."""
+        """What ``function(*arguments)`` returns on each node; those that have died are left out."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        task = self.ray.remote(num_cpus=0, max_retries=0)(function)
+        task = self.ray.remote(num_cpus=0, max_retries=ATTEMPTS)(function)
         given = {
             node: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(
                 *arguments
             )
             for node in self.nodes
         }
-        return {node: self._get(made) for node, made in given.items()}
+        answers = {}
+        for node, made in given.items():
+            try:
+                answers[node] = self.get(made)
+            except Exception:
+                if node in alive_nodes(self.ray):
+                    raise
+        return answers
 
     def run(
         self,
@@ -95,7 +124,7 @@ class Cluster:
         once, are unfinished or wait to be read. A call whose node dies is made again elsewhere, so it must not
         matter if it was half done. What a call raises is raised here, and the others are cancelled.
         """
-        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=_ATTEMPTS)(function)
+        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
         shared = [self.ray.put(argument) for argument in arguments]
         limit = ahead or 2 * max(1, int(self.cores / max(cores, 0.1)))
         waiting: deque[Any] = deque()
@@ -103,28 +132,77 @@ class Cluster:
             for item in items:
                 waiting.append(task.remote(item, *shared))
                 if len(waiting) >= limit:
-                    yield self._get(waiting.popleft())
+                    yield self.get(waiting.popleft())
             while waiting:
-                yield self._get(waiting.popleft())
+                yield self.get(waiting.popleft())
         finally:
-            for made in waiting:
-                with suppress(Exception):
-                    self.ray.cancel(made, force=True)
+            self._cancel(waiting)
 
-    def _get(self, made: Any) -> Any:
-        """What a call returned; what it raised."""
+    def as_they_end(
+        self,
+        function: Callable[..., Made],
+        items: Iterable[Item],
+        *arguments: Any,
+        cores: float = 1,
+        gpus: float = 0,
+        every: float = 1,
+    ) -> Generator[tuple[Item, Made | Exception] | None, None, None]:
+        """The same for all items at once, each as soon as it ends: the item and what the call returned or raised.
+
+        ``None`` comes when ``every`` seconds have passed without one, so that the caller can look at what is under way.
+        Raises what ``count`` raises.
+        """
+        self.count(cores, gpus)
+        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
+        shared = [self.ray.put(argument) for argument in arguments]
+        running = {task.remote(item, *shared): item for item in items}
+        try:
+            while running:
+                ended, _ = self.ray.wait(list(running), timeout=every)
+                for made in ended:
+                    try:
+                        value = self.get(made)
+                    except Exception as error:
+                        value = error
+                    yield running.pop(made), value
+                if not ended:
+                    yield None
+        finally:
+            self._cancel(running)
+
+    def count(self, cores: float, gpus: float) -> int:
+        """How many tasks with so many ``cores`` and ``gpus`` the nodes have room for; raises ``UsageError`` for none,
+        since Ray would wait for such a node.
+        """
+        room = [
+            min(node.cores // cores if cores else math.inf, node.gpus // gpus if gpus else math.inf)
+            for node in self.nodes
+        ]
+        if sum(room) < 1:
+            raise UsageError(f"no node of the cluster has {cores:g} cores and {gpus:g} GPUs", "ask for less")
+        return int(sum(room))
+
+    def _cancel(self, running: Iterable[Any]) -> None:
+        for made in running:
+            with suppress(Exception):
+                self.ray.cancel(made, force=True)
+
+    def get(self, made: Any) -> Any:
+        """What a call returned; raises what it raised."""
         try:
             return self.ray.get(made)
         except self.ray.exceptions.RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, GreenadaptError):
+            if isinstance(cause, GreenadaptError | OSError):  # such as that of a full disk
                 raise cause from None
             raise
-        except (self.ray.exceptions.NodeDiedError, self.ray.exceptions.WorkerCrashedError) as error:
+        except (self.ray.exceptions.OutOfDiskError, self.ray.exceptions.OutOfMemoryError) as error:
             raise ResourceError(
-                f"work was lost {_ATTEMPTS} times with the nodes that did it ({first_line(error)})",
-                "look at memory and logs of the nodes, then run the same command again",
+                f"a node of the cluster has no more disk or memory ({first_line(error)})",
+                "free some, then run the same command again",
             ) from None
+        except (self.ray.exceptions.NodeDiedError, self.ray.exceptions.WorkerCrashedError) as error:
+            raise lost(error) from None
 
 
 @contextmanager
@@ -136,17 +214,24 @@ def connected(address: str) -> Iterator[Cluster]:
     address, ``InputError`` if a node runs another version of Python, Ray or greenadapt.
     """
     ray = _import_ray(address)
+    about = ray.job_config.JobConfig(metadata={COMMAND: _command()})
     options = {"address": address, "namespace": "greenadapt", "log_to_driver": False, "logging_level": "ERROR"}
+    options |= {"job_config": about}
     if address == LOCAL:
         options |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
     elif address != AUTO:
         _require_listening(address)
     try:
         ray.init(**options)
+    except ray.exceptions.AuthenticationError:
+        raise MissingError(
+            "RAY_AUTH_MODE is token, and there is no token", "put the cluster's into ~/.ray/auth_token"
+        ) from None
     except (ConnectionError, TimeoutError) as error:
         raise MissingError(
-            f"no Ray cluster was found at {address} ({first_line(error)})",
-            "start one with ray start --head, give its address, or use --cluster local",
+            f"no Ray cluster was found at {address}, or it asks for another token ({first_line(error)})",
+            "start one with ray start --head, give its address, or use --cluster local; if it asks for a token, set "
+            "RAY_AUTH_MODE=token and put the token into ~/.ray/auth_token",
         ) from None
     except RuntimeError as error:
         if "ersion mismatch" not in str(error):
@@ -154,11 +239,20 @@ def connected(address: str) -> Iterator[Cluster]:
         said = " ".join(line.strip() for line in str(error).splitlines())
         raise InputError(f"the cluster at {address} does not run what runs here: {said}", "install the same") from None
     try:
+        ray._private.worker._worker_logs_enabled = False  # else it prints to stdout that a node died
         cluster = Cluster(ray)
         _require_same_version(cluster)
         yield cluster
     finally:
         ray.shutdown()
+
+
+def lost(error: Exception) -> ResourceError:
+    """What to raise when work was given to another node too often."""
+    return ResourceError(
+        f"work was lost {ATTEMPTS} times with the nodes that did it ({first_line(error)})",
+        "look at memory and logs of the nodes, then run the same command again",
+    )
 
 
 def alive_nodes(ray: Any) -> list[Node]:
@@ -181,11 +275,20 @@ def _import_ray(address: str) -> Any:
     if importlib.util.find_spec("ray") is None:
         raise MissingError("--cluster needs ray, which is not installed", 'pip install "greenadapt[cluster]"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray says of dead nodes it writes to standard output
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second: what listens is there
     if _host(address) in (_LOOPBACK, "localhost"):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes the network address instead
     import ray
 
     return ray
+
+
+def _command() -> str:
+    """The command line, as it was typed or nearly so."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def _host(address: str) -> str:
@@ -212,7 +315,7 @@ def _require_same_version(cluster: Cluster) -> None:
         found = cluster.on_each_node(_versions)
     except cluster.ray.exceptions.RayError as error:
         raise InputError(
-            f"a node of the cluster cannot run greenadapt ({first_line(error)})",
+            f"a node of the cluster cannot run greenadapt ({str(error).splitlines()[-1]})",
             f"install greenadapt {here['greenadapt']} on every node",
         ) from None
     for node, versions in found.items():
@@ -241,3 +344,8 @@ def _touch(path: str, token: str) -> str:
     except OSError as error:
         return error.strerror or first_line(error)
     return ""
+
+
+def _sizes(paths: Sequence[Path]) -> list[int | None]:
+    """The bytes of each file, 0 for a folder; ``None`` if it is not there."""
+    return [(path.stat().st_size if path.is_file() else 0) if path.exists() else None for path in paths]

@@ -145,6 +145,17 @@ class SessionOptions(Checked):
             panel=Panel.MACHINE,
         ),
     ] = None
+    cores_each: Annotated[
+        Count, Option("With --cluster: cores, and threads, of each part of the work.", panel=Panel.MACHINE)
+    ] = 1
+    gpus_each: Annotated[
+        Share | None,
+        Option(
+            "With --cluster: GPUs of each part of the work; with 0.25, four share one.",
+            panel=Panel.MACHINE,
+            unset="1 if the cluster has GPUs, else 0",
+        ),
+    ] = None
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
@@ -308,6 +319,14 @@ class W2VConfig(Checked):
         ),
     ] = "word2vec"
     """For ``corrected`` see arXiv 2012.15332."""
+    sync_words: Annotated[
+        Count,
+        Option(
+            "With --cluster: words that each core trains on before the nodes merge what they learned.",
+            panel=Panel.ADVANCED,
+        ),
+    ] = 200_000
+    """Some per cent of the text at most: see ``vectors.averaging``."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
 
@@ -840,6 +859,13 @@ class IndexConfig(Checked):
         ),
     ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
+    shards: Annotated[
+        Count | None,
+        Option(
+            "With --search: parts of the index, which the server can keep on as many machines; they stay as many.",
+            unset="as the server is set",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
 
 
+class ServerError(GreenadaptError):
+    """A server that is asked does not answer, or refuses."""
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what a library's error says, or the error's type if it says nothing."""
     lines = str(error).strip().splitlines()

@@ -49,7 +49,9 @@ class Named:
             yield bar
 
 
-class _SilentBar:
+class SilentBar:
+    """A ``Bar`` that shows nothing."""
+
     def advance(self, amount: float, **facts: str) -> None:
         pass
 
@@ -65,4 +67,14 @@ class Silent:
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield _SilentBar()
+        yield SilentBar()
+
+
+class Warnings(Silent):
+    """A ``Progress`` that shows nothing, and keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)

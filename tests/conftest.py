@@ -121,6 +121,11 @@ def bytelevel_tokenizer() -> Tokenizer:
 
 def unigram_tokenizer() -> Tokenizer:
     """An XLM-RoBERTa tokenizer trained on a few sentences: printable ASCII, some longer pieces, its special tokens."""
+    return Tokenizer.from_str(_trained_unigram())
+
+
+@cache
+def _trained_unigram() -> str:
     import json
 
     from tokenizers import trainers
@@ -146,7 +151,7 @@ def unigram_tokenizer() -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, tokenizer_class: str, **config: Any) -> None:
@@ -178,7 +183,7 @@ def tiny_model_in(
     import transformers
 
     bytelevel = architecture.startswith(("Roberta", "ModernBert"))
-    unigram = architecture.startswith("XLMRoberta")
+    unigram = architecture.startswith(("XLMRoberta", "Camembert", "DebertaV2", "Albert"))
     if bytelevel or unigram:
         tokenizer = bytelevel_tokenizer() if bytelevel else unigram_tokenizer()
     else:
@@ -195,6 +200,11 @@ def tiny_model_in(
     )
     if architecture.startswith("ModernBert"):  # its defaults lie outside a tiny vocabulary
         sizes |= dict(bos_token_id=0, cls_token_id=0, pad_token_id=1, eos_token_id=2, sep_token_id=2)
+    if architecture.startswith("DebertaV2"):  # as the published ones
+        sizes |= dict(relative_attention=True, position_buckets=8, pos_att_type=["p2c", "c2p"], share_att_key=True)
+        sizes |= dict(norm_rel_ebd="layer_norm", type_vocab_size=0, position_biased_input=False)
+    if architecture.startswith("Albert"):
+        sizes |= dict(embedding_size=width // 2)
     torch.manual_seed(0)
     model = model_class(model_class.config_class(**{**sizes, **config})).eval()
     model.save_pretrained(folder, max_shard_size=max_shard_size)
@@ -203,7 +213,8 @@ def tiny_model_in(
             bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>",
             unk_token="<unk>", mask_token="<mask>",
         )  # fmt: skip
-        save_tokenizer(tokenizer, folder, "RobertaTokenizer" if bytelevel else "XLMRobertaTokenizer", **specials)
+        name = "RobertaTokenizer" if bytelevel else "XLMRobertaTokenizer"
+        save_tokenizer(tokenizer, folder, "PreTrainedTokenizerFast" if architecture[0] in "DA" else name, **specials)
     else:
         save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
     return folder
@@ -315,3 +326,12 @@ def minilm() -> Path:
     from greenadapt.checkpoints.source import find_model
 
     return find_model("minilm").folder
+
+
+@pytest.fixture(scope="session")
+def four_nodes() -> Iterator[Any]:
+    """A Ray cluster of four nodes on this machine."""
+    from tests.support.small_cluster import started_cluster
+
+    with started_cluster() as cluster:
+        yield cluster

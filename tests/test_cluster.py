@@ -11,15 +11,9 @@ import pytest
 from greenadapt import cluster as clusters
 from greenadapt.cluster import connected
 from greenadapt.errors import InputError, MissingError, UsageError
-from tests.support.small_cluster import ADDRESS, free_port, started_cluster
+from tests.support.small_cluster import ADDRESS, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
-
-
-@pytest.fixture(scope="module")
-def four_nodes() -> Iterator[Any]:
-    with started_cluster() as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -73,6 +67,16 @@ def test_a_folder_that_nodes_do_not_see_is_refused(
     with pytest.raises(InputError, match=rf"node {ADDRESS}.*cannot use /proc/self/cwd"):
         cluster.require_shared(Path("/proc/self/cwd"))  # each process has its own
     assert [path.name for path in tmp_path.iterdir()] == ["workspace"]
+
+
+def test_a_file_that_nodes_do_not_see_is_refused(
+    cluster: clusters.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text("some words")
+    cluster.require_files([tmp_path, tmp_path / "text.txt"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=rf"/proc/self/cwd/text.txt is not there on node {ADDRESS}"):
+        cluster.require_files([tmp_path / "text.txt", Path("/proc/self/cwd/text.txt")])
 
 
 def test_another_version_on_a_node_is_refused(four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ SIBLINGS = [
 ]
 TORCH_FREE = [
     *(
+        "corpus.distributed.prepare",
         "stages.adapt",
         "stages.pretrain",
         "stages.qa",
@@ -120,9 +121,9 @@ def test_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
     assert _loaded_by("import greenadapt.cli", tmp_path) == set()
 
 
-def test_the_cpu_half_never_loads_torch(tmp_path: Path) -> None:
+def test_the_cpu_half_never_loads_torch_or_ray(tmp_path: Path) -> None:
     modules = ", ".join(f"greenadapt.{module}" for module in TORCH_FREE)
-    assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers"}
+    assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers", "ray"}
 
 
 def test_help_loads_no_stage(tmp_path: Path) -> None:

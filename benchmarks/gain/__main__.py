@@ -17,12 +17,15 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 if not __package__:  # started as a folder
     sys.path[0] = str(Path(__file__).parents[1])
 
 from records import resumable
+from trainings import add_cluster_options, train_first
 
 from gain.arms import ARMS, BASE, CONTROL, runnable, with_base
 from gain.report import write_report
@@ -55,11 +58,20 @@ def main(arguments: list[str] | None = None) -> None:
     if options.command == "report":
         print(write_report(lab, _asked_for(lab, options), options.table), flush=True)
         return
-    done: list[Json] = []
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     arms = runnable(with_base(options.arms), session.progress)
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        for cell in _cells(options):
-            training = _training(lab, options, cell)
+    spread = [arm for arm in arms if not ARMS[arm].trial]  # a trial changes this process
+    planned = [(cell, _training(lab, options, cell)) for cell in _cells(options)]
+    each = [
+        partial(lab.run, cell, arm, seed, training, _label(arm, options))
+        for seed in seeds
+        for cell, training in planned
+        for arm in spread
+    ]
+    train_first(session, options, each)
+    done: list[Json] = []
+    for seed in seeds:
+        for cell, training in planned:
             done += [lab.run(cell, arm, seed, training, _label(arm, options)) for arm in arms]
         print(write_report(lab, done, options.table), flush=True)
 
@@ -80,6 +92,8 @@ def _training(lab: Lab, options: argparse.Namespace, cell: Cell) -> TrainConfig:
     grid = {"learning_rate": rates, "epochs": epochs}
     if len(rates) == len(epochs) == 1:
         return replace(shared, learning_rate=rates[0], epochs=epochs[0])
+    points = [{name: [value] for name, value in zip(grid, values, strict=True)} for values in product(*grid.values())]
+    train_first(lab.session, options, [partial(lab.plan, cell, point, shared) for point in points])
     return lab.plan(cell, grid, shared)
 
 
@@ -159,6 +173,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes for corpus and vectors")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
     parser.add_argument("--table", type=Path, help="file for the table; table.md in --work by default")
+    add_cluster_options(parser)
     options = parser.parse_args(arguments)
     options.work.mkdir(parents=True, exist_ok=True)
     options.table = options.table or options.work / "table.md"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from records import Records
+from trainings import finetune
 
 from gain.arms import ARMS, BASE, CONTROL, adapted_model, given, identity
 from gain.differences import unseen_counts
@@ -22,7 +23,6 @@ from greenadapt.errors import UsageError
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.streaming import pooled
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json, hash_file, hash_json, plain

@@ -93,6 +93,20 @@ _MODERNBERT = (
 )
 
 
+_FIRST_ALBERT = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
+
+
+_ALBERT = (
+    (
+        _Size("embedding_size", _WORD_EMBEDDINGS, axis=1),
+        _POSITIONS,
+        _Size("intermediate_size", _FIRST_ALBERT),
+        _Size("hidden_size", _FIRST_ALBERT, axis=1),
+    ),
+    ("encoder.albert_layer_groups.", "num_hidden_groups"),
+)
+
+
 MODEL_TYPES: dict[str, ModelType] = {
     "bert": ModelType(
         "bert.",
@@ -103,6 +117,29 @@ MODEL_TYPES: dict[str, ModelType] = {
     ),
     "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
     "xlm-roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "camembert": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
+    "deberta-v2": ModelType(
+        "deberta.",
+        _WORD_EMBEDDINGS,
+        "cls.predictions.decoder.weight",
+        ("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
+        _INNER,
+        _BERT[1],
+    ),
+    "albert": ModelType(
+        "albert.",
+        _WORD_EMBEDDINGS,
+        "predictions.decoder.weight",
+        ("predictions.bias", "predictions.decoder.bias"),
+        *_ALBERT,
+    ),
+    "ernie": ModelType(
+        "ernie.",
+        _WORD_EMBEDDINGS,
+        "cls.predictions.decoder.weight",
+        ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        *_BERT,
+    ),
     "distilbert": ModelType(
         "distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",), *_DISTILBERT
     ),

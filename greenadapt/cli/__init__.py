@@ -48,6 +48,7 @@ _ORDER = [
     "status",
     "clean",
     "doctor",
+    "cluster",
     "cost",
     "config",
     "report",

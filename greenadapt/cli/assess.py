@@ -35,10 +35,11 @@ Base = Annotated[
 ]
 _SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")
+_SPREAD = ("cluster", "cores_each", "gpus_each")
 _RUN = ("max_tokens", "checkpoint_steps", "compile")
 _OF_LABELS = {
     **names_of(TaskConfig, TrainConfig),
-    **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, "task", "base", "out", "force")},
+    **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, *_SPREAD, "task", "base", "out", "force")},
 }
 """Parameters that only cross-validation has → their options."""
 
@@ -57,7 +58,7 @@ def assess(
     training: Annotated[TrainConfig, Pick(without=_NO_DEV)],
     run: Annotated[RunConfig, Pick(*_RUN)],
     config: AssessConfig,
-    options: Annotated[SessionOptions, Pick("workspace", "out", "force")],
+    options: Annotated[SessionOptions, Pick("workspace", "out", "force", *_SPREAD)],
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:

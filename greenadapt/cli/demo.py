@@ -14,7 +14,7 @@ def demo(
     options: Annotated[SessionOptions, Pick("workspace", "workers", "force")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Adapt the offline model to the docstrings of the installed packages, and show gains and costs.
+    """Adapt the offline model to the docstrings of Python packages, and show gains and costs.
 
     With the train extra installed it ends with a task: finding code identifiers in docstrings with the base and the
     adapted model.

@@ -42,6 +42,8 @@ _OF_ONE_TASK = {
 }
 """Parameters that only training on one task has → their options."""
 
+_SESSION = ("workspace", "force", "dry_run", "max_time", "nice", "cluster", "cores_each", "gpus_each")
+
 
 class Preset(StrEnum):
     """Named settings."""
@@ -166,7 +168,7 @@ def finetune(
     run: RunConfig,
     compare: Compare = None,
     reference: Reference = None,
-    options: Annotated[SessionOptions, Pick("workspace", "force", "dry_run", "max_time", "nice")],
+    options: Annotated[SessionOptions, Pick(*_SESSION)],
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:

@@ -9,12 +9,22 @@ from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import IndexConfig, SessionOptions
+from greenadapt.errors import UsageError
 
 Documents = Annotated[
     list[str],
     typer.Option("--documents", help="Documents: a folder, a file or an archive, in any corpus format; repeatable."),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the index.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the index; or give --search.")]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="URL",
+        help="Write to an OpenSearch or Elasticsearch server instead: https://HOST:PORT/NAME of the index. A login is "
+        "read from GREENADAPT_SEARCH_LOGIN (user:password), GREENADAPT_SEARCH_API_KEY or ~/.netrc.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -39,13 +49,16 @@ Field = Annotated[
 
 @app.command(
     epilog=examples(
-        "index --documents papers/ -o papers.index", "index --documents papers/ -m adapted --vectors -o papers.index"
+        "index --documents papers/ -o papers.index",
+        "index --documents papers/ -m adapted --vectors -o papers.index",
+        "index --documents papers/ -m adapted --search https://localhost:9200/papers",
     )
 )
 def index(
     *,
     documents: Documents,
-    out: Out,
+    out: Out = None,
+    search: Search = None,
     model: Model = None,
     config: IndexConfig,
     update: Update = False,
@@ -62,11 +75,13 @@ def index(
     from greenadapt.cli.output.results import counts_in_words
     from greenadapt.stages import index as stage
 
+    if o.index_place(None if out is None else str(out), search, "--out") is None:
+        raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
     fields = tuple(field or stage.IndexRequest.fields)
-    request = stage.IndexRequest(tuple(documents), model, config, format, fields, update)
+    request = stage.IndexRequest(tuple(documents), model, config, format, fields, update, search)
     row = stage.index(o.make_session(options, out=out), request)
     if as_json:
         print_json(row)
         return
     status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
-    print_lines([f"index: {status}; {counts_in_words(row['counts'])}\n  {row['folder']}"])
+    print_lines([f"index: {status}; {counts_in_words(row['counts'])}\n  {row.get('folder') or row['search']}"])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,9 +11,9 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import EnsembleRule, ReadingOptions
+from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError
-from greenadapt.storage.outputs import check_file, open_output
+from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Prediction
@@ -82,6 +82,7 @@ def predict(
     source: Input = "-",
     format: Format = None,  # noqa: A002  (the option's name)
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
+    options: Annotated[SessionOptions, Pick("cluster", "cores_each", "gpus_each")],
     bio: Bio = False,
     tags: Tags = False,
     glue: Glue = False,
@@ -92,7 +93,8 @@ def predict(
 
     Each has its line number and the id of its record, if any; NER gives entities with character positions and scores.
     With several tasks, "tasks" has each one's result by name. The input is processed as it arrives. A broken line ends
-    the command with exit code 1, after the results before it.
+    the command with exit code 1, after the results before it. With --cluster and --out, the same command goes on after
+    the last finished part.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
 
@@ -103,14 +105,33 @@ def predict(
         check_file(out, [source])
     say_loading(model)
 
+    from greenadapt import __version__
+    from greenadapt.corpus.opening import is_read_once
     from greenadapt.inference.predictor import Predictor, PredictRequest
+    from greenadapt.inference.spread import Spread
+    from greenadapt.storage.files import hash_json, plain
+    from greenadapt.storage.locks import lock
+    from greenadapt.storage.publish import beside
+    from greenadapt.wording import counted
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
-    predictor = Predictor(PredictRequest(tuple(model), source, format, reading, ensemble, names, glue))
+    request = PredictRequest(tuple(model), source, format, reading, ensemble, names, glue)
+    predictor, progress, spread = Predictor(request), make_progress(is_read=False), Spread.of(options)
     style = _Style(bio, tags, glue, {name: each.name for name, each in predictor.tasks.items()})
+    if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
+        with lock(beside(out, "lock"), out):
+            shards = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))
+            if shards.n:
+                progress.note(f"{counted(shards.n, 'part')} of {out} are there already")
+            else:
+                shards.add(["".join(style.head)])
+            made = predictor.predict(progress, spread, shards.n - 1)
+            shards.add("".join(style.lines(block, is_ascii=False)) for block in made)
+            shards.publish()
+        return
     with open_output(out) as (stream, is_ascii):
         head = style.head
-        for block in predictor.predict(make_progress(is_read=False)):
+        for block in predictor.predict(progress, spread):
             # One by one, so that those before an entry that cannot be written are written.
             stream.writelines(chain(head, style.lines(block, is_ascii=is_ascii)))
             head = []

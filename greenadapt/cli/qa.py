@@ -17,6 +17,7 @@ from greenadapt.storage.outputs import check_file, open_output
 
 if TYPE_CHECKING:
     from greenadapt.inference.qa.answering import QaRequest
+    from greenadapt.inference.spread import Spread
     from greenadapt.storage.results import Result
 
 
@@ -140,6 +141,7 @@ def qa(
     context: Context = None,
     documents: Documents = None,
     index: IndexFolder = None,
+    search: o.SearchAddress = None,
     question: QuestionText = None,
     questions: Questions = None,
     format: Format = None,  # noqa: A002  (the option's name)
@@ -152,7 +154,7 @@ def qa(
     out: OutFolder = None,
     predictions: Predictions = None,
     null_odds: NullOdds = None,
-    options: Annotated[SessionOptions, Pick("force", "dry_run")],
+    options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "cores_each", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
     """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
@@ -160,8 +162,9 @@ def qa(
     Writes one JSON object per question, and at the end one with the scores if there are gold answers; on a terminal
     without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
-    if index is not None and (format or field):
-        raise UsageError("--format and --field are for documents, not for --index", "leave them out")
+    place = o.index_place(index, search, "--index")
+    if place is not None and (format or field):
+        raise UsageError("--format and --field are for documents, not for an index", "leave them out")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if data is not None and (format or field):
@@ -177,6 +180,7 @@ def qa(
 
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
+    from greenadapt.inference.spread import Spread
     from greenadapt.stages.qa import answer, read_answers
 
     sources = InquirySources(
@@ -187,13 +191,13 @@ def qa(
         format=format,
         fields=tuple(field or InquirySources.fields),
         single=context is not None,
-        index=index,
+        index=place,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     scorer = _ForScorer(predictions, null_odds)
     scorer.check(sources.paths())
     if out is None:
-        _print_answers(request, scorer, is_read=sys.stdout.isatty() and not as_json)
+        _print_answers(request, Spread.of(options), scorer, is_read=sys.stdout.isatty() and not as_json)
         return
 
     result = answer(o.make_session(options, out=out), request)
@@ -203,13 +207,13 @@ def qa(
     _print_result(result, as_json=as_json)
 
 
-def _print_answers(request: "QaRequest", scorer: "_ForScorer", *, is_read: bool) -> None:
+def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
     from greenadapt.cli.output.answers import print_answers, print_summary
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.inference.qa.answering import Answering
 
-    answering = Answering(request, make_progress(is_read=is_read))
+    answering = Answering(request, make_progress(is_read=is_read), spread)
     for row in answering.rows():
         (print_answers if is_read else print_json)(row)
         scorer.add(row)

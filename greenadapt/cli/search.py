@@ -1,6 +1,5 @@
 """``greenadapt search``."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,9 +8,18 @@ from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import examples
 from greenadapt.config import SearchBy
+from greenadapt.errors import UsageError
 
-Folder = Annotated[Path, typer.Argument(help="What index wrote.", metavar="INDEX")]
-Query = Annotated[str, typer.Argument(help="A question, or words.")]
+Folder = Annotated[str | None, typer.Argument(help="The folder that index wrote; not with --search.", metavar="INDEX")]
+Query = Annotated[str | None, typer.Argument(help="A question, or words.", metavar="QUERY")]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="URL",
+        help="Search in an index on an OpenSearch or Elasticsearch server, by its address; see index --search.",
+    ),
+]
 Top = Annotated[int, typer.Option("--top", help="Number of paragraphs.")]
 By = Annotated[
     SearchBy,
@@ -19,11 +27,18 @@ By = Annotated[
 ]
 
 
-@app.command(epilog=examples('search papers.index "incubation period"', 'search papers.index "incubation" --by hybrid'))
+@app.command(
+    epilog=examples(
+        'search papers.index "incubation period"',
+        'search papers.index "incubation" --by hybrid',
+        'search --search https://localhost:9200/papers "incubation period"',
+    )
+)
 def search(
     *,
-    folder: Folder,
-    query: Query,
+    folder: Folder = None,
+    query: Query = None,
+    address: Search = None,
     top: Top = 10,
     by: By = "bm25",
     as_json: o.AsJson = False,
@@ -33,9 +48,18 @@ def search(
     from greenadapt.cli.output.messages import harmless
     from greenadapt.inference.search.index import Index
 
-    index = Index(folder)
-    index.warn_unfinished(make_progress())
-    for number, found in enumerate(index.search(query, top, by), start=1):
+    if address is not None and query is None:
+        folder, query = None, folder
+    place = o.index_place(folder, address, "INDEX")
+    if place is None or query is None:
+        raise UsageError("an index or a query is missing", 'write search INDEX "QUERY", or search --search URL "QUERY"')
+    index = Index(place)
+    progress = make_progress()
+    index.warn_unfinished(progress)
+    passages = index.search(query, top, by)
+    if not passages:
+        progress.note("nothing found: no paragraph has a word of the query")
+    for number, found in enumerate(passages, start=1):
         if as_json:
             print_json(found.as_dict())
             continue

@@ -7,7 +7,8 @@ from typing import Any
 
 from greenadapt.corpus.opening import Decoder, data_suffix, input_errors, open_binary
 from greenadapt.corpus.rows import parse_json
-from greenadapt.tokenization.splitter import WORD_CATEGORIES, WordSplitter
+from greenadapt.tokenization.characters import WORD_CATEGORIES
+from greenadapt.tokenization.splitter import WordSplitter
 
 
 def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:

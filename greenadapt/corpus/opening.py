@@ -65,11 +65,13 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Begin:
-    """Where the reading of a file begins: after so many bytes, which hold so many lines."""
+class Span:
+    """The lines of a file to read: those after ``n_bytes`` bytes, which hold ``n_lines`` lines, up to line ``last``."""
 
     n_bytes: int = 0
     n_lines: int = 0
+    last: int | None = None
+    """Counted from 1; ``None``: to the end of the file."""
 
 
 @dataclass
@@ -82,8 +84,8 @@ class Decoder:
     limits: TextLimits = _UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
-    begins: dict[str, Begin] = field(default_factory=dict)
-    """By name, where files begin that are not read from their first line."""
+    spans: dict[str, Span] = field(default_factory=dict)
+    """By name, the lines of files of which not all are read."""
 
     def decode(self, data: bytes, where: str) -> str:
         """``data`` as text; InputError naming ``where`` and the byte if it is not UTF-8 and ``strict``."""
@@ -123,9 +125,9 @@ class Decoder:
 
     def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        number = self.begins[name].n_lines if name in self.begins else 0
-        most = min(_BLOCK, self.limits.max_document_bytes + 1)
-        while line := stream.readline(most):
+        span = self.spans.get(name, Span())
+        number, most = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
+        while number != span.last and (line := stream.readline(most)):
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)

@@ -6,12 +6,15 @@ import platform
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from greenadapt.corpus.markup import paragraphs
 from greenadapt.corpus.opening import Document
@@ -38,21 +41,45 @@ class Package:
 def find_packages(names: Sequence[str] = ()) -> list[Package]:
     """The packages installed for the running interpreter, sorted by name, optionally limited to ``names``.
 
+    A name with extras, ``package[extra]``, stands for what these need, directly or not, as far as it is installed.
     Tests and greenadapt itself are left out. Raises MissingError for a name that is not installed.
     """
-    found = {"python": _standard_library()}
+    found, requires = {"python": _standard_library()}, dict[str, list[str]]()
     for root in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
         for distribution in metadata.distributions(path=[root]):
             package = _package(distribution, Path(root))
-            # A removed package can leave behind a folder without metadata.
-            if package.name not in ("", _OWN):
+            if not package.name:  # a removed package can leave behind a folder without metadata
+                continue
+            requires[canonicalize_name(package.name)] = distribution.requires or []
+            if package.name != _OWN:
                 found[package.name] = package
-    if unknown := sorted(set(names) - set(found)):
+    chosen = set(found) if not names else {name for name in names if "[" not in name}
+    for asked in names:
+        if "[" in asked:
+            needed = _needed(Requirement(asked), requires)
+            chosen |= {name for name in found if canonicalize_name(name) in needed}
+    if unknown := sorted(chosen - set(found)):
         raise MissingError(
             f"no package {', '.join(unknown)} installed for this Python",
             f"install it, or choose among: {', '.join(sorted(found))}",
         )
-    return [found[name] for name in sorted(names or found)]
+    return [found[name] for name in sorted(chosen)]
+
+
+def _needed(asked: Requirement, requires: Mapping[str, Sequence[str]]) -> set[str]:
+    """The packages that ``asked`` needs, directly or not, as far as they are installed: ``requires`` has them all."""
+    if canonicalize_name(asked.name) not in requires:
+        raise MissingError(f"no package {asked.name} installed for this Python", "install it")
+    seen, waiting = set(), [asked]
+    while waiting:
+        package = waiting.pop()
+        name = canonicalize_name(package.name)
+        for extra in {"", *package.extras}:
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                needs = map(Requirement, requires.get(name, ()))
+                waiting += [each for each in needs if not each.marker or each.marker.evaluate({"extra": extra})]
+    return {str(name) for name, _ in seen} - {canonicalize_name(asked.name)}
 
 
 def pydocs_versions(names: Sequence[str] = ()) -> dict[str, str]:

@@ -2,11 +2,10 @@
 
 import hashlib
 import shlex
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from greenadapt.config import TextLimits
@@ -15,11 +14,10 @@ from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
-    Begin,
     Decoder,
     Document,
+    Span,
     input_errors,
-    is_compressed,
     is_tar,
     open_binary,
     open_input,
@@ -28,6 +26,7 @@ from greenadapt.corpus.opening import (
     squeeze,
     tar_members,
 )
+from greenadapt.corpus.pieces import Piece, is_hidden, is_linewise, pieces_of
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.errors import InputError, MissingError
@@ -37,8 +36,6 @@ from greenadapt.wording import counted, json_kind
 # An archive of PMC contains file lists as well as articles, and its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _LENIENT = "give one JSON object per line, or use --lenient to skip such lines"
-_LINEWISE = ("text", "jsonl")
-"""Formats in which a line says all of a document, so that what was appended can be read alone."""
 _BLOCK = 1 << 20
 _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
@@ -55,7 +52,8 @@ class CorpusReader:
 
     def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
         self.recipe = recipe
-        self._paths = paths
+        self.paths = paths
+        """Of the sources on this machine."""
         self._decoder = decoder
         self._workers = workers
         self._before: Json = {}
@@ -67,22 +65,29 @@ class CorpusReader:
 
     def documents(self) -> Iterator[Document]:
         """The documents in order of the sources; ``InputError`` if a file is invalid, or none has text."""
-        counts: Counter[str] = self._decoder.counts
-        counts.clear()
-        counts.update(self._before)
-        for document in self._read():
-            if not document.lines:
-                counts["empty_documents"] += 1
-                continue
-            counts["documents"] += 1
-            counts["lines"] += len(document.lines)
-            for line in document.lines:
-                self._decoder.check_words(line, document.name)
-            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
-            yield replace(document, lines=tuple(lines))
-        if not counts["documents"]:
+        self._count_afresh(self._before)
+        yield from self._checked(self._read())
+        self.require_text()
+
+    def pieces(self) -> list[Piece]:
+        """What ``documents`` reads, in that order; counts as ``dangling_links`` what is not there. Not for pydocs."""
+        self._count_afresh({})
+        return [piece for path in self.paths for piece in pieces_of(path, self.recipe.format, self._decoder.counts)]
+
+    def documents_of(self, pieces: Iterable[Piece]) -> Iterator[Document]:
+        """The documents of some ``pieces``; ``counts`` is then about these alone."""
+        self._count_afresh({})
+        yield from self._checked(self._read_pieces(pieces))
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add the ``counts`` of another reading, of some pieces, to these."""
+        self._decoder.counts.update(counts)
+
+    def require_text(self) -> None:
+        """Raise ``InputError`` if no document has been read."""
+        if not self._decoder.counts["documents"]:
             raise InputError(
-                f"corpus {self.recipe.name} has no text in {counted(len(self._paths), 'source')}", self._what_to_do()
+                f"corpus {self.recipe.name} has no text in {counted(len(self.paths), 'source')}", self._what_to_do()
             )
 
     def fingerprint(self) -> dict[str, str]:
@@ -90,38 +95,35 @@ class CorpusReader:
         if self.recipe.format == "pydocs":
             return pydocs.fingerprint_pydocs(self.recipe.packages)
         found = {}
-        for source, path in zip(self.recipe.sources, self._paths, strict=True):
+        for source, path in zip(self.recipe.sources, self.paths, strict=True):
             found[source.url] = path_sha256(Path(path))
             check_local(source, found[source.url])
         return found
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each source that is a file read line by line, by its URL or path."""
-        found = zip(self.recipe.sources, self._paths, strict=True)
-        return {source.url: Path(path).stat().st_size for source, path in found if self._is_linewise(path)}
+        found = zip(self.recipe.sources, self.paths, strict=True)
+        kind = self.recipe.format
+        return {source.url: Path(path).stat().st_size for source, path in found if is_linewise(path, kind)}
 
     def go_on(self, sources: Mapping[str, str], sizes: Mapping[str, int], counts: Json) -> bool:
         """Read from now on only what was appended, if every source still begins as it was read then; returns whether.
 
         ``sources`` is the ``fingerprint`` of that reading, and ``sizes`` and ``counts`` are its own.
         """
-        paths = {source.url: path for source, path in zip(self.recipe.sources, self._paths, strict=True)}
-        begins = {}
+        paths = {source.url: path for source, path in zip(self.recipe.sources, self.paths, strict=True)}
+        spans = {}
         for url, sha256 in sources.items():
-            begin = _begin(Path(paths[url]), sizes[url], sha256) if url in paths and url in sizes else None
-            if begin is None:
+            span = _appended(Path(paths[url]), sizes[url], sha256) if url in paths and url in sizes else None
+            if span is None:
                 return False
-            begins[paths[url]] = begin
-        self._decoder.begins, self._before = begins, counts
+            spans[paths[url]] = span
+        self._decoder.spans, self._before = spans, counts
         return True
-
-    def _is_linewise(self, path: str) -> bool:
-        kind = format_of(path) if self.recipe.format == "auto" else self.recipe.format
-        return kind in _LINEWISE and Path(path).is_file() and not (is_tar(path) or is_compressed(path))
 
     def check(self) -> None:
         """Raise ``InputError`` if a local source's checksum or size does not match the recipe."""
-        for source, path in zip(self.recipe.sources, self._paths, strict=True):
+        for source, path in zip(self.recipe.sources, self.paths, strict=True):
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
 
@@ -137,8 +139,31 @@ class CorpusReader:
         if self.recipe.format == "pydocs":
             counts = self._decoder.counts
             yield from pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
-        for path in self._paths:
-            yield from _read_path(path, _Manner(self.recipe.format, self.recipe.fields, _READERS), self._decoder)
+        for path in self.paths:
+            yield from self._read_pieces(pieces_of(path, self.recipe.format, self._decoder.counts))
+
+    def _read_pieces(self, pieces: Iterable[Piece]) -> Iterator[Document]:
+        manner = _Manner(self.recipe.format, self.recipe.fields, _READERS)
+        for piece in pieces:
+            yield from _read_piece(piece, manner, self._decoder)
+
+    def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Those with text, counted, within the limits and without lone surrogates."""
+        counts = self._decoder.counts
+        for document in documents:
+            if not document.lines:
+                counts["empty_documents"] += 1
+                continue
+            counts["documents"] += 1
+            counts["lines"] += len(document.lines)
+            for line in document.lines:
+                self._decoder.check_words(line, document.name)
+            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
+            yield replace(document, lines=tuple(lines))
+
+    def _count_afresh(self, before: Mapping[str, int]) -> None:
+        self._decoder.counts.clear()
+        self._decoder.counts.update(before)
 
 
 def open_corpus(
@@ -182,7 +207,8 @@ def read_whole(source: str, kind: str, fields: tuple[str, ...], decoder: Decoder
     """
     manner = _Manner(kind, fields, _WHOLE_READERS)
     if source != STDIN:
-        yield from _read_path(source, manner, decoder)
+        for piece in pieces_of(source, kind, decoder.counts):
+            yield from _read_piece(piece, manner, decoder)
         return
     with open_input(source) as (stream, name):
         yield from _WHOLE_READERS[kind](stream, name, fields, decoder)
@@ -197,21 +223,13 @@ class _Manner:
     readers: Mapping[str, _Reader]
 
 
-def _read_path(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
-    """The documents of a file, a folder's files in order of path, or an archive's members in their order."""
-    if cord19.is_release(path, manner.format):
-        yield from cord19.read_release(path, decoder)
+def _read_piece(piece: Piece, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
+    if piece.is_release:
+        yield from cord19.read_release(piece.path, decoder)
         return
-    if Path(path).is_dir():
-        for file in sorted(Path(path).rglob("*")):
-            if _is_hidden(file.relative_to(path).as_posix()):
-                continue
-            if file.is_file():
-                yield from _read_file(str(file), manner, decoder)
-            elif file.is_symlink() and not file.exists():
-                decoder.counts["dangling_links"] += 1
-        return
-    yield from _read_file(path, manner, decoder)
+    if piece.span is not None:
+        decoder.spans[piece.path] = piece.span
+    yield from _read_file(piece.path, manner, decoder)
 
 
 def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
@@ -220,13 +238,13 @@ def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Documen
         return
     with open_binary(path) as stream:
         for name, content in tar_members(stream):
-            if not _is_hidden(name):
+            if not is_hidden(name):
                 member = f"{path}:{name}"
                 yield from _read_stream(member, open_member(content, member), manner, decoder)
 
 
-def _begin(path: Path, size: int, sha256: str) -> Begin | None:
-    """Where a file goes on after its first ``size`` bytes; ``None`` if they are others, or end within a line."""
+def _appended(path: Path, size: int, sha256: str) -> Span | None:
+    """What follows the first ``size`` bytes of a file; ``None`` if they are others, or end within a line."""
     digest, n_lines, left, last = hashlib.sha256(), 0, size, b"\n"
     with input_errors(str(path)), open(path, "rb") as file:
         while left and (block := file.read(min(left, _BLOCK))):
@@ -234,12 +252,7 @@ def _begin(path: Path, size: int, sha256: str) -> Begin | None:
             n_lines += block.count(b"\n")
             left, last = left - len(block), block[-1:]
         is_whole = last == b"\n" or not file.read(1)
-    return Begin(size, n_lines) if is_whole and not left and digest.hexdigest() == sha256 else None
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
-    return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
+    return Span(size, n_lines) if is_whole and not left and digest.hexdigest() == sha256 else None
 
 
 def _read_stream(
@@ -251,8 +264,8 @@ def _read_stream(
         decoder.counts["skipped_files"] += 1
         return
     with opening as stream:
-        if name in decoder.begins:
-            stream.seek(decoder.begins[name].n_bytes)
+        if name in decoder.spans:
+            stream.seek(decoder.spans[name].n_bytes)
         yield from manner.readers[kind](stream, name, manner.fields, decoder)
 
 

@@ -42,7 +42,7 @@ class Recipe:
     fields: tuple[str, ...] = ("text",)
     """The fields of JSON lines, or the columns of CSV and TSV, that hold text."""
     packages: tuple[str, ...] = ()
-    """pydocs: only these packages; empty means all."""
+    """pydocs: only these packages, or ``name[extra]`` for what that needs; empty means all."""
     about: str = ""
     limits: TextLimits = field(default_factory=TextLimits)
     """Its keys ``max_document_bytes`` and ``max_word_chars``."""

@@ -31,6 +31,11 @@ class LineFile:
         """How many numbers have been written."""
         return self.ids.stat().st_size // 4
 
+    def remove(self) -> None:
+        """Remove both files."""
+        self.ids.unlink(missing_ok=True)
+        self.lengths.unlink(missing_ok=True)
+
     def blocks(self) -> Iterator[tuple[int, Int32Array, Int32Array]]:
         """Consecutive lines, about ``_BLOCK_TOKENS`` numbers at a time: index of the first, lengths, ids."""
         with open(self.ids, "rb") as ids, open(self.lengths, "rb") as lengths:
@@ -91,6 +96,10 @@ class Shuffle:
 
     def lines(self) -> Iterator[tuple[Int32Array, Int32Array]]:
         """All lines, sorted by key, in blocks of lengths and ids; temporary files are deleted as they are read."""
+        return ((lengths, ids) for _, lengths, ids in self.keyed_lines())
+
+    def keyed_lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
+        """As ``lines``, with the keys before the lengths."""
         for number in range(self._n_buckets):
             if not self._keyed_file(number).exists():
                 continue
@@ -100,9 +109,10 @@ class Shuffle:
             self._ids_file(number).unlink()
             order = np.argsort(keyed["key"], kind="stable")
             starts = (np.cumsum(keyed["length"], dtype=np.int64) - keyed["length"])[order]
-            begin = 0
+            keys, begin = keyed["key"][order], 0
             for lengths in split_by_tokens(keyed["length"][order]):
-                yield lengths, gather(ids, starts[begin : begin + len(lengths)], lengths)
+                chosen = slice(begin, begin + len(lengths))
+                yield keys[chosen], lengths, gather(ids, starts[chosen], lengths)
                 begin += len(lengths)
 
     def _ids_file(self, number: int) -> Path:

@@ -113,6 +113,11 @@ class BatchSplitter:
         self._splitter = splitter
         self._chunks = _ChunkTable(splitter)
 
+    @property
+    def chunkwise(self) -> bool:
+        """Whether lines may be cut before a space."""
+        return self._splitter.chunkwise
+
     def __call__(self, batch: TextBatch) -> SplitBatch:
         lines = batch.text.decode()
         if self._splitter.chunkwise:

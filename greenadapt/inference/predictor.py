@@ -1,24 +1,28 @@
 """Predictions of fine-tuned models for input of any size, streamed in order."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice, repeat
+from operator import add
 from typing import Any
 
+from greenadapt.checkpoints.provenance import adapted_input
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import EnsembleRule, ReadingOptions
-from greenadapt.corpus.opening import STDIN, is_read_once, require_source
+from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
 from greenadapt.inference.opened_models import OpenedModel, one_process
+from greenadapt.inference.spread import Spread
 from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Input
 from greenadapt.tasks.qa.questions import Question
@@ -157,16 +161,19 @@ class Predictor:
         """By name; the only one of a model has an empty name."""
         check_memories(self._folders, request.reading.memory)
 
-    def predict(self, progress: Progress) -> Iterator[list[Prediction]]:
+    def predict(self, progress: Progress, spread: Spread | None = None, skipped: int = 0) -> Iterator[list[Prediction]]:
         """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
 
-        Raises ``InputError`` if the input is broken, once the predictions for all before it are out. Warns of examples
-        that were cut.
+        With ``spread`` they are made on the nodes of a cluster, without the first ``skipped`` blocks. Raises
+        ``InputError`` if the input is broken, once the predictions for all before it are out. Warns of examples that
+        were cut.
         """
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
             entries = chain(list(islice(entries, 1)), entries)
-        return self._predicted(entries, progress)
+        return (
+            self._predicted(entries, progress) if spread is None else self._spread(spread, entries, skipped, progress)
+        )
 
     def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[Prediction]]:
         """The same for texts and records of a program instead of the request's source."""
@@ -192,8 +199,32 @@ class Predictor:
                 for block in made:
                     yield block
                     bar.advance(len(block))
-        if n_cut := max(counts.pop("cut", 0) for counts in self._cut):
-            progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
+        _warn_cut((counts.pop("cut", 0) for counts in self._cut), progress)
+
+    def _spread(
+        self, spread: Spread, entries: Iterator[Entry], skipped: int, progress: Progress
+    ) -> Iterator[list[Prediction]]:
+        """The same on the nodes of a cluster."""
+        sent = deque[list[Entry]]()
+
+        def examples() -> Iterator[list[Any]]:
+            for block in islice(in_blocks(entries), skipped, None):
+                sent.append(block)
+                yield [entry.example for entry in block]
+
+        cut = [0] * len(self._folders)
+        made = spread.over(_opened, examples(), replace(self._request, source=STDIN))
+        with progress.bar("predict", None, "examples") as bar:
+            for results, cut_here in made:
+                block = sent.popleft()
+                yield list(map(Prediction, block, results))
+                bar.advance(len(block))
+                cut = list(map(add, cut, cut_here))
+        _warn_cut(cut, progress)
+
+    def predict_block(self, examples: Sequence[Any]) -> tuple[list[Json], list[int]]:
+        """The results for examples that are predicted together, and how many of them each model cut."""
+        return list(self._read_block(examples)()), [counts.pop("cut", 0) for counts in self._cut]
 
     def _made(self, number: int, record: str | Json) -> Entry:
         where = f"item {number}"
@@ -205,6 +236,16 @@ class Predictor:
     def _reader(self) -> Reader:
         """What makes examples for the only task, or for all."""
         return _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
+
+    def digest(self) -> str:
+        """A hash of all that decides the predictions of a file: what is asked, and the content of models and file."""
+        asked = self._request
+        models = [adapted_input(find_model(model))["sha256"] for model in asked.models]
+        return hash_json([plain(asdict(asked)), models, source_input(asked.source)["sha256"]])
+
+    def open(self) -> None:
+        """Load the models now, instead of before the first block."""
+        _ = self._read_block
 
     @cached_property
     def _read_block(self) -> ReadBlock:
@@ -256,6 +297,18 @@ class Predictor:
                 yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
 
         return lambda examples: partial(predict, examples)
+
+
+def _opened(request: PredictRequest) -> Callable[[Sequence[Any]], tuple[list[Json], list[int]]]:
+    """``predict_block`` of a predictor whose models are open."""
+    predictor = Predictor(request)
+    predictor.open()
+    return predictor.predict_block
+
+
+def _warn_cut(cut: Iterable[int], progress: Progress) -> None:
+    if n_cut := max(cut):
+        progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
 
 
 def _in_turn(items: Iterator[Item]) -> Generator[Item, None, None]:

@@ -28,6 +28,10 @@ _APPLY_HEAD: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "bert": lambda model, states: model.cls(states),
     "roberta": lambda model, states: model.lm_head(states),
     "xlm-roberta": lambda model, states: model.lm_head(states),
+    "camembert": lambda model, states: model.lm_head(states),
+    "deberta-v2": lambda model, states: model.cls(states),
+    "albert": lambda model, states: model.predictions(states),
+    "ernie": lambda model, states: model.cls(states),
     "mpnet": lambda model, states: model.lm_head(states),
     "electra": lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
     "distilbert": lambda model, states: model.vocab_projector(

@@ -1,5 +1,6 @@
 """The application: what each address answers."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, MissingError
+from greenadapt.errors import GreenadaptError, MissingError, ServerError
 from greenadapt.inference.qa.inquiry import on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
@@ -210,6 +211,9 @@ def _add_handlers(app: FastAPI) -> None:
             return problem(error.status_code, _said(error))
         if isinstance(error, FullError):
             return problem(503, "too much is waiting: try again")
+        if isinstance(error, ServerError):
+            sys.stderr.write(f"greenadapt: {error}\n")  # which names a machine that clients need not know
+            return problem(503, "the search server does not answer: try again later")
         for kind, status in statuses.items():
             if isinstance(error, kind):
                 return problem(status, str(error))

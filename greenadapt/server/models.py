@@ -85,9 +85,7 @@ class ServedModel:
     def _result(self, example: Example, logits: Any) -> Any:
         task: Any = self.folder.task
         if isinstance(example, Question):
-            found = task.found(example, logits, QaConfig.n_best)
-            bonus = example.passage.bonus if example.passage else 0.0
-            return Found(tuple(replace(one, logit=one.logit + bonus) for one in found.candidates), found.null)
+            return task.found(example, logits, QaConfig.n_best)
         return {name: value for name, value in task.decode(example, logits).items() if name not in _UNSAID}
 
     def answers(self, found: Sequence[Found], top: int) -> list[Json]:

@@ -41,12 +41,12 @@ class ServeRequest:
     reading: ReadingOptions
     task: str | None = None
     index: str | None = None
-    """What ``index`` wrote, for questions without a text."""
+    """What ``index`` wrote, a folder or an address, for questions without a text."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
         if self.index is None and self.retrieval != RetrievalConfig():
-            raise UsageError("--passages, --by and --search-weight choose paragraphs of an index", "give --index")
+            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     if request.index is not None:
         Index(request.index).warn_unfinished(progress)
         if not any(one.kind == "qa" for one in found):
-            raise UsageError("--index is for questions, and no --model answers them", "give one that does")
+            raise UsageError("an index is for questions, and no --model answers them", "give one that does")
     app = Application(found, config, request.reading, request.index, request.retrieval)
     with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counted:
         # Read by libraries when they are imported, which only the workers do.

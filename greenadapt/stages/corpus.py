@@ -6,7 +6,9 @@ from pathlib import Path
 
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, TextLimits, TextOptions
+from greenadapt.corpus.distributed.prepare import prepare_on_cluster
 from greenadapt.corpus.download import is_fetched, local_path
 from greenadapt.corpus.indexes import fetch_corpus
 from greenadapt.corpus.opening import STDIN
@@ -158,19 +160,26 @@ def _run(
         former.manifest.inputs["text"]["sources"], former.manifest.facts.get("sizes", {}), former.manifest.facts["read"]
     )
 
+    # What is added is little, and the nodes have packages of their own.
+    address = session.cluster if former is None and recipe.format != "pydocs" else None
+
     def build(work: Path) -> Outcome:
-        counts = prepare_corpus(
-            reading.documents(),
-            tokenizer,
-            work,
-            config,
-            workers=session.workers,
-            max_memory=min(session.max_memory, SHUFFLE_MEMORY),
-            progress=session.progress,
-            size_hint=_size_hint(session, recipe),
-            former=PreparedCorpus.open(verified(former).folder) if former else None,
-            appended=appended,
-        )
+        common: Json = {"max_memory": min(session.max_memory, SHUFFLE_MEMORY), "progress": session.progress}
+        common["size_hint"] = _size_hint(session, recipe)
+        if address is not None:
+            with connected(address) as cluster:
+                counts = prepare_on_cluster(cluster, reading, tokenizer, work, config, **common)
+        else:
+            counts = prepare_corpus(
+                reading.documents(),
+                tokenizer,
+                work,
+                config,
+                workers=session.workers,
+                former=PreparedCorpus.open(verified(former).folder) if former else None,
+                appended=appended,
+                **common,
+            )
         _report_counts(session, reading, counts)
         updates = count_update(session, former, counts) if former else []
         facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
@@ -186,7 +195,7 @@ def _run(
         return Outcome(counts, facts)
 
     again = "adding its new documents" if former else Job.again
-    return session.run(place, Job(CORPUS, settings, inputs, build, again=again))
+    return session.run(place, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
 
 
 def _settings(config: CorpusConfig) -> Json:

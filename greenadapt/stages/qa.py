@@ -11,6 +11,7 @@ from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.spread import Spread
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.results import Job, Outcome, Result
@@ -41,7 +42,7 @@ def answer(session: Session, request: QaRequest) -> Result:
         config |= {"index": sources.index, **asdict(request.retrieval)}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     session.check(session.place("", request.model, QA), QA, config)
-    answering = Answering(request, session.progress)
+    answering = Answering(request, session.progress, Spread.of(session))
     model = answering.model
 
     def build(work: Path) -> Outcome:

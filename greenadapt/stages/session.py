@@ -54,6 +54,10 @@ class Session:
     """Bytes."""
     cluster: str | None = None
     """Where the Ray cluster is that does the work, as ``connected`` takes it; ``None`` for this machine alone."""
+    cores_each: int = 1
+    """Of each task on the cluster."""
+    gpus_each: float | None = None
+    """Of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
     plan: Plan | None = None
@@ -74,6 +78,8 @@ class Session:
             workers=options.workers or usable_cores(),
             max_memory=options.max_memory,
             cluster=options.cluster,
+            cores_each=options.cores_each,
+            gpus_each=options.gpus_each,
             command=command,
             plan=plan,
         )

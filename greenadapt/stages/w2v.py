@@ -1,13 +1,16 @@
 """The w2v stage: prepared words in, word vectors out."""
 
 import shutil
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.cluster import connected
 from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import UsageError
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.stages.updates import earlier_vectors, vectors_update
@@ -34,11 +37,15 @@ class Resolved:
     config: W2VConfig
     is_kept: bool
     """Whether the engine was not requested."""
+    several: bool
+    """Whether several threads train, on this machine or on a cluster."""
 
     def settings(self) -> Json:
         """The settings in a manifest."""
         # One worker gives another result than several; how many several are does not count: machines may change.
-        return {**asdict(self.config), "workers": "one" if self.config.workers == 1 else "several"}
+        settings = {**asdict(self.config), "workers": "several" if self.several else "one"}
+        del settings["sync_words"]
+        return settings
 
 
 def check_w2v(session: Session, corpus: str, model: PretrainedModel, dim: int, config: W2VConfig) -> Resolved:
@@ -47,7 +54,16 @@ def check_w2v(session: Session, corpus: str, model: PretrainedModel, dim: int, c
     if config.dim is None:
         config = replace(config, dim=dim)
     before = None if session.force else _engine_of(place)
-    resolved = Resolved(resolve_engine(config, before, session.progress), config.engine == "auto")
+    resolved = Resolved(
+        resolve_engine(config, before, session.progress),
+        config.engine == "auto",
+        config.workers > 1 or session.cluster is not None,
+    )
+    if session.cluster is not None and resolved.config.engine != "fast":
+        raise UsageError(
+            f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
+            "give --engine fast, which needs numba, or leave out --cluster",
+        )
     session.check(place, W2V, resolved.settings())
     return resolved
 
@@ -70,7 +86,13 @@ def run_w2v(
             session.progress.note(f"w2v: trained afresh: {earlier}")
             facts["afresh"], earlier = earlier, None
         progress, memory = session.progress, session.max_memory
-        vectors = train(words, config, training, progress=progress, max_memory=memory, earlier=earlier)
+        with ExitStack() as stack:
+            cluster = stack.enter_context(connected(session.cluster)) if session.cluster else None
+            if cluster is not None:
+                cluster.require_shared(training)
+            vectors = train(
+                words, config, training, progress=progress, max_memory=memory, earlier=earlier, cluster=cluster
+            )
         if former is not None and earlier is not None:
             facts["updates"] = vectors_update(former, prepared, earlier, len(vectors.words))
             facts[EARLIER_COST] = former.manifest.whole_cost

@@ -64,7 +64,7 @@ def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
 
 
 @contextmanager
-def described_in(file: Path, hint: str = _AGAIN) -> Iterator[None]:
+def described_in(file: Path | str, hint: str = _AGAIN) -> Iterator[None]:
     """Raise ``InputError`` naming ``file`` if its content is invalid."""
     try:
         yield

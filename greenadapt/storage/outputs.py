@@ -5,6 +5,7 @@ replaced. Pipes and devices, such as ``/dev/null`` or ``/dev/stdout``, are writt
 created.
 """
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.publish import STDOUT, creating, naming
+from greenadapt.storage.publish import STDOUT, beside, creating, naming
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 _OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")
@@ -32,7 +33,7 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
     """
     if path.is_dir():
         raise ConflictError(f"{path} is a folder", "give a file in it")
-    if _is_written_through(path):
+    if is_written_through(path):
         return
     target = os.path.realpath(path)
     folder = Path(target).parent if path.is_symlink() else path.parent
@@ -51,7 +52,7 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     Raises what ``check_file`` raises, and ``ConflictError`` if it cannot be created.
     """
     check_file(path)
-    if _is_written_through(path):  # append, since stdout may be a file with content
+    if is_written_through(path):  # append, since stdout may be a file with content
         with naming(path), _opened(path, path.suffix, mode.replace("w", "a")) as stream:
             yield stream
         return
@@ -80,6 +81,49 @@ def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
         yield stream, False
 
 
+class Shards:
+    """Finished parts of an output file, kept beside it until it is whole, so that the same command can go on.
+
+    Not for pipes and devices.
+    """
+
+    def __init__(self, out: Path, key: str) -> None:
+        """Those that are there of the output that ``key`` identifies; others are removed."""
+        self._out, self._key = out, key
+        target = Path(os.path.realpath(out))
+        self._text, self._mark = beside(target, "shards"), beside(target, "shards.json")
+        self.n, self._size = self._known()
+        """How many there are, and their bytes."""
+
+    def add(self, shards: Iterable[str]) -> None:
+        """Write ``shards`` after those that are there, each whole or not at all."""
+        with creating(self._out), open(self._text, "ab") as file:
+            file.truncate(self._size)
+            for text in shards:
+                file.write(text.encode())
+                file.flush()
+                self.n, self._size = self.n + 1, file.tell()
+                part = self._mark.with_name(f"{self._mark.name}.part")
+                part.write_text(json.dumps({"key": self._key, "n": self.n, "size": self._size}), "utf-8")
+                part.replace(self._mark)
+
+    def publish(self) -> None:
+        """Write the output, and remove the shards."""
+        with open_file(self._out, "wb") as whole, open(self._text, "rb") as file:
+            shutil.copyfileobj(file, whole)
+        self._mark.unlink()
+        self._text.unlink()
+
+    def _known(self) -> tuple[int, int]:
+        try:
+            said = json.loads(self._mark.read_text("utf-8"))
+            if said["key"] == self._key and self._text.stat().st_size >= said["size"]:
+                return int(said["n"]), int(said["size"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        return 0, 0
+
+
 def _opened(path: Path, suffix: str, mode: str) -> IO[Any]:
     encoding = None if "b" in mode else "utf-8"
     if suffix.lower() not in COMPRESSIONS:
@@ -90,7 +134,7 @@ def _opened(path: Path, suffix: str, mode: str) -> IO[Any]:
     return stream
 
 
-def _is_written_through(path: Path) -> bool:
+def is_written_through(path: Path) -> bool:
     """Whether ``path`` is a device or a pipe, or a link to a file that this process has open, as ``/dev/stdout``."""
     if path.exists() and not path.is_file():
         return True

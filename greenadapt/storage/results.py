@@ -317,6 +317,34 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """Work on a job that goes on elsewhere, before ``run_job`` finds it and goes on with it."""
+
+    work: Path
+    """The folder that ``run_job`` will build in."""
+    _before: "_Attempts"
+
+    def spend(self, cost: Cost) -> None:
+        """Count ``cost``, all that was spent so far, as the job's."""
+        spent = self._before.cost + cost if self._before.cost else cost
+        replace(self._before, cost=spent).write(_mark(self.work))
+
+
+def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
+    """Make the folder that ``run_job`` builds a job in that ``resumes``; ``None`` if the result is up to date.
+
+    Raises what ``plan_job`` raises.
+    """
+    planned = plan_job(place, job, force=force)
+    if planned.standing is not None and not planned.why:
+        return None
+    work, before = _work_folder(place, planned.wanted.key, job.resumes)
+    begun = Begun(work, before)
+    begun.spend(Cost())
+    return begun
+
+
 def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
     """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
     if not place.linked:
@@ -432,6 +460,8 @@ class _Attempts:
     key: str
     attempts: int = 0
     cost: Cost | None = None
+    is_left: bool = False
+    """Whether there was a mark, so that the folder's content is of this job."""
 
     @classmethod
     def read(cls, mark: Path, key: str) -> "_Attempts":
@@ -439,7 +469,7 @@ class _Attempts:
         try:
             values = json.loads(mark.read_text("utf-8"))
             cost = Cost(**values["cost"]) if values["cost"] else None
-            return cls(key, values["attempts"], cost) if values["key"] == key else cls(key)
+            return cls(key, values["attempts"], cost, is_left=True) if values["key"] == key else cls(key)
         except (OSError, ValueError, KeyError, TypeError):
             return cls(key)
 
@@ -465,7 +495,7 @@ def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts
     """The folder to build in, and the cost of killed attempts at this job; a job that resumes finds their work."""
     work = place.work
     before = _Attempts.read(_mark(work), key)
-    if work.is_dir() and not (before.attempts and resumes):
+    if work.is_dir() and not (before.is_left and resumes):
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     replace(before, attempts=before.attempts + 1).write(_mark(work))

@@ -14,8 +14,8 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.special_tokens import SpecialIds
 
 # Of these, a pair has two separators between its parts, and positions are counted from behind the padding's id.
-TWO_SEPARATORS = ("roberta", "xlm-roberta", "mpnet")
-_SEGMENTS = ("bert", "electra")
+TWO_SEPARATORS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+_SEGMENTS = ("bert", "electra", "ernie", "albert", "deberta-v2")
 
 IGNORED = -100
 """The target of pieces that are not part of the loss, as torch has it."""

@@ -14,7 +14,7 @@ from greenadapt.errors import InputError
 from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, offsets_of, write_arrays
 from greenadapt.storage.sequence_table import Sequences, SequenceTable
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import WORD_CATEGORIES
+from greenadapt.tokenization.characters import WORD_CATEGORIES
 
 _ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are not words
 
@@ -25,7 +25,8 @@ class NewEntries:
 
     ``words`` are the added words and ``word`` (n_entries,) says which of them a row belongs to. With byte-level BPE a
     word has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same
-    vector. ``exported`` (n_entries,) are those that the exported tokenizer can find: always the last ones, since the
+    vector. With SentencePiece it has one row, with the mark or without.
+    ``exported`` (n_entries,) are those that the exported tokenizer can find: always the last ones, since the
     library gives an ``AddedToken`` the next free id on loading, behind the vocabulary, whatever id its file says.
     """
 
@@ -58,7 +59,7 @@ def new_forms(words: Sequence[str], vocabulary: BaseVocabulary) -> BoolArray:
     forms = (True, False) if vocabulary.kind == "bytelevel" else (True,)
     for column, marked in enumerate(forms):
         pieces = vocabulary.pieces(words, marked=marked)
-        several[:, column] = [len(own) > 1 or own == [vocabulary.unk_id] for own in pieces]
+        several[:, column] = list(map(vocabulary.is_cut, words, pieces))
     cut = np.flatnonzero(several.any(axis=1))  # the others need no row
     for column, marked in enumerate(forms):
         found[cut, column] = _found_alone([words[i] for i in cut.tolist()], vocabulary, marked=marked)
@@ -82,13 +83,16 @@ def new_entries(
     ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that is not addable.
     """
     words = list(words)
-    if oov == "greedy" and vocabulary.kind == "bytelevel":
-        raise InputError("--oov greedy is for WordPiece tokenizers, this one is byte-level BPE", "use --oov base")
+    if oov == "greedy" and vocabulary.kind != "wordpiece":
+        name = {"bytelevel": "byte-level BPE", "sentencepiece": "SentencePiece"}[vocabulary.kind]
+        raise InputError(f"--oov greedy is for WordPiece tokenizers, this one is {name}", "use --oov base")
     new = new_forms(words, vocabulary) if forms is None else forms
     if not new.any(axis=1).all():
         word = words[int(np.argmin(new.any(axis=1)))]
         raise ValueError(f"{word!r} is in the base vocabulary, or the tokenizer never finds it")
-    if vocabulary.kind == "wordpiece" and oov == "base":
+    if vocabulary.kind == "sentencepiece":  # the library would give a piece, of other words, the id that it has
+        exportable = np.array([vocabulary.tokenizer.token_to_id(word) is None for word in words], bool)
+    elif vocabulary.kind == "wordpiece" and oov == "base":
         exportable = _exportable(words, vocabulary.tokenizer)
     else:
         exportable = np.ones(len(words), bool)
@@ -110,7 +114,7 @@ def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bo
     added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     taken = {token.content for token in added}  # these are matched in a text before any word
     probe.add_tokens(added)
-    space = " " if marked and vocabulary.kind == "bytelevel" else ""
+    space = " " if marked and vocabulary.kind != "wordpiece" else ""
     encodings = probe.encode_batch_fast([space + word for word in words], add_special_tokens=False)
     alone = (encoding.ids == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
     no_words = (word in taken or word.isspace() or not _ASCII_WHITESPACE.isdisjoint(word) for word in words)
@@ -137,8 +141,9 @@ class AddedWords:
     """The added words of an expanded model: a memory-mapped table from base pieces to new ids.
 
     ``pieces`` finds a new entry by its base pieces, of which there are at least two; ``surfaces`` finds it by its UTF-8
-    bytes where the base tokenizer gives only ``[UNK]`` (``unknown`` (n_unknown,) are those entries).
-    Entry ``i`` has id ``first_id + i``.
+    bytes where the base tokenizer gives only ``[UNK]`` (``unknown`` (n_unknown,) are those entries). With SentencePiece
+    an entry has pieces with the space mark and without, which may be a single one; ``owners`` (n_pieces,) are their
+    entries. Entry ``i`` has id ``first_id + i``.
     """
 
     first_id: int
@@ -147,9 +152,10 @@ class AddedWords:
     surfaces: SequenceTable
     unknown: IntArray
     _text: Sequences
+    owners: IntArray | None = None
 
     def __len__(self) -> int:
-        return len(self.pieces.stored)
+        return len(self._text)
 
     def surface(self, entry: int) -> str:
         """The word of a new entry."""
@@ -163,7 +169,10 @@ class AddedWords:
 
     def find(self, pieces: Sequences) -> IntArray:
         """The new id of each word (n_words,) from its base pieces; -1 if none."""
-        return self._ids(self.pieces.find(pieces))
+        found = self.pieces.find(pieces)
+        if self.owners is not None:
+            found = np.where(found < 0, -1, self.owners[found])
+        return self._ids(found)
 
     def find_surfaces(self, words: Sequence[str]) -> IntArray:
         """The new id of each normalised word (n_words,) that the base tokenizer has no pieces for; -1: none."""
@@ -181,9 +190,14 @@ class AddedWords:
         surfaces = entries.surfaces()
         pieces = _pieces(surfaces, entries.marked, vocabulary)
         unknown = np.flatnonzero([own == [vocabulary.unk_id] for own in pieces]).astype(np.int32)
-        stored = Sequences.of(pieces)
-        text = _bytes_of(surfaces)
-        return cls(first_id, oov, SequenceTable.build(stored), SequenceTable.build(text.take(unknown)), unknown, text)
+        text, owners = _bytes_of(surfaces), None
+        if vocabulary.kind == "sentencepiece":
+            inner = vocabulary.pieces(surfaces, marked=False)
+            also = [i for i, own in enumerate(inner) if vocabulary.is_one_word(own)]
+            owners = np.array([*range(len(pieces)), *also], np.int32)
+            pieces = [*pieces, *(inner[i] for i in also)]
+        surface_table = SequenceTable.build(text.take(unknown))
+        return cls(first_id, oov, SequenceTable.build(Sequences.of(pieces)), surface_table, unknown, text, owners)
 
     @classmethod
     def none(cls, first_id: int) -> "AddedWords":
@@ -207,6 +221,7 @@ class AddedWords:
                 "unknown": self.unknown,
                 "surfaces": self.surfaces.stored.values,
                 "text": self._text.values,
+                **({} if self.owners is None else {"owners": self.owners}),
             },
             {"first_id": str(self.first_id), "oov": self.oov},
         )
@@ -226,6 +241,7 @@ class AddedWords:
                 SequenceTable(surfaces, file["surface_hashes"], file["surface_order"]),
                 file["unknown"],
                 Sequences(file["text"], file["text_offsets"]),
+                file["owners"] if "owners" in file.names else None,
             )
         except (KeyError, ValueError) as error:
             raise InputError(f"{path} is not a table of added words ({error!r})", "run expand again") from None

@@ -16,7 +16,7 @@ from greenadapt.storage.sequence_table import Sequences
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.special_tokens import read_settings, special_ids
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.splitter import load_tokenizer, word_bounds
 
 BASE_FOLDER = "base_tokenizer"
 TextOrWords = str | Sequence[str]
@@ -56,7 +56,7 @@ class DualEncoding:
 
     @property
     def n_words(self) -> int:
-        """How many words both have; a word is a pre-token of the base tokenizer."""
+        """How many words both have; a word is a pre-token of the base tokenizer, or what ``WordBounds`` cut it into."""
         return int(self.base.words[-1]) + 1 if len(self.base.words) else 0
 
 
@@ -68,7 +68,7 @@ class DualTokenizer:
     that tokenizer's (their code). Truncates nothing. ``special`` has the ids of the special tokens, ``base`` is the
     base tokenizer, without truncation, padding or template.
 
-    Raises ``InputError`` if words are added to a tokenizer other than WordPiece or byte-level BPE.
+    Raises ``InputError`` if words are added to a tokenizer whose words are not known.
     """
 
     def __init__(self, base_folder: Path, added: AddedWords, greedy: Tokenizer | None = None) -> None:
@@ -76,6 +76,8 @@ class DualTokenizer:
         self.special = special_ids(self.base, read_settings(base_folder))
         self.added = added
         self._unk_id = BaseVocabulary(self.base).unk_id if len(added) else None
+        self._bounds = word_bounds(self.base)
+        self._single = _single_pieces(added)
         # The template trims the spans of some models only; here all spans are trimmed.
         self.base.post_processor = None
         self._greedy = greedy
@@ -122,12 +124,19 @@ class DualTokenizer:
         zero-width character, an empty string) gets one ``[UNK]``, so that both views have all given words.
         """
         batch = _Batch([text if isinstance(text, str) else " ".join(text) for text in texts], texts)
-        base = batch.complete(_encode(self.base, batch.texts), self.special.unk)
+        base = batch.complete(self._cut(_encode(self.base, batch.texts), batch), self.special.unk)
         if self._greedy is not None:
             expanded = batch.complete(_encode(self._greedy, batch.texts), self.special.unk)
         else:
             expanded = self._merge(base, batch)
         return [DualEncoding(*views) for views in zip(batch.split(base), batch.split(expanded), strict=True)]
+
+    def _cut(self, pieces: "_Flat", batch: "_Batch") -> "_Flat":
+        """Let words begin within pre-tokens, if the base tokenizer's hold several."""
+        if self._bounds is None:
+            return pieces
+        begins = self._bounds.begins(pieces.ids, lambda i: batch.text_of(pieces, i))
+        return replace(pieces, begins=pieces.begins | begins)
 
     def _merge(self, base: "_Flat", batch: "_Batch") -> "_Flat":
         """Replace the pieces of each added word by its one id."""
@@ -135,8 +144,11 @@ class DualTokenizer:
         words = Sequences(base.ids, np.append(starts, len(base.ids)))
         lengths = np.diff(words.offsets)
         new_ids = np.full(len(words), -1, np.int64)
-        several = np.flatnonzero(lengths > 1)
-        new_ids[several] = self.added.find(words.take(several))
+        may_be_new = lengths > 1
+        if len(self._single):
+            may_be_new |= np.isin(base.ids[starts], self._single)
+        asked = np.flatnonzero(may_be_new)
+        new_ids[asked] = self.added.find(words.take(asked))
         if len(self.added.unknown):
             unknown = np.flatnonzero((lengths == 1) & (base.ids[starts] == self._unk_id))
             surfaces = [self._surface(batch.text_of(base, piece)) for piece in starts[unknown].tolist()]
@@ -153,6 +165,14 @@ class DualTokenizer:
         normalizer, pre_tokenizer = self.base.normalizer, self.base.pre_tokenizer
         text = normalizer.normalize_str(text) if normalizer is not None else text
         return next((token for token, _ in pre_tokenizer.pre_tokenize_str(text)), "")
+
+
+def _single_pieces(added: AddedWords) -> IntArray:
+    """The base pieces that are an added word where no space is before it."""
+    if added.owners is None:
+        return np.zeros(0, np.int32)
+    stored = added.pieces.stored
+    return np.asarray(stored.values[stored.offsets[:-1][np.diff(stored.offsets) == 1]])
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,24 @@ from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.bytelevel import from_byte_characters
+from greenadapt.tokenization.sentencepiece import SPACE, WordBounds, ends_word, find_unknown
+
+Kind = Literal["wordpiece", "bytelevel", "sentencepiece"]
 
 # These treat the text between two ASCII spaces independently: they look at single characters or runs of combining
 # marks, and a space ends a run.
 _CHUNKWISE_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
+_OF_SENTENCEPIECE = _CHUNKWISE_NORMALIZERS | {"Precompiled", "Nmt", "Strip"}
+_CHUNKWISE_REPLACEMENTS = {  # of SentencePiece models; between two spaces there are no runs of them
+    *((pattern, " ") for pattern in (" {2,}", r"\s", r"\s{2,}|[\n\r\t]")),
+    *((" {2,}", SPACE), ("``", '"'), ("''", '"'), ("\u200b", "")),
+}
 _ASCII_WORD = {
     "wordpiece": re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]"),
     "bytelevel": re.compile(r"(?!^)'(?:[sdmt]|re|ve|ll)|[A-Za-z]+|[0-9]+|[!-/:-@\[-`{-~]+"),
 }
 """What the pre-tokenizer matches in a printable ASCII chunk that follows a space."""
-WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
-"""Unicode categories whose every character is ``\\w`` to the tokenizers library, where added tokens end."""
+_PLAIN_WORD = re.compile(r"\w+|[^\w\s]")
 _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
 
 
@@ -43,60 +50,129 @@ def load_tokenizer(path: Path) -> Tokenizer:
 class WordSplitter:
     """Splits text into words with the tokenizer's normalizer and pre-tokenizer.
 
+    Those of SentencePiece models are split further, as ``bounds`` says.
     Special tokens in the text (a literal ``[SEP]``) are split like other text.
     ``kind`` says how the model cuts a word into pieces; ``lowercases`` whether words are lower-cased.
-    Raises ``InputError`` for tokenizers whose words are not supported (SentencePiece, for instance).
+    Raises ``InputError`` for tokenizers whose words are not supported.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalizer = tokenizer.normalizer
         self._pre_tokenizer = tokenizer.pre_tokenizer
         self.kind = _kind(tokenizer)
+        self.bounds = word_bounds(tokenizer)
+        """Of a SentencePiece model, where words end between its pieces."""
+        self._pieces = _without_added_tokens(tokenizer)
+        self._special = frozenset(tokenizer.get_added_tokens_decoder())
         self.lowercases = self.normalize("A") == "a"
         self.chunkwise = _is_chunkwise(tokenizer)
         """Whether a text can be split chunk by chunk: its first chunk, then the others by ``split_chunk``."""
-        self._ascii_word = _ASCII_WORD[self.kind]
+        self._ascii_word = _ASCII_WORD.get(self.kind)
 
     def split(self, text: str) -> list[str]:
         """The words of ``text``: its pre-tokens without whitespace.
 
         No word contains a space, tab or line break.
         """
+        if self.bounds is not None:
+            return self._split_pieces(text, self.bounds)
         tokens = (token for token, _ in self._pre_tokenizer.pre_tokenize_str(self.normalize(text)))
         texts = (from_byte_characters(token, "replace") for token in tokens) if self.kind == "bytelevel" else tokens
         return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
     def split_chunk(self, chunk: str) -> list[str]:
         """The words of ``chunk``, a piece of text without spaces that follows a space; only if ``chunkwise``."""
-        if chunk.isascii() and chunk.isprintable():
+        if self._ascii_word is not None and chunk.isascii() and chunk.isprintable():
             words: list[str] = self._ascii_word.findall(chunk.lower() if self.lowercases else chunk)
             return words
         return self.split(f" {chunk}")
+
+    def _split_pieces(self, text: str, bounds: WordBounds) -> list[str]:
+        encoding = self._pieces.encode(text, add_special_tokens=False)
+        words: list[str] = []
+        last = 0
+        pre_token: int | None = None
+        for piece, token, number, (begin, end) in zip(
+            encoding.ids, encoding.tokens, encoding.word_ids, encoding.offsets, strict=True
+        ):
+            if piece in self._special and piece != bounds.unk_id:  # some models have them among their pieces
+                words += [*_PLAIN_WORD.findall(token), ""]
+                continue
+            own = text[begin:end] if piece == bounds.unk_id else token
+            first, ending = bounds.of_piece(piece, own)
+            if number != pre_token or ends_word(last, first):
+                words.append("")
+            words[-1] += own
+            last, pre_token = ending, number
+        texts = (word.replace(SPACE, " ") for word in words)
+        return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
     def normalize(self, text: str) -> str:
         """``text`` after the tokenizer's normalizer."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
 
-def _kind(tokenizer: Tokenizer) -> Literal["wordpiece", "bytelevel"]:
+def find_kind(tokenizer: Tokenizer) -> Kind | None:
+    """How a tokenizer cuts text into words and these into pieces, if it is one whose words are known."""
     model = type(tokenizer.model).__name__
     steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
     if model == "WordPiece" and steps and "Metaspace" not in steps:
         return "wordpiece"
     if model == "BPE" and "ByteLevel" in steps:
         return "bytelevel"
-    known = {"Unigram": "Unigram (SentencePiece)"}.get(model, model)
+    return "sentencepiece" if model in ("Unigram", "BPE") and "Metaspace" in steps else None
+
+
+def _kind(tokenizer: Tokenizer) -> Kind:
+    kind = find_kind(tokenizer)
+    if kind is not None:
+        return kind
+    steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
+    model = type(tokenizer.model).__name__
     raise InputError(
-        f"{known} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported for now",
-        "use a model with a WordPiece tokenizer (BERT) or a byte-level BPE one (RoBERTa, ModernBERT)",
+        f"{model} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported",
+        "use a model with a WordPiece tokenizer (BERT), a byte-level BPE one (RoBERTa, ModernBERT), or a SentencePiece "
+        "one with Metaspace (XLM-RoBERTa, DeBERTa)",
     )
 
 
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """The id of what a tokenizer's model has no piece for, if any."""
+    if type(tokenizer.model).__name__ == "Unigram":
+        return find_unknown(tokenizer)
+    name = tokenizer.model.unk_token
+    return None if name is None else tokenizer.model.token_to_id(name)
+
+
+def word_bounds(tokenizer: Tokenizer) -> WordBounds | None:
+    """Where words end between the pieces of a SentencePiece model; ``None`` for others, whose words are pre-tokens."""
+    return WordBounds.of(tokenizer, unknown_id(tokenizer)) if find_kind(tokenizer) == "sentencepiece" else None
+
+
+def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    plain = Tokenizer(tokenizer.model)
+    if tokenizer.normalizer is not None:
+        plain.normalizer = tokenizer.normalizer
+    if tokenizer.pre_tokenizer is not None:
+        plain.pre_tokenizer = tokenizer.pre_tokenizer
+    return plain
+
+
 def _is_chunkwise(tokenizer: Tokenizer) -> bool:
-    normalizers = [step["type"] for step in _steps(tokenizer.normalizer, "normalizers")]
-    splits = _steps(tokenizer.pre_tokenizer, "pretokenizers")
-    alone = len(splits) == 1 and (splits[0]["type"] == "BertPreTokenizer" or bool(splits[0].get("use_regex")))
-    return alone and _CHUNKWISE_NORMALIZERS.issuperset(normalizers)
+    normalizers = _steps(tokenizer.normalizer, "normalizers")
+    *before, last = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    if last["type"] == "Metaspace":
+        splits = last["prepend_scheme"] == "always" and last["split"]
+        at_spaces = bool(splits) and all(step["type"] == "WhitespaceSplit" for step in before)
+        return at_spaces and all(map(_normalizes_chunkwise, normalizers))
+    alone = not before and (last["type"] == "BertPreTokenizer" or bool(last.get("use_regex")))
+    return alone and _CHUNKWISE_NORMALIZERS.issuperset(step["type"] for step in normalizers)
+
+
+def _normalizes_chunkwise(step: dict[str, Any]) -> bool:
+    if step["type"] == "Replace":
+        return all((pattern, step["content"]) in _CHUNKWISE_REPLACEMENTS for pattern in step["pattern"].values())
+    return step["type"] in _OF_SENTENCEPIECE
 
 
 def _steps(component: Any, members: str) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from greenadapt.storage.files import Json
 from greenadapt.tokenization.added_words import WORDS_FILE, NewEntries
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
+from greenadapt.tokenization.sentencepiece_export import with_words
 from greenadapt.tokenization.special_tokens import read_settings, special_names
 from greenadapt.tokenization.splitter import load_tokenizer
 
@@ -65,7 +66,11 @@ def export_tokenizers(
     base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
     _write_base(source, folder / BASE_FOLDER, base)
     changed: list[str] = []
-    if vocabulary.kind == "wordpiece" and oov == "base":
+    if vocabulary.kind == "sentencepiece":
+        n_hidden = _n_hidden(entries)
+        begin = first_id + n_hidden
+        expanded = with_words(_padded(base, vocabulary, begin), entries.surfaces()[n_hidden:], begin)
+    elif vocabulary.kind == "wordpiece" and oov == "base":
         expanded = with_added_tokens(base, vocabulary, entries, first_id)
     else:
         expanded = with_entries(base, vocabulary, entries, first_id)
@@ -85,11 +90,10 @@ def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntrie
     Placeholders take the ids of hidden words, which come first.
     """
     n_hidden = _n_hidden(entries)
-    end = first_id + n_hidden
-    model = _with_placeholders(base, vocabulary, end) if end > vocabulary.size else base["model"]
+    padded = _padded(base, vocabulary, first_id + n_hidden)
     surfaces = entries.surfaces()[n_hidden:]
     words = [_added_token(word, first_id + i) for i, word in enumerate(surfaces, n_hidden)]
-    return {**base, "model": model, "added_tokens": [*base["added_tokens"], *words]}
+    return {**padded, "added_tokens": [*base["added_tokens"], *words]}
 
 
 def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
@@ -121,6 +125,11 @@ def _n_hidden(entries: NewEntries) -> int:
     return int((~entries.exported).sum())
 
 
+def _padded(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
+    """``base`` with placeholders for all ids below ``end`` that it lacks."""
+    return {**base, "model": _with_placeholders(base, vocabulary, end)} if end > vocabulary.size else base
+
+
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
     """The model of ``base``, whose vocabulary has all ids below ``end``.
 
@@ -131,7 +140,11 @@ def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json
     added = {token["content"]: token["id"] for token in base["added_tokens"]}
     # A string with a space is never a pre-token, nor the start of one, so no text produces it, not even its own.
     placeholders = {f"unused row {i}": i for i in range(vocabulary.size, end)}
-    return {**base["model"], "vocab": {**base["model"]["vocab"], **added, **placeholders}}
+    pieces = base["model"]["vocab"]
+    if base["model"]["type"] == "Unigram":
+        more = sorted((added | placeholders).items(), key=lambda each: each[1])
+        return {**base["model"], "vocab": [*pieces, *([entry, 0.0] for entry, row in more if row >= len(pieces))]}
+    return {**base["model"], "vocab": {**pieces, **added, **placeholders}}
 
 
 def _added_token(word: str, row: int) -> Json:
@@ -175,18 +188,21 @@ def _settings(source: Path, vocabulary: BaseVocabulary) -> Json:
     settings = _without_code(read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
-    # RobertaTokenizer and GPT2Tokenizer would rebuild the model and drop ignore_merges; their built-in settings
-    # have to be written here.
+    # The classes of transformers would rebuild the model and drop ignore_merges, or another normalizer; their built-in
+    # settings have to be written here.
     names = special_names(vocabulary.tokenizer, settings)
     own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
-    settings = {"model_input_names": ["input_ids", "attention_mask"], **own, **settings}
+    types = ["token_type_ids"] if any(vocabulary.tokenizer.encode("a", "a").type_ids) else []
+    settings = {"model_input_names": ["input_ids", *types, "attention_mask"], **own, **settings}
     return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> None:
     tokenizer = load_tokenizer(file)
     n_hidden = _n_hidden(entries)
-    for i, string in enumerate(entries.strings(vocabulary)[n_hidden:], n_hidden):
+    is_word = vocabulary.kind == "sentencepiece"
+    strings = entries.surfaces() if is_word else entries.strings(vocabulary)
+    for i, string in enumerate(strings[n_hidden:], n_hidden):
         if tokenizer.token_to_id(string) != first_id + i:
             raise InputError(
                 f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {first_id + i}",

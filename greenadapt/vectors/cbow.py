@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -22,6 +23,7 @@ from greenadapt.vectors.engines.parts import padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
+    from greenadapt.cluster import Cluster
     from greenadapt.corpus.words import PreparedCorpus
     from greenadapt.vectors.continuation import EarlierVectors
 
@@ -38,7 +40,7 @@ _INSTALL = 'pip install "greenadapt[fast]"'
 _ENGINES = Path(__file__).with_name("engines")
 
 
-def train(
+def train(  # noqa: PLR0913
     corpus: "PreparedCorpus",
     config: W2VConfig,
     work: Path,
@@ -46,11 +48,13 @@ def train(
     progress: Progress,
     max_memory: int,
     earlier: "EarlierVectors | None" = None,
+    cluster: "Cluster | None" = None,
 ) -> WordVectors:
     """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
 
     ``config`` must be resolved: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
-    ``earlier`` vectors, of a part of the corpus, are trained on as ``continuation`` says.
+    ``earlier`` vectors, of a part of the corpus, are trained on as ``continuation`` says. On a ``cluster`` the fast
+    engine trains on all nodes, merging as ``averaging`` says; they must see the corpus and ``work`` as this process.
 
     ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
     tables, from which a killed or stopped run resumes: after an epoch if ``CHECKPOINT_SECONDS`` have passed, and where
@@ -66,14 +70,22 @@ def train(
     _require_memory(n_words, len(corpus.counts), config, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
-    stream = Stream(corpus.ids, corpus.lines, counts)
+    stream, text = Stream(corpus.ids, corpus.lines, counts), corpus.stream_file
     if earlier is not None:
-        config = earlier.config(config)
-        stream = earlier.stream(corpus, counts, config.seed, work / "text.safetensors")
+        config, text = earlier.config(config), work / "text.safetensors"
+        stream = earlier.stream(corpus, counts, config.seed, text)
     checkpoints = _Checkpoints(work, _identity(words, stream, config, earlier.digest if earlier else ""), progress)
     state = checkpoints.latest((n_words, _dim(config))) or _State(_start(words, config, earlier))
+
+    def engine() -> Engine:
+        if cluster is None:
+            return open_engine(stream, config, work / "text")
+        from greenadapt.vectors.nodes import ClusterEngine
+
+        return ClusterEngine(cluster, text, stream, config, progress)
+
     if state.epochs < config.epochs and stream.total:
-        _train_epochs(stream, state, config, checkpoints)
+        _train_epochs(engine, stream.total, state, config, checkpoints)
     weights = state.weights
     return WordVectors(words, counts, weights.input, weights.output)
 
@@ -85,11 +97,12 @@ def _start(words: list[str], config: W2VConfig, earlier: "EarlierVectors | None"
     return weights
 
 
-def _train_epochs(stream: Stream, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints") -> None:
-    total = stream.total * (config.epochs - state.epochs)
+def _train_epochs(
+    open_: Callable[[], Engine], words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints"
+) -> None:
     with (
-        closing(open_engine(stream, config, checkpoints.folder / "text")) as engine,
-        checkpoints.progress.bar("training", total, "words") as bar,
+        closing(open_()) as engine,
+        checkpoints.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
         stoppable() as stop,
     ):
         if engine.note:
@@ -211,7 +224,9 @@ def _identity(words: list[str], stream: Stream, config: W2VConfig, earlier: str)
     }
     hashes |= {"earlier": earlier} if earlier else {}
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
-    return json.dumps({**hashes, **sizes, **asdict(config), "workers": min(config.workers, 2)}, sort_keys=True)
+    settings = {**asdict(config), "workers": min(config.workers, 2)}
+    del settings["sync_words"]  # like the number of workers, it may change from one run to the next
+    return json.dumps({**hashes, **sizes, **settings}, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         site / "zed" / "a.py": '"""A text of zed."""\nraise SystemExit("imported!")\n',
         site / "zed" / "b.py": '"""Broken\n',
         site / "zed" / "tests" / "test_x.py": '"""A test of zed."""\n',
-        site / "greenadapt-0.1.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: greenadapt\nVersion: 0.1\n",
+        site / "greenadapt-0.1.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: greenadapt\nVersion: 0.1\n"
+        "Requires-Dist: Zed.Pkg>=1\nRequires-Dist: not-here\nRequires-Dist: far; extra == 'train'\n",
+        site
+        / "far-2.dist-info"
+        / "METADATA": "Metadata-Version: 2.1\nName: far\nVersion: 2\nRequires-Dist: farther[x]\n",
+        site / "farther-3.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: farther\nVersion: 3\n"
+        "Requires-Dist: greenadapt\nRequires-Dist: other; extra == 'y'\n",
+        site / "other-4.dist-info" / "METADATA": "Metadata-Version: 2.1\nName: other\nVersion: 4\n",
         site / "greenadapt-0.1.dist-info" / "RECORD": "greenadapt/__init__.py,,\n",
         site / "greenadapt" / "__init__.py": '"""Our own text."""\n',
         site / "~um_py-1.0.dist-info" / "RECORD": "zed/a.py,,\n",
@@ -222,10 +229,24 @@ def test_packages_are_read_and_not_imported(installed: Path) -> None:
     ]
     assert counts == {"unparsable_files": 1}
     assert "zed" not in sys.modules
-    assert pydocs_versions() == {"python": ".".join(map(str, sys.version_info[:3])), "zed-pkg": "1.2"}
+    assert pydocs_versions(["python", "zed-pkg"]) == {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "zed-pkg": "1.2",
+    }
     assert [d.name for d in read_pydocs(["zed-pkg"])] == ["zed-pkg/zed/a.py:"]
     with pytest.raises(MissingError, match="no package nunpy installed for this Python"):
         find_packages(["nunpy"])
+
+
+def test_what_a_package_needs_is_found_through_all_that_it_needs(installed: Path) -> None:
+    def names(*asked: str) -> list[str]:
+        return [package.name for package in find_packages(asked)]
+
+    assert names() == ["far", "farther", "other", "python", "zed-pkg"]
+    assert names("greenadapt[train]") == ["far", "farther", "zed-pkg"]
+    assert names("python", "greenadapt[nothing]") == ["python", "zed-pkg"]
+    with pytest.raises(MissingError, match="no package nunpy installed for this Python"):
+        names("nunpy[train]")
 
 
 def test_fingerprint_follows_the_sources(installed: Path) -> None:

@@ -19,10 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus import stream, words
+from greenadapt.corpus import steps, stream
 from greenadapt.corpus.opening import Document
 from greenadapt.corpus.shuffle import line_keys, write_array
-from greenadapt.corpus.words import MIN_MEMORY, PreparedCorpus, prepare_corpus
+from greenadapt.corpus.steps import MIN_MEMORY
+from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
@@ -133,7 +134,7 @@ def test_bytes_do_not_depend_on_processes_or_memory(
     for workers in (2, 3):
         prepare(documents, bert_file, tmp_path / f"{workers} workers", workers=workers)
         assert files(tmp_path / f"{workers} workers") == expected
-    monkeypatch.setattr(words, "MIN_MEMORY", 1)
+    monkeypatch.setattr(steps, "MIN_MEMORY", 1)
     for max_memory in (1_000, 20_000, 150_000):
         prepare(documents, bert_file, tmp_path / f"{max_memory}", max_memory=max_memory)
         assert files(tmp_path / f"{max_memory}") == expected

@@ -20,6 +20,7 @@ from greenadapt.errors import UsageError
 from greenadapt.server import models as served
 from greenadapt.server.found import find_models
 from tests.conftest import Run
+from tests.support.search_server import search_server
 from tests.support.small_served import HOST, LABELS, TEXT, application
 from tests.support.small_tasks import NEW
 
@@ -113,6 +114,20 @@ def test_a_question_without_a_text_is_put_to_the_index_as_qa_does(models: Path, 
         assert (passage["document"], passage["start"] + one["start"]) == (wanted["document"], wanted["start"])
         assert one["logit"] == pytest.approx(wanted["logit"], rel=1e-4)
     assert (nothing["passages"], nothing["answers"][0]["start"]) == ([], None)
+
+
+def test_an_index_on_a_search_server_that_fails_is_no_error_of_the_client(models: Path, run_alone: Run) -> None:
+    Path("papers.txt").write_text("A virus.")
+    with search_server() as server:
+        address = f"{server.address}/papers"
+        run_alone("index", "--documents", "papers.txt", "--search", address)
+        with TestClient(application(models, "squad", index=address), HOST) as client:
+            found = client.post("/answer", json={"question": "what virus"}).json()
+            server.instead = lambda *_: (500, json.dumps({"error": {"type": "x", "reason": "all shards failed"}}))
+            failed = client.post("/answer", json={"question": "what virus"})
+    assert [one["text"] for one in found["passages"]] == ["A virus."]
+    assert failed.status_code == 503
+    assert server.address not in failed.text
 
 
 def test_models_are_described_and_named(client: TestClient, models: Path, two_tasks: Path) -> None:

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.outputs import check_file, open_file, open_output
+from greenadapt.storage.outputs import Shards, check_file, open_file, open_output
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel
 
@@ -151,3 +152,27 @@ def test_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_takes_no_files_is_named() -> None:
     with pytest.raises(ConflictError, match=r"/proc/a cannot be created \(.+\): give another path"):
         write(Path("/proc/a"))
+
+
+def test_finished_shards_are_found_again_and_other_ones_are_not(tmp_path: Path) -> None:
+    out = tmp_path / "out.txt.gz"
+    out.write_text("old")
+
+    def until_killed() -> Iterator[str]:
+        yield from ("one\n", "two\n")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Shards(out, "key").add(until_killed())
+    with open(tmp_path / ".out.txt.gz.shards", "a") as file:
+        file.write("thr")  # what a kill cut off
+    assert Shards(out, "another key").n == 0
+    left = Shards(out, "key")
+    assert left.n == 2
+    assert out.read_text() == "old"
+    left.add(["three\n"])
+    left.publish()
+    with gzip.open(out, "rt") as stream:
+        assert stream.read() == "one\ntwo\nthree\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt.gz"]
+    assert Shards(out, "key").n == 0

@@ -32,7 +32,10 @@ NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 VOCABULARY = [*dict.fromkeys(WORDS), *NEW]
 KNOWN = ["".join(pair) for pair in product("abcdefgh", "rstuvwxyz")]
 DISEASES = {"tachycardia", "coronavirus", "virus"}
-FAMILIES = ["Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "MPNet", "ModernBert"]
+FAMILIES = [
+    *("Bert", "Roberta", "XLMRoberta", "Camembert", "DebertaV2", "Albert", "Ernie"),
+    *("DistilBert", "Electra", "MPNet", "ModernBert"),
+]
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
 
 

@@ -405,11 +405,11 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     assert list((tmp_path / "whole").iterdir()) == []
 
     next_part = threading.Semaphore()  # the fast engine's thread would else be done before the signal is seen
-    train_span = FastEngine._train_span
+    train_part = FastEngine._train_part
 
     def train_when_shown(*arguments: Any) -> tuple[int, float]:
         next_part.acquire()
-        return train_span(*arguments)
+        return train_part(*arguments)
 
     class Stopping(Watcher):
         def advance(self, amount: float, **facts: str) -> None:
@@ -420,7 +420,7 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
 
     stopping = Stopping()
     with monkeypatch.context() as patch:
-        patch.setattr(FastEngine, "_train_span", train_when_shown)
+        patch.setattr(FastEngine, "_train_part", train_when_shown)
         with pytest.raises(SystemExit):
             train(corpus, config, tmp_path / "work", stopping)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-0.safetensors"]

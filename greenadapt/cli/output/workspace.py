@@ -1,4 +1,4 @@
-"""What is in a workspace, and what was removed from it, printed."""
+"""What is in a workspace, what was removed from it, and what is in a cluster, printed."""
 
 import sys
 from collections.abc import Sequence
@@ -115,3 +115,23 @@ def _removable(row: Json) -> list[str]:
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
     what = "file or folder", "files and folders"
     return [f"{verb}: {counted(len(rows), *what)}, {byte_size(sum(row['bytes'] for row in rows))}"]
+
+
+def print_cluster(rows: Sequence[Json]) -> None:
+    """The nodes of a cluster, what of them is free, and what uses them."""
+    nodes = [row for row in rows if row["kind"] == "node"]
+    sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
+    shown = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
+    cells = [
+        [
+            row["address"],
+            *(f"{row[f'free_{name}']:g} of {row[name]:g}" for name in ("cores", "gpus")),
+            byte_size(row["memory_bytes"]),
+        ]
+        for row in shown
+    ]
+    print_table("", ["node", "free cores", "free GPUs", "memory"], cells)
+    for row in rows:
+        if row["kind"] == "program":
+            where = f"process {row['process']} at {row['address']}, since {local_time(row['started'])}"
+            print_text([f"Runs: {row['command']}", f"  {where}"])

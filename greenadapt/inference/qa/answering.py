@@ -1,8 +1,9 @@
 """Rows of answers to questions, and their summary."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,20 @@ from greenadapt.errors import UsageError
 from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, place_of, read_journal
+from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks, looked_up, place_of, read_journal
 from greenadapt.inference.search.index import index_input
+from greenadapt.inference.spread import Spread
 from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import Progress
+from greenadapt.progress import Progress, Warnings
 from greenadapt.storage.files import Json
+from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.scores import score_answer
 from greenadapt.tasks.qa.spans import Found, ranked
 from greenadapt.tasks.qa.task import QuestionTask
+
+LookUp = Callable[[Iterator[Question]], Iterator[Lookup]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class QaRequest:
 
     def __post_init__(self) -> None:
         if self.sources.index is None and self.retrieval != RetrievalConfig():
-            raise UsageError("--passages, --by and --search-weight choose paragraphs of an index", "give --index")
+            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
         if self.compare is not None and self.reading.pool is not None:
             raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
 
@@ -57,12 +62,12 @@ class Answering:
     Raises ``MissingError`` or ``InputError`` if a model or a file is not what it should be.
     """
 
-    def __init__(self, request: QaRequest, progress: Progress) -> None:
+    def __init__(self, request: QaRequest, progress: Progress, spread: Spread | None = None) -> None:
         one_process("qa")
         self._request = request
         self._progress = progress
-        given = {OURS: request.model, BASE_MODEL: request.compare}
-        self._models = {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
+        self._spread = spread
+        self._models = _models_of(request)
         for model in self._models.values():
             chosen(model.folder.folder, request.reading)
         check_memories([model.folder for model in self._models.values()], request.reading.memory)
@@ -82,9 +87,24 @@ class Answering:
         With a ``journal``, what was looked up is kept there, and what is there already is not looked up again. Raises
         at once what opening the models raises.
         """
-        return self._rows(self._open(), journal)
+        return self._rows(self._open() if self._spread is None else self._look_up_elsewhere, journal)
 
-    def _rows(self, readers: dict[str, QaModel], journal: Path | None) -> Iterator[Json]:
+    def _open(self) -> LookUp:
+        questions = {question.question: question.id for question in self.inquiry.asked.values()}
+        return partial(looked_up, _readers(self._request, self._models, questions, self._progress).values())
+
+    def _look_up_elsewhere(self, questions: Iterator[Question]) -> Iterator[Lookup]:
+        """On the nodes of a cluster."""
+        assert self._spread is not None
+        asked = {question.question: question.id for question in self.inquiry.asked.values()}
+        said = set[str]()
+        for lookups, warnings in self._spread.over(_opened, in_blocks(questions), self._request, asked):
+            for warning in [one for one in warnings if one not in said]:
+                said.add(warning)
+                self._progress.warn(warning)
+            yield from lookups
+
+    def _rows(self, look_up: LookUp, journal: Path | None) -> Iterator[Json]:
         waiting = Waiting(self.inquiry, self._request.config.n_best)
         done: set[tuple[str, str, int]] = set()
         for lookup in read_journal(journal):
@@ -99,7 +119,7 @@ class Answering:
             bar = stack.enter_context(self._progress.bar("qa", total - len(done), unit))
             kept = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
             pending = (one for one in self.inquiry.lookups() if place_of(one) not in done)
-            for lookup in looked_up(readers.values(), pending):
+            for lookup in look_up(pending):
                 if kept is not None:
                     kept.write(lookup.as_line())
                     kept.flush()
@@ -124,23 +144,8 @@ class Answering:
         models = {names[name]: adapted_input(model.found) for name, model in self._models.items()}
         paths = self._request.sources.paths()
         if self._request.sources.index is not None:
-            models["index"] = index_input(Path(self._request.sources.index))
+            models["index"] = index_input(self._request.sources.index)
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
-
-    def _open(self) -> dict[str, QaModel]:
-        request = self._request
-        is_compared = request.compare is not None
-        reading = replace(request.reading, pool="mean") if is_compared else request.reading
-        readers = {}
-        for name, model in self._models.items():
-            opened = OpenedModel.open(model.folder, reading)
-            sets: dict[str, Pool] = {name: opened.run.pool}
-            if is_compared and name == OURS and opened.encoder.has_words:
-                sets |= {"base": "base", "expanded": "expanded"}
-            readers[name] = QaModel(opened, model.task, sets, request.config)
-        questions = {question.question: question.id for question in self.inquiry.asked.values()}
-        readers[OURS].warn_long(questions, self._progress)
-        return readers
 
     def _row(self, lookup: Lookup) -> Json:
         all_found = lookup.found or {name: Found(()) for name in self._models}
@@ -179,6 +184,37 @@ class Answering:
                 f"them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, or "
                 "the model gives no numbers"
             )
+
+
+def _models_of(request: QaRequest) -> "dict[str, _Model]":
+    given = {OURS: request.model, BASE_MODEL: request.compare}
+    return {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
+
+
+def _readers(
+    request: QaRequest, models: "Mapping[str, _Model]", questions: dict[str, str], progress: Progress
+) -> dict[str, QaModel]:
+    """The opened models; says which of the ``questions`` (text → id) are too long."""
+    is_compared = request.compare is not None
+    reading = replace(request.reading, pool="mean") if is_compared else request.reading
+    readers = {}
+    for name, model in models.items():
+        opened = OpenedModel.open(model.folder, reading)
+        sets: dict[str, Pool] = {name: opened.run.pool}
+        if is_compared and name == OURS and opened.encoder.has_words:
+            sets |= {"base": "base", "expanded": "expanded"}
+        readers[name] = QaModel(opened, model.task, sets, request.config)
+    readers[OURS].warn_long(questions, progress)
+    return readers
+
+
+def _opened(
+    request: QaRequest, questions: dict[str, str]
+) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[str]]]:
+    """What looks a block of questions up, and says what there is to warn of."""
+    progress = Warnings()
+    readers = _readers(request, _models_of(request), questions, progress)
+    return lambda block: ([*looked_up(readers.values(), iter(block))], progress.warnings)
 
 
 @dataclass(frozen=True)

@@ -40,15 +40,16 @@ class InquirySources:
     single: bool = False
     """Whether ``documents`` has to be one text."""
     index: str | None = None
-    """What ``index`` wrote; its paragraphs take the place of the contexts."""
+    """What ``index`` wrote, a folder or an address; its paragraphs take the place of the contexts."""
 
     def __post_init__(self) -> None:
         if self.index is not None and self.documents:
-            raise UsageError("--index has its own documents", "leave out --documents and --context, or --index")
+            raise UsageError("an index has its own documents", "leave out --documents and --context, or the index")
         if self.index is None and (self.data is None) == (not self.documents):
             raise UsageError(
                 "need either questions with their contexts, or documents",
-                "give --data FILE, or --context FILE, --documents PATH or --index INDEX with --question or --questions",
+                "give --data FILE, or --context FILE, --documents PATH, --index INDEX or --search URL with --question "
+                "or --questions",
             )
         if self.data is not None and is_read_once(self.data):
             raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")
@@ -106,7 +107,7 @@ def read_inquiry(
     if one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
     """
     if sources.index is not None:
-        return _searched(sources, retrieval, progress)
+        return _searched(sources, Index(sources.index), retrieval, progress)
     if sources.data is not None:
         return _own_contexts(sources.data, progress)
     asked = _asked(sources, progress)
@@ -120,10 +121,9 @@ def read_inquiry(
     return Inquiry(stubs, dict.fromkeys(stubs, documents.n), documents.n, stream)
 
 
-def _searched(sources: InquirySources, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
+def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
     """Each question on the best paragraphs of the index."""
     asked = _asked(sources, progress) if sources.data is None else read_questions(sources.data, progress, labelled=None)
-    index = Index(str(sources.index))
     index.warn_unfinished(progress)
     found: dict[str, list[Passage]] = {}
     with progress.bar("search", len(asked), "questions") as bar:

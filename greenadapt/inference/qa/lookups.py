@@ -103,7 +103,6 @@ def _in_document(one: Candidate, question: Question) -> Candidate:
         one,
         start=one.start + found.start,
         end=one.end + found.start,
-        logit=one.logit + found.bonus,
         sentence_start=found.start + (one.sentence_start or 0) if is_shown else None,
         title=found.title,
         paragraph=question.context if is_shown else "",
@@ -113,7 +112,7 @@ def _in_document(one: Candidate, question: Question) -> Candidate:
 
 def looked_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
     """Look each question up in its context with every model, in order."""
-    for block in _blocks(questions):
+    for block in in_blocks(questions):
         each = (model.found(block) for model in models)
         for question, *founds in zip(block, *each, strict=True):
             found = {name: one for sets in founds for name, one in sets.items()}
@@ -126,7 +125,8 @@ def place_of(question: Question) -> tuple[str, str, int]:
     return question.id, question.document, 0 if question.passage is None else question.passage.start
 
 
-def _blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
+def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
+    """``questions`` as they are looked up together."""
     block: list[Question] = []
     size = 0
     for question in questions:

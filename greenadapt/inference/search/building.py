@@ -7,21 +7,24 @@ from hashlib import blake2b
 
 from greenadapt.config import IndexConfig
 from greenadapt.inference.documents import Context, Names, read_texts
+from greenadapt.inference.search.folder_store import FolderStore
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.paragraphs import paragraphs
-from greenadapt.inference.search.store import DocumentKey, Entry, Passage, StoreWriter
+from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, StoreWriter
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import UInt64Array
 from greenadapt.storage.files import Json
 
 _BATCH, _BATCH_WITH_VECTORS = 1 << 12, 1 << 10
 """Paragraphs in a commit: about a second of work, and some tens of seconds."""
+_BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22
+"""Documents that are compared with the index at once, and their characters."""
 _ENCODED = 32
 """Texts of full length that the model reads at once."""
 
 
 @dataclass(frozen=True)
-class _Change:
+class _Document:
     """A document that is new or changed."""
 
     key: DocumentKey
@@ -42,27 +45,27 @@ class Builder:
         self._index = index
         self._progress = progress
         self._config = IndexConfig(**{name: index.facts.config[name] for name in ("vectors", "paragraph_chars")})
-        self._was_empty = not len(index)
         self._counts = Counter[str]()
 
     def build(self) -> Json:
-        """Counts of ``documents`` and ``paragraphs`` in the index, and of documents ``added``, ``changed``, ``removed``
-        and ``unchanged``.
+        """Counts of ``documents`` in the index, and of those ``added``, ``changed``, ``removed`` and ``unchanged``, and
+        of ``paragraphs``.
         """
         writer = self._index.store.writer()
+        is_empty = not len(self._index)
         try:
             with self._progress.bar("index", None, "paragraphs") as bar:
                 seen: set[int] = set()
-                for batch in self._batches(seen):
+                for batch in self._batches(seen, is_empty=is_empty):
                     self._write(batch, writer)
-                    bar.advance(sum(len(change.entries) for change in batch))
-            self._remove_others(seen, writer)
+                    bar.advance(sum(len(document.entries) for document in batch))
+            if not is_empty:
+                self._remove_others(seen, writer)
         finally:
             writer.close()
         self._drop_vectors()
-        names = ("added", "changed", "removed", "unchanged")
-        counts = {name: self._counts[name] for name in names}
-        return {"documents": len(seen), "paragraphs": len(self._index), **counts}
+        counts = {name: self._counts[name] for name in ("added", "changed", "removed", "unchanged")}
+        return {"documents": len(seen), **counts, "paragraphs": len(self._index)}
 
     def _contexts(self) -> Iterator[Context]:
         facts, names = self._index.facts, Names()
@@ -72,28 +75,33 @@ class Builder:
                 is_path = context.name.startswith(path)
                 yield replace(context, name=given + context.name.removeprefix(path)) if is_path else context
 
-    def _batches(self, seen: set[int]) -> Iterator[list[_Change]]:
-        """New and changed documents, and in ``seen`` the hashed names of all."""
-        store = self._index.store
+    def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[Context, DocumentKey, Change]]:
+        """Every document with what it is, compared with the index; in ``seen`` the hashed names of all."""
+        for block in _blocks(self._contexts()):
+            keys = [DocumentKey(_hash(one.name), _hash(one.name, one.title, one.text)) for one in block]
+            seen.update(int(key.name, 16) for key in keys)
+            changes: list[Change] = ["added"] * len(keys) if is_empty else self._index.store.changes(keys)
+            self._counts.update(changes)
+            yield from zip(block, keys, changes, strict=True)
+
+    def _batches(self, seen: set[int], *, is_empty: bool) -> Iterator[list[_Document]]:
+        """New and changed documents."""
         most = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
-        batch: list[_Change] = []
+        batch: list[_Document] = []
         size = 0
-        for context in self._contexts():
-            key = DocumentKey(_hash(context.name), _hash(context.name, context.title, context.text))
-            seen.add(int(key.name, 16))
-            if not self._was_empty and store.has(key):
-                self._counts["unchanged"] += 1
+        for context, key, change in self._compared(seen, is_empty=is_empty):
+            if change == "unchanged":
                 continue
-            change = self._change(context, key, is_new=self._was_empty or not store.count(key.name))
-            batch.append(change)
-            size += len(change.entries)
+            document = self._document(context, key, is_new=change == "added")
+            batch.append(document)
+            size += len(document.entries)
             if size >= most:
                 yield batch
                 batch, size = [], 0
         if batch:
             yield batch
 
-    def _change(self, context: Context, key: DocumentKey, *, is_new: bool) -> _Change:
+    def _document(self, context: Context, key: DocumentKey, *, is_new: bool) -> _Document:
         entries, texts = [], []
         for start, end in paragraphs(context.text, self._config.paragraph_chars):
             text = context.text[start:end]
@@ -102,25 +110,21 @@ class Builder:
             own = int(_hash(context.name, str(start), searched), 16) >> 65  # 63 bits, as tantivy reads them from Python
             entries.append(Entry(own, passage, " ".join(self._index.words(searched))))
             texts.append(searched)
-        return _Change(key, entries, texts, is_new)
+        return _Document(key, entries, texts, is_new)
 
-    def _write(self, batch: Sequence[_Change], writer: StoreWriter) -> None:
+    def _write(self, batch: Sequence[_Document], writer: StoreWriter) -> None:
         if self._config.vectors:
             self._encode(batch)  # first, so that every paragraph that is committed has its vector
-        for change in batch:
-            if not change.is_new:
-                writer.remove(change.key.name)
-            for entry in change.entries:
-                writer.add(change.key, entry)
-            self._counts["added" if change.is_new else "changed"] += 1
+        for document in batch:
+            writer.put(document.key, document.entries, is_new=document.is_new)
         writer.commit()
 
-    def _encode(self, batch: Sequence[_Change]) -> None:
+    def _encode(self, batch: Sequence[_Document]) -> None:
         index = self._index
         texts = {
             entry.key: text
-            for change in batch
-            for entry, text in zip(change.entries, change.texts, strict=True)
+            for document in batch
+            for entry, text in zip(document.entries, document.texts, strict=True)
             if entry.key not in index.vectors
         }
         if texts:
@@ -128,11 +132,8 @@ class Builder:
             index.vectors.add([*texts], vectors)
 
     def _remove_others(self, seen: set[int], writer: StoreWriter) -> None:
-        if self._was_empty:
-            return
-        store = self._index.store
-        for name in store.names():
-            if int(name, 16) not in seen and store.count(name):
+        for name in self._index.store.names():
+            if int(name, 16) not in seen:
                 writer.remove(name)
                 self._counts["removed"] += 1
         writer.commit()
@@ -142,13 +143,29 @@ class Builder:
         if not self._config.vectors:
             return
         index = self._index
+        store = index.store
+        assert isinstance(store, FolderStore)  # as there are vectors
         if len(index.vectors) > len(index) * 4 / 3:
 
             def is_kept(keys: UInt64Array) -> list[bool]:
-                known = index.store.known(keys.tolist())
+                known = store.known(keys.tolist())
                 return [key in known for key in keys.tolist()]
 
             index.vectors.drop(is_kept)
+
+
+def _blocks(contexts: Iterator[Context]) -> Iterator[list[Context]]:
+    """Documents that are looked up together."""
+    block: list[Context] = []
+    size = 0
+    for context in contexts:
+        block.append(context)
+        size += len(context.text)
+        if len(block) == _BLOCK or size > _BLOCK_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def _hash(*texts: str) -> str:

@@ -1,82 +1,52 @@
-"""An index of documents in a folder: what it was made from and how, and the search in it."""
+"""An index of documents: what it was made from and how, and the search in it."""
 
-import importlib.util
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenadapt.config import SearchBy
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.search.connection import is_address
+from greenadapt.inference.search.folder_store import VECTORS, FolderStore
+from greenadapt.inference.search.server_store import ServerStore
 from greenadapt.inference.search.store import ParagraphStore, Passage
 from greenadapt.inference.search.vectors import VectorFiles
 from greenadapt.inference.search.words import Words, model_words, plain_words
 from greenadapt.progress import Progress, Silent
-from greenadapt.storage.files import Json, described_in, hash_file, hash_json, read_object, write_json
-from greenadapt.storage.results import FORMAT
+from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
     from greenadapt.inference.sentence_vectors import SentenceEncoder
 
-INDEX_FILE = "index.json"
-WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
-"""Folders of the two indexes, and the tokenizer that splits text into words."""
 _RRF_K = 60
 _DEEP = 100
 """How many paragraphs of each ranking a hybrid search looks at, at least."""
 
 
-@dataclass(frozen=True)
-class IndexFacts:
-    """What ``index.json`` holds."""
+def open_store(place: str | PathLike[str]) -> ParagraphStore:
+    """The store in a folder, or at the address of a server.
 
-    documents: dict[str, str]
-    """Absolute paths of files and folders, and what each was first given as, which its documents are called by."""
-    config: Json
-    """``IndexConfig``, with ``format`` and ``fields`` of the documents."""
-    model: Json | None = None
-    """``source`` and ``sha256`` of the model that splits text into words, and that makes the vectors."""
-    counts: Json | None = None
-    """What ``index`` counted when it last went through all documents; ``None`` until then."""
-    version: int = FORMAT
-
-    @classmethod
-    def read(cls, folder: Path) -> "IndexFacts":
-        """Those of an index; raises ``MissingError`` if it is none, ``InputError`` if the file is broken."""
-        values = read_object(folder / INDEX_FILE, "search index", "make one with greenadapt index")
-        if values.get("version", FORMAT) != FORMAT:
-            raise InputError(f"{folder} has format version {values['version']}, this is {FORMAT}", "index again")
-        with described_in(folder / INDEX_FILE, "index again with --force"):
-            return cls(**values)
-
-    def write(self, folder: Path) -> None:
-        """Replace the file at once."""
-        part = folder / f"{INDEX_FILE}.part"
-        write_json(part, asdict(self))
-        part.replace(folder / INDEX_FILE)
+    Raises ``MissingError`` if a package is missing, ``UsageError`` if the address is wrong.
+    """
+    name = fspath(place)
+    return ServerStore(name) if is_address(name) else FolderStore(Path(name))
 
 
-def index_input(folder: Path) -> Json:
-    """An index as an input in a manifest: a hash of what it was made from and of what was committed last."""
-    committed = folder / WORDS / "meta.json"
-    if not committed.is_file():
-        IndexFacts.read(folder)
-    return {"sha256": hash_json([hash_file(folder / INDEX_FILE), hash_file(committed)]), "path": str(folder.absolute())}
-
-
-def require_search() -> None:
-    """Raise ``MissingError`` where the packages that a search needs are not installed."""
-    missing = [name for name in ("tantivy", "usearch") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingError(f"an index needs {', '.join(missing)}, not installed", 'pip install "greenadapt[search]"')
+def index_input(place: str) -> Json:
+    """An index as an input in a manifest."""
+    store = open_store(place)
+    return {"sha256": store.state(), "path": store.place}
 
 
 class Index:
     """An index that ``greenadapt index`` wrote; searches see what another process commits meanwhile.
 
-    Raises ``MissingError`` if the folder is no index or a package is missing, ``InputError`` if it is damaged.
+    It is opened by its folder, or by its address on an OpenSearch or Elasticsearch server. Raises ``MissingError`` if
+    there is no index or a package is missing, ``InputError`` if it is damaged, ``ServerError`` if the server does not
+    answer.
 
     Examples:
         >>> index = greenadapt.Index("papers.index")
@@ -84,21 +54,22 @@ class Index:
         'PMC7095418.xml'
     """
 
-    def __init__(self, folder: str | PathLike[str]) -> None:
-        require_search()
-        self.folder = Path(folder).expanduser().absolute()
-        """The index's folder."""
-        self.facts = IndexFacts.read(self.folder)
-        """What it was made from, and how."""
-        self.store = ParagraphStore(self.folder / WORDS)
+    def __init__(self, place: str | PathLike[str]) -> None:
+        self.store = open_store(place)
         """The paragraphs."""
+        self.place = self.store.place
+        """The index's folder, or its address."""
+        facts = self.store.facts()
+        if facts is None:
+            raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
+        self.facts = facts
+        """What it was made from, and how."""
 
     def __repr__(self) -> str:
-        return f"Index({str(self.folder)!r})\n  {len(self):,} paragraphs"
+        return f"Index({self.place!r})\n  {len(self):,} paragraphs"
 
     def __len__(self) -> int:
         """How many paragraphs there are now."""
-        self.store.refresh()
         return len(self.store)
 
     def search(self, query: str, top: int = 10, by: SearchBy = "bm25") -> list[Passage]:
@@ -113,25 +84,24 @@ class Index:
         """
         if top < 1:
             raise UsageError(f"top is {top}, must be at least 1")
-        self.store.refresh()
         if by == "bm25":
-            return [passage for _, passage in self._by_words(query, top)]
+            return self._by_words(query, top)
         if by == "dense":
             return self._by_vector(query, top)
         deep = max(top, _DEEP)
-        return fused([[one for _, one in self._by_words(query, deep)], self._by_vector(query, deep)])[:top]
+        return fused([self._by_words(query, deep), self._by_vector(query, deep)])[:top]
 
     @cached_property
     def vectors(self) -> VectorFiles:
         """Those of the paragraphs; raises ``UsageError`` if there are none."""
         if not self.facts.config["vectors"]:
-            raise UsageError(f"{self.folder} has no vectors", "search --by bm25, or index with --vectors")
-        return VectorFiles(self.folder / VECTORS)
+            raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors, into a folder")
+        return VectorFiles(Path(self.place) / VECTORS)
 
     @cached_property
     def words(self) -> Words:
         """What splits text into the words that are compared."""
-        return plain_words if self.facts.model is None else model_words(self.folder / TOKENIZER)
+        return plain_words if self.facts.model is None else model_words(self.store.tokenizer())
 
     @cached_property
     def encoder(self) -> "SentenceEncoder":
@@ -143,22 +113,23 @@ class Index:
         assert self.facts.model is not None  # as there are vectors
         found = find_model(self.facts.model["source"])
         if adapted_input(found)["sha256"] != self.facts.model["sha256"]:
-            raise InputError(f"{found.source} changed since {self.folder} was made with it", "index again with --force")
+            raise InputError(f"{found.source} changed since {self.place} was made with it", "index again with --force")
         return SentenceEncoder.open(found.folder)
 
     def warn_unfinished(self, progress: Progress) -> None:
         """Warn if not all documents are in it yet."""
         if self.facts.counts is None:
             progress.warn(
-                f"{self.folder} is not finished, it answers from {len(self):,} paragraphs: index is running, or was "
+                f"{self.place} is not finished, it answers from {len(self):,} paragraphs: index is running, or was "
                 "stopped, and the same command goes on"
             )
 
-    def _by_words(self, query: str, top: int) -> list[tuple[int, Passage]]:
+    def _by_words(self, query: str, top: int) -> list[Passage]:
         return self.store.search(self.words(query), top)
 
     def _by_vector(self, query: str, top: int) -> list[Passage]:
         self.vectors.refresh()
+        assert isinstance(self.store, FolderStore)  # as there are vectors
         if not len(self.vectors):
             return []
         [vector] = self.encoder.vectors([query], "mean", 1, Silent())

@@ -1,26 +1,16 @@
-"""Paragraphs in a tantivy index, found by BM25.
+"""What an index keeps, wherever it lies."""
 
-What is searched, what is shown and what is in the index already all lie in it, so that a commit of tantivy is the only
-moment at which anything changes: a process that is killed leaves what was committed last.
-"""
-
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
-from greenadapt.errors import InputError, ResourceError
+from tokenizers import Tokenizer
 
-if TYPE_CHECKING:
-    import tantivy
+from greenadapt.inference.search.facts import IndexFacts
 
-_WRITER_MEMORY = 64 << 20
-"""Bytes of postings that tantivy keeps in memory before it writes a segment."""
-_BLOCK = 4096
-"""Keys that are looked up at once."""
-_HEX = "0123456789abcdef"
+Change = Literal["added", "changed", "unchanged"]
+"""What a document is, compared with an index."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +29,17 @@ class Passage:
         """Its fields."""
         return asdict(self)
 
+    def stored(self) -> dict[str, Any]:
+        """Its fields but for the score."""
+        return {name: value for name, value in asdict(self).items() if name != "score"}
+
 
 @dataclass(frozen=True)
 class Entry:
     """A paragraph as it is stored."""
 
     key: int
-    """Of 63 bits, for its vector."""
+    """Of 63 bits: its id, and that of its vector."""
     passage: Passage
     words: str
     """What it is found by, separated by spaces."""
@@ -59,169 +53,62 @@ class DocumentKey:
     state: str
 
 
-def _schema() -> "tantivy.Schema":
-    import tantivy
+class ParagraphStore(Protocol):
+    """Where an index lies, in a folder or on a server; several processes may read it while one writes."""
 
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("state", tokenizer_name="raw", index_option="basic")
-    builder.add_unsigned_field("key", indexed=True, fast=True)
-    builder.add_text_field("words", tokenizer_name="words", index_option="freq")
-    builder.add_bytes_field("passage", stored=True)
-    return builder.build()
+    place: str
+    """The folder or the address."""
 
+    def facts(self) -> IndexFacts | None:
+        """What ``write_facts`` wrote last, ``None`` if there is no index; raises ``InputError`` if it is broken."""
 
-class ParagraphStore:
-    """The tantivy index in a folder; several processes may read it while one writes."""
+    def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
+        """Put an empty index in place of the one that may be there, with the tokenizer in this file.
 
-    def __init__(self, folder: Path) -> None:
-        import tantivy
+        Raises ``ConflictError`` if something else is there.
+        """
 
-        self.folder = folder
-        try:
-            self._index = tantivy.Index.open(str(folder))
-        except ValueError as error:
-            raise InputError(f"{folder} is not an index of tantivy, or is damaged ({error})", "index again") from None
-        self._index.config_reader("manual")
-        _register_words(self._index)
-        self._seen = (0, 0)
-        self.refresh()
+    def write_facts(self, facts: IndexFacts) -> None:
+        """Replace the facts at once."""
 
-    @classmethod
-    def create(cls, folder: Path) -> "ParagraphStore":
-        """An empty one in the folder, which has to exist."""
-        import tantivy
+    def tokenizer(self) -> Tokenizer:
+        """The one that it was created with; raises ``MissingError`` without one."""
 
-        tantivy.Index(_schema(), str(folder))
-        return cls(folder)
-
-    def refresh(self) -> None:
-        """Read from now on what was committed last."""
-        found = (self.folder / "meta.json").stat()
-        if (now := (found.st_mtime_ns, found.st_ino)) != self._seen:
-            self._index.reload()
-            self._searcher = self._index.searcher()
-            self._seen = now
+    def state(self) -> str:
+        """A hash of what it was made from, and of what was committed."""
 
     def __len__(self) -> int:
-        return int(self._searcher.num_docs)
+        """How many paragraphs were committed."""
 
-    def search(self, words: Iterable[str], top: int) -> list[tuple[int, Passage]]:
-        """Key and paragraph of the ``top`` best by BM25 (k1 1.2, b 0.75), best first; each word counts once."""
-        import tantivy
+    def search(self, words: Iterable[str], top: int) -> list[Passage]:
+        """The ``top`` best by BM25 (k1 1.2, b 0.75), best first; each word counts once."""
 
-        terms = [self._term("words", word, "freq") for word in dict.fromkeys(words)]
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
-        hits = self._searcher.search(query, top, count=False).hits
-        keys = self._searcher.fast_field_values("key", [address for _, address in hits])
-        found = [
-            (int(key or 0), replace(self._passage(at), score=score))
-            for key, (score, at) in zip(keys, hits, strict=True)
-        ]
-        return sorted(found, key=lambda pair: (-pair[1].score, pair[1].document, pair[1].start))
-
-    def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
-        """The paragraphs of those keys that are in the index."""
-        return {key: self._passage(address) for key, address in self._addresses(list(keys)).items()}
-
-    def known(self, keys: Sequence[int]) -> set[int]:
-        """Those of ``keys`` that are in the index."""
-        blocks = (keys[at : at + _BLOCK] for at in range(0, len(keys), _BLOCK))
-        return {key for block in blocks for key in self._addresses(block)}
-
-    def has(self, document: DocumentKey) -> bool:
-        """Whether the document is there with this content."""
-        return self._count("state", document.state) > 0
-
-    def count(self, name: str) -> int:
-        """How many paragraphs the document of this hashed name has."""
-        return self._count("name", name)
+    def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
+        """What each document is, compared with what was committed."""
 
     def names(self) -> Iterator[str]:
-        """The hashed names of all documents, and of some that were removed."""
-        for first in _HEX:  # a part at a time, to bound memory
-            for name, _ in self._searcher.terms_with_prefix("name", first):
-                yield name
+        """The hashed names of all documents."""
 
     def writer(self) -> "StoreWriter":
         """The one writer; it must be closed."""
-        return StoreWriter(self)
-
-    def _addresses(self, keys: Sequence[int]) -> dict[int, "tantivy.DocAddress"]:
-        import tantivy
-
-        query = tantivy.Query.term_set_query(self._index.schema, "key", keys)
-        addresses = [at for _, at in self._searcher.search(query, max(1, len(keys)), count=False).hits]
-        found = self._searcher.fast_field_values("key", addresses)
-        return {int(key or 0): at for key, at in zip(found, addresses, strict=True)}
-
-    def _count(self, field: str, value: str) -> int:
-        found: Any = self._searcher.search(self._term(field, value, "basic"), 1)  # the stubs lack ``count``
-        return int(found.count)
-
-    def _term(self, field: str, value: str, option: str) -> "tantivy.Query":
-        import tantivy
-
-        return tantivy.Query.term_query(self._index.schema, field, value, option)
-
-    def _passage(self, address: "tantivy.DocAddress") -> Passage:
-        return Passage(**json.loads(self._searcher.doc(address)["passage"][0]))
 
 
-class StoreWriter:
-    """Changes that take effect together at ``commit``."""
+class StoreWriter(Protocol):
+    """Changes that take effect at ``commit``."""
 
-    def __init__(self, store: ParagraphStore) -> None:
-        import tantivy
-
-        self._store = store
-        self._schema = store._index.schema
-        self._document = tantivy.Document
-        self._writer = store._index.writer(_WRITER_MEMORY, 1)
+    def put(self, document: DocumentKey, entries: Sequence[Entry], *, is_new: bool) -> None:
+        """Put a document's paragraphs in place of those that it has, if it is not new."""
 
     def remove(self, name: str) -> None:
-        """Take out all paragraphs of the document of this hashed name that were added before."""
-        self._writer.delete_documents_by_term("name", name)
-
-    def add(self, document: DocumentKey, entry: Entry) -> None:
-        """Add a paragraph."""
-        passage = entry.passage.as_dict()
-        del passage["score"]
-        fields = {
-            "name": document.name,
-            "state": document.state,
-            "key": entry.key,
-            "words": entry.words,
-            "passage": json.dumps(passage, ensure_ascii=False).encode(),
-        }
-        with self._written():
-            self._writer.add_document(self._document.from_dict(fields, self._schema))
+        """Take out all paragraphs of the document of this hashed name."""
 
     def commit(self) -> None:
-        """Make all changes so far last, and visible, at once."""
-        with self._written():
-            self._writer.commit()
-        self._store.refresh()
+        """Make all changes so far last, and visible."""
 
     def close(self) -> None:
-        """Wait until segments are merged."""
-        with self._written():
-            self._writer.wait_merging_threads()
-        self._store.refresh()
-
-    @contextmanager
-    def _written(self) -> Iterator[None]:
-        """Raise ``ResourceError`` if the folder cannot be written; tantivy has one error for all reasons."""
-        try:
-            yield
-        except ValueError as error:
-            raise ResourceError(
-                f"{self._store.folder} cannot be written, the disk may be full ({error})",
-                "free some space; the same command goes on",
-            ) from None
+        """Leave out what was not committed, and wait for what goes on in the background."""
 
 
-def _register_words(index: "tantivy.Index") -> None:
-    import tantivy
-
-    index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+def in_order(passages: Iterable[Passage]) -> list[Passage]:
+    """The best first; equal ones by their place."""
+    return sorted(passages, key=lambda one: (-one.score, one.document, one.start))

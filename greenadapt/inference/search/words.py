@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 
 _PLAIN = re.compile(r"\w+")
 _KNOWN = 1 << 17
@@ -19,16 +20,14 @@ def plain_words(text: str) -> list[str]:
     return _PLAIN.findall(text.lower())
 
 
-def model_words(tokenizer_file: Path) -> Words:
+def model_words(tokenizer: Tokenizer) -> Words:
     """The words that a model's tokenizer splits text into, in lower case, without those of punctuation alone.
 
     ``plain_words`` for a tokenizer without words (SentencePiece).
     """
     try:
-        splitter = WordSplitter(load_tokenizer(tokenizer_file))
+        splitter = WordSplitter(tokenizer)
     except InputError:
-        if not tokenizer_file.is_file():
-            raise
         return plain_words
 
     def kept(words: list[str]) -> list[str]:

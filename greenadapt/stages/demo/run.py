@@ -1,4 +1,4 @@
-"""All stages on what every machine has: the docstrings of its Python packages and the offline model."""
+"""All stages on what every machine has: the docstrings of Python packages and the offline model."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.fertility import Fertility, fertility
 from greenadapt.vectors.neighbours import Neighbours
 
-CORPUS = "pydocs"
+CORPUS = "demo"
 HELDOUT_SHARE = 0.01
 N_WORDS = 10
 # Domain words that a general model splits into pieces; those in this machine's corpus are shown.

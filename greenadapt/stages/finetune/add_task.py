@@ -19,6 +19,7 @@ from greenadapt.errors import ConflictError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import run_together
+from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, Start
 from greenadapt.stages.finetune.task_data import described
 from greenadapt.stages.finetune.train import Finetuning, is_other
@@ -54,11 +55,16 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
         adapter=replace(request.adapter or AdapterConfig(), freeze_encoder=True),
         sampling=SamplingConfig(steps_per_epoch=request.sampling.steps_per_epoch),
     )
-    added = (
+    added = [
         _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(asked, tasks=(entry,)), start)
         for entry in request.tasks
+    ]
+    failures = Failures() if session.cluster is None else train_on_cluster(session, added)
+    results = session.run_each(
+        partial(run_together, one) for number, one in enumerate(added) if number not in failures.runs
     )
-    return session.run_each(partial(run_together, one) for one in added)
+    failures.require_all()
+    return results
 
 
 class _Added(Finetuning):

@@ -16,6 +16,7 @@ from greenadapt.config import MemoryConfig, UnlabelledConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
+from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import check_finetune, default_out, finetune, has_added_words
 from greenadapt.stages.session import Session
@@ -45,11 +46,15 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
         raise UsageError("nothing to compare on", "give --test FILE")
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(for_model(plain, model) for model in others)]
-    outs = _outs(session, requests)  # before the first one is trained
-    for out, other in zip(outs[1:], requests[1:], strict=True):
-        check_finetune(replace(session, out=out), other)
-    runs = zip(outs, requests, strict=True)
-    results = session.run_each(partial(finetune, replace(session, out=out), each) for out, each in runs)
+    outs = _outs(session, requests)
+    runs = [check_finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
+    failures = Failures() if session.cluster is None else train_on_cluster(session, runs)
+    results = session.run_each(
+        partial(finetune, replace(run.session, cluster=None), run.request)
+        for number, run in enumerate(runs)
+        if number not in failures.runs
+    )
+    failures.require_all()
     return Comparison(results, _rows(request, results) if others else [])
 
 

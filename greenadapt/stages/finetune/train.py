@@ -1,10 +1,10 @@
 """The finetune stage: a model and labelled files in, a fine-tuned model's folder out."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
@@ -51,6 +51,10 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
     """
     require_torch("fine-tuning")
     run = check_finetune(session, request)
+    if session.cluster is not None:
+        from greenadapt.stages.finetune.on_cluster import train_on_cluster
+
+        train_on_cluster(session, [run]).require_all()
     result = run_together(run)
     gone = [] if request.is_plain else [one.name for one in request.tasks if one.name not in task_names(result.folder)]
     if gone and launched_processes()[0] == 0:
@@ -135,14 +139,10 @@ class Finetuning:
 
     def job(self, build: Build) -> Job:
         """The job of ``build``; raises ``ConflictError`` if something is in the way."""
-        inputs = {"model": self.model_input()}
-        if self.start.memory is not None:
-            inputs["memory"] = self.start.memory.as_input()
-        inputs |= {name: source_input(source) for name, source in self.request.sources().items()}
         job = Job(
             FINETUNE,
             self.config(),
-            inputs,
+            self.inputs(),
             build,
             resumes=True,
             card=self.card,
@@ -153,20 +153,31 @@ class Finetuning:
         self.check(job)
         return job
 
+    def inputs(self) -> dict[str, Json]:
+        """All that decides the result beside ``config``, for a manifest."""
+        inputs = {"model": self.model_input()}
+        if self.start.memory is not None:
+            inputs["memory"] = self.start.memory.as_input()
+        return inputs | {name: source_input(source) for name, source in self.request.sources().items()}
+
+    def build_seed(self, session: Session, work: Path, seed: int) -> None:
+        """Train one seed in ``work``, where other processes may train others, and finish it if the first one is."""
+        setup = self._setup(session, self.machine)
+        _train_seed(setup, work, seed, self.request.seeds[0])
+        setup.machine.end()
+
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train every unfinished seed, and write what all seeds share into ``work``."""
-        tasks, file = self._tasks(session), self.request.unlabelled
-        unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
-        machine = open_machine()
+        request = self.request
+        setup = self._setup(session, open_machine)
+        tasks, machine = setup.tasks, setup.machine
         from greenadapt.training.state import remove_state
 
-        request = self.request
-        setup = self._setup(session, machine, tasks, unlabelled)
         finished: list[Json] = []
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
-            if not (folder / SCORES).is_file():
-                _train_seed(setup, work, seed, finished)
+            if not is_finished(work, seed):
+                _train_seed(setup, work, seed, request.seeds[0], sum(one["steps"] for one in finished))
             if machine.is_first:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
@@ -288,12 +299,13 @@ class Finetuning:
         start.report(tasks[0].encoder, session.progress)
         return tasks
 
-    def _setup(
-        self, session: Session, machine: "Machine", tasks: tuple[TaskData, ...], unlabelled: Sequence[Any]
-    ) -> "FinetuneSetup":
+    def _setup(self, session: Session, open_machine: "Callable[[], Machine]") -> "FinetuneSetup":
+        request, start = self.request, self.start
+        tasks, file = self._tasks(session), request.unlabelled
+        unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
+        machine = open_machine()
         from greenadapt.training.finetune.run import FinetuneSetup
 
-        request, start = self.request, self.start
         return FinetuneSetup(
             tasks=tasks,
             checkpoint=Checkpoint.open(start.model.folder),
@@ -322,13 +334,22 @@ def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
     AdapterShape.of(adapter, checkpoint.config["hidden_size"], checkpoint.config["num_hidden_layers"])
 
 
-def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, finished: list[Json]) -> None:
-    """Train and write one seed's model; its memory is freed on return."""
+def is_finished(work: Path, seed: int) -> bool:
+    """Whether all of a seed is in the work folder of a run."""
+    return (work / SEEDS / str(seed) / SCORES).is_file()
+
+
+def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps_before: int = 0) -> None:
+    """Train one seed; write its model, as what sets it apart from the ``first`` one's, if that is there.
+
+    Its memory is freed on return.
+    """
     from greenadapt.training.finetune.run import FinetuneRun
 
-    run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before=sum(one["steps"] for one in finished))
+    run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before)
     run.train()
-    run.finish(work, is_whole=not finished)
+    if seed == first or is_finished(work, first):
+        run.finish(work, is_whole=seed == first)
     setup.machine.wait()
 
 

@@ -30,7 +30,8 @@ matrices: each row that is read is used many times. Rows are prefetched a group 
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -58,7 +59,6 @@ class FastEngine:
         self._stream, self._config = stream, config
         self._ids = np.asarray(stream.ids).view()
         self._ids.flags.writeable = False  # like a memory-mapped file, so that only one version is compiled
-        self._spans = list(stream_parts(stream))
         self._noise = Noise(
             keep_thresholds(stream.counts, config.sample).astype(np.uint64),
             *alias_table(noise_weights(stream.counts, config.ns_exponent)),
@@ -81,26 +81,47 @@ class FastEngine:
         stop: Callable[[], bool] = never,
     ) -> int:
         """See ``Engine``; raises ``InputError`` where training diverges."""
+        parts = self.parts[first:]
+        n_trained = self.train_parts(parts, weights, epoch, advance, stop=stop)
+        return first + n_trained if n_trained < len(parts) else 0
+
+    @cached_property
+    def parts(self) -> Sequence[StreamPart]:
+        """The parts of an epoch, in order."""
+        return list(stream_parts(self._stream))
+
+    def train_parts(
+        self,
+        parts: Sequence[StreamPart],
+        weights: Weights,
+        epoch: int,
+        advance: Callable[[int, float], None],
+        *,
+        stop: Callable[[], bool] = never,
+    ) -> int:
+        """Train on ``parts`` of epoch number ``epoch``; returns how many were trained, the first ones.
+
+        Raises ``InputError`` where training diverges.
+        """
         tables = padded(weights.input), padded(weights.output)
-        spans = self._spans[first:]
         n_trained = train_parts(
-            spans, lambda span: self._train_span(span, tables, epoch), self._config.workers, advance, stop
+            parts, lambda part: self._train_part(part, tables, epoch), self._config.workers, advance, stop
         )
         for table, trained in zip((weights.input, weights.output), tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
-        return first + n_trained if n_trained < len(spans) else 0
+        return n_trained
 
-    def _train_span(self, span: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
+    def _train_part(self, part: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
         """Train on one part; returns its number of words and the learning rate at its end."""
         total = self._stream.total
-        rates = [learning_rate(self._config, epoch, words / total) for words in (span.before, span.before + span.words)]
-        text = TextPart(self._ids, span.borders, span.words)
-        seed = np.random.SeedSequence([self._config.seed, epoch, span.number]).generate_state(1, np.uint64)[0] | 1
+        rates = [learning_rate(self._config, epoch, words / total) for words in (part.before, part.before + part.words)]
+        text = TextPart(self._ids, part.borders, part.words)
+        seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
         learned, likely = train_part(text, tables, self._noise, self._settings, (rates[0], rates[1]), seed)
         require_learning(epoch, learned, learned - likely)
-        return span.words, rates[1]
+        return part.words, rates[1]
 
     def close(self) -> None:
         """Does nothing: there are no temporary files."""

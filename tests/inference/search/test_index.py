@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
+import stat
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from greenadapt.inference.search.index import Index
 from tests.conftest import Run, last_line
 from tests.integration.test_full_disk import full_at
 from tests.support.processes import Forked
+from tests.support.search_server import search_server
 from tests.support.small_tasks import adapted, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -39,12 +42,23 @@ def papers(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(params=["folder", "server"])
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where an index is made: a folder, or an address."""
+    if request.param == "folder":
+        yield "px"
+    else:
+        with search_server() as server:
+            yield f"{server.address}/papers"
+
+
 @pytest.fixture
 def index(run_alone: Run) -> Callable[..., Json]:
-    """Runs ``index`` into the folder ``px``."""
+    """Runs ``index`` into a place."""
 
-    def run(*arguments: object) -> Json:
-        row: Json = json.loads(run_alone("index", "-o", "px", *arguments, "--json").stdout)
+    def run(place: str, *arguments: object) -> Json:
+        where = ("--search" if place.startswith("http") else "-o", place)
+        row: Json = json.loads(run_alone("index", *where, *arguments, "--json").stdout)
         return row
 
     return run
@@ -55,59 +69,65 @@ def changes(row: Json) -> tuple[int, ...]:
 
 
 def test_bm25_is_okapis_over_the_words_of_the_model(
-    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
+    place: str, papers: Path, index: Callable[..., Json], tiny_model: TinyModel
 ) -> None:
     model = tiny_model()
-    index("--documents", papers, "-m", model, "--paragraph-chars", 100)
-    found = Index("px").search("Virus, isolated: CORONAVIRUS virus?", top=1000)
+    index(place, "--documents", papers, "-m", model, "--paragraph-chars", 100)
+    found = Index(place).search("Virus, isolated: CORONAVIRUS virus?", top=1000)
     everything = " ".join(word for words in sentences(24, seed=0) for word in words)
-    texts = {(one.document, one.start): one.text for one in Index("px").search(everything, top=1000)}
-    words = {place: Counter(text.lower().replace(".", " ").split()) for place, text in texts.items()}
+    texts = {(one.document, one.start): one.text for one in Index(place).search(everything, top=1000)}
+    words = {at: Counter(text.lower().replace(".", " ").split()) for at, text in texts.items()}
     n, mean = len(words), np.mean([count.total() for count in words.values()])
     expected = {}
-    for place, count in words.items():
+    for at, count in words.items():
         score = 0.0
         for word in ("virus", "isolated", "coronavirus"):
             n_with = sum(word in other for other in words.values())
             idf = math.log(1 + (n - n_with + 0.5) / (n_with + 0.5))
             score += idf * count[word] * 2.2 / (count[word] + 1.2 * (0.25 + 0.75 * count.total() / mean))
         if score:
-            expected[place] = score
-    assert len(Index("px")) == n
+            expected[at] = score
+    assert len(Index(place)) == n
     assert {(one.document, one.start): one.score for one in found} == pytest.approx(expected, rel=1e-5)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
 def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
-    tmp_path: Path, index: Callable[..., Json], tiny_model: TinyModel, run_alone: Run
+    place: str, tmp_path: Path, index: Callable[..., Json], tiny_model: TinyModel, run_alone: Run
 ) -> None:
     (tmp_path / "a.xml").write_text(JATS, "utf-8")
     rows = [{"id": "p1", "title": "A study of hearts", "text": "Nobody\n\nwas ill."}, {"text": "Viruses."}]
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = tiny_model()
-    index("--documents", "a.xml", "--documents", "b.jsonl", "-m", model)
-    [row] = [json.loads(line) for line in run_alone("search", "px", "naive", "--json").stdout.splitlines()]
+    index(place, "--documents", "a.xml", "--documents", "b.jsonl", "-m", model)
+    asked = ("--search", place) if place.startswith("http") else (place,)
+    [row] = [json.loads(line) for line in run_alone("search", *asked, "naive", "--json").stdout.splitlines()]
     assert row["title"] == "Naïve cells"
     assert (row["document"], row["start"], row["end"], row["text"]) == ("a.xml", 0, 19, "They were isolated.")
-    [found] = Index("px").search("HEARTS")
+    [found] = Index(place).search("HEARTS")
     assert (found.document, found.text) == ("p1", "Nobody\n\nwas ill.")
-    assert "A study of hearts" in run_alone("search", "px", "hearts").stdout
-    assert [one.document for one in Index("px").search("viruses")] == ["b.jsonl:2"]
-    assert Index("px").search("?") == []
+    assert "A study of hearts" in run_alone("search", *asked, "hearts").stdout
+    assert [one.document for one in Index(place).search("viruses")] == ["b.jsonl:2"]
+    assert Index(place).search("?") == []
+    nothing = run_alone("search", *asked, "aardvark")
+    assert (nothing.stdout, "nothing found" in nothing.stderr) == ("", True)
+    given = "--search" if place.startswith("http") else "-o"
+    forgotten = run_alone("index", "--documents", "a.xml", "--documents", "b.jsonl", given, place, code=1)
+    assert f"--model {model}" in last_line(forgotten)
 
 
 def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
-    papers: Path, index: Callable[..., Json], run_alone: Run
+    place: str, papers: Path, index: Callable[..., Json], run_alone: Run
 ) -> None:
-    first = index("--documents", "papers/")
+    first = index(place, "--documents", "papers/")
     assert (first["status"], changes(first)) == ("done", (4, 0, 0, 0))
-    opened = Index("px")
-    again = index("--documents", papers)  # the same folder, named otherwise
+    opened = Index(place)
+    again = index(place, "--documents", papers)  # the same folder, named otherwise
     assert (again["status"], changes(again)) == ("up to date", (0, 0, 0, 4))
     (papers / "0.txt").unlink()
     (papers / "1.txt").write_text("An aardvark.")
     (papers / "4.txt").write_text("Two aardvarks and one aardvark.")
-    row = index("--documents", "papers")
+    row = index(place, "--documents", "papers")
     assert (row["status"], changes(row)) == ("done", (1, 1, 1, 2))
     assert {one.document for one in opened.search("aardvark")} == {"papers/1.txt", "papers/4.txt"}
     assert row["counts"]["paragraphs"] == len(opened)
@@ -115,13 +135,14 @@ def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
     assert "papers/0.txt" not in left
     assert "papers/2.txt" in left
 
-    refused = run_alone("index", "--documents", papers / "4.txt", "-o", "px", code=1)
+    where = "--search" if place.startswith("http") else "-o"
+    refused = run_alone("index", "--documents", papers / "4.txt", where, place, code=1)
     assert "--update" in last_line(refused)
-    assert len(Index("px")) == row["counts"]["paragraphs"]
+    assert len(Index(place)) == row["counts"]["paragraphs"]
     (papers.parent / "more.txt").write_text("Three aardvarks.")
-    both = index("--documents", papers, "--documents", "more.txt", "--update")
+    both = index(place, "--documents", papers, "--documents", "more.txt", "--update")
     assert changes(both) == (1, 0, 0, 4)
-    assert changes(index("--documents", "more.txt", "--update")) == (0, 0, 4, 1)
+    assert changes(index(place, "--documents", "more.txt", "--update")) == (0, 0, 4, 1)
     assert [one.text for one in opened.search("aardvarks")] == ["Three aardvarks."]
 
 
@@ -153,7 +174,7 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     papers: Path, index: Callable[..., Json], tiny_model: TinyModel
 ) -> None:
     model = adapted(tiny_model)
-    index("--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
+    index("px", "--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
     opened, query = Index("px"), "tachycardia of the heart"
     dense = opened.search(query, top=1000, by="dense")
     assert len(dense) == len(opened) > 10
@@ -172,10 +193,24 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     (papers / "0.txt").write_text("A new virus.")
     (papers / "1.txt").unlink()
     (papers / "2.txt").unlink()
-    row = index("--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
+    row = index("px", "--documents", papers, "-m", model, "--vectors", "--paragraph-chars", 100)
     again = opened.search("A new virus.", top=1000, by="dense")
     assert len(again) == len(opened.vectors) == row["counts"]["paragraphs"]  # those of removed ones were dropped
     assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
+
+
+def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:
+    before = os.umask(0o027)
+    try:
+        index("px", "--documents", papers)
+        (papers / "0.txt").write_text("An aardvark.")
+        index("px", "--documents", papers)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in Path("px", "words").iterdir()}
+    # tantivy opens this lock for writing, and no other file, to read
+    assert modes.pop(".tantivy-meta.lock") == 0o660
+    assert {*modes.values()} == {0o640}
 
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path, run_alone: Run) -> None:

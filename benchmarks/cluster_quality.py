@@ -1,0 +1,95 @@
+"""How good word vectors are that several nodes trained together, each on its own parts of the text.
+
+One process plays all nodes in turns, one thread each, with the code that a cluster runs; only Ray is left out. So the
+vectors of a number of nodes are the same bytes on every machine, and how many cores there are does not matter.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import planted
+import vector_quality
+
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
+from greenadapt.vectors.averaging import dealt, round_size
+from greenadapt.vectors.cbow import initial_weights, vocabulary_size
+from greenadapt.vectors.engines import Stream, learning_rate
+from greenadapt.vectors.engines.fast import FastEngine
+from greenadapt.vectors.engines.parts import StreamPart
+from greenadapt.vectors.nodes import Trainer
+from greenadapt.vectors.word_vectors import WordVectors
+
+_REFERENCE_SEED = 99
+
+
+def measured(asked: Json, folder: Path, work: Path) -> Json:
+    """Train as ``asked`` on the text in ``folder``, and score the vectors."""
+    corpus = PreparedCorpus.open(folder)
+    config = W2VConfig(engine="fast", **{name: asked[name] for name in ("dim", "epochs", "seed", "sync_words")})
+    vectors, rounds = trained(corpus, config, asked["nodes"])
+    if "planted" in asked["text"]:
+        return {**planted.scores(vectors), "rounds": rounds}
+    return {
+        **vector_quality.alignment(vectors, asked["text"]["model"]),
+        "neighbours": vector_quality.shared(vector_quality.neighbours(vectors), _reference(corpus, config, work)),
+        "rounds": rounds,
+    }
+
+
+def _reference(corpus: PreparedCorpus, config: W2VConfig, work: Path) -> Array:
+    """Neighbours in vectors that one node trained twice as long, from another seed."""
+    path = work / f"reference-{config.dim}-{2 * config.epochs}.npy"
+    if not path.exists():
+        longer = replace(config, epochs=2 * config.epochs, seed=_REFERENCE_SEED)
+        np.save(path, vector_quality.neighbours(trained(corpus, longer, 1)[0]))
+    found: Array = np.load(path)
+    return found
+
+
+def trained(corpus: PreparedCorpus, config: W2VConfig, n_nodes: int) -> tuple[WordVectors, int]:
+    """The vectors of ``n_nodes`` nodes of one thread each, and how often they merged what they learned."""
+    counts = np.array(corpus.counts[: vocabulary_size(corpus.counts, config)])
+    stream = Stream(corpus.ids, corpus.lines, counts)
+    parts = FastEngine(stream, config).parts
+    weights = initial_weights(len(counts), config)
+    trainers = [Trainer() for _ in range(n_nodes)]
+    for trainer in trainers:
+        trainer.start(corpus.stream_file, (counts, stream.total), config, weights.input, weights.output)
+    merges = 0
+    for epoch, own in _rounds(parts, config, n_nodes, stream.total):
+        for trainer, given in zip(trainers, own, strict=False):
+            trainer.train(given, epoch)
+        if n_nodes > 1:
+            merges += 1
+            rate = learning_rate(config, epoch, min(part.before for given in own for part in given) / stream.total)
+            words = sum(part.words for given in own for part in given) / len(own)
+            _merge(trainers, rate, words)
+    return WordVectors(list(corpus.words[: len(counts)]), counts, trainers[0].tables()[0]), merges
+
+
+def _rounds(
+    parts: list[StreamPart], config: W2VConfig, n_nodes: int, total: int
+) -> Iterator[tuple[int, list[list[StreamPart]]]]:
+    """The epoch of each round, and what it gives to each node."""
+    each = max(1, round(config.sync_words * len(parts) / total))
+    for epoch in range(config.epochs):
+        at = 0
+        while at < len(parts):
+            size, n = round_size(epoch * len(parts) + at, [1] * n_nodes, each)
+            rng = np.random.default_rng([config.seed, epoch, parts[at].number])
+            yield epoch, dealt(parts[at : at + size], [1] * n, rng)
+            at += size
+
+
+def _merge(trainers: list[Trainer], rate: float, words: float) -> None:
+    n = len(trainers)
+    sent = [trainer.changes(n) for trainer in trainers]
+    made = [trainers[i].merge(i, n, rate, words, *(slices[i] for slices in sent)) for i in range(n)]
+    for trainer in trainers:
+        trainer.receive(*made)
+        trainer.commit()

@@ -1,0 +1,260 @@
+"""Word vectors on a cluster: how good they are, what a merge and what Ray costs, and what follows for larger clusters.
+
+- ``quality``: vectors of 1, 2, 4 and 8 nodes of one thread, at equal words (``cluster_quality.py``).
+- ``sync``: CPU seconds of one merge on one of two nodes by size of the tables, without Ray.
+- ``overhead``: the same training by one Ray node of two cores and without Ray, in turns, and by more nodes of one core;
+  seconds, and CPU seconds of all processes, which depend less on what else runs.
+- ``model``: computes words/s of N nodes from what ``sync`` and ``overhead`` measured.
+
+What is done is kept in ``--work``: the same command goes on where it was.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cluster_quality
+import engine_texts
+import numpy as np
+import psutil
+from records import Records
+from tables import aligned
+
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.progress import Silent
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.storage.files import Json, hash_json
+from greenadapt.vectors.averaging import expected_steps
+from greenadapt.vectors.cbow import train, vocabulary_size
+from greenadapt.vectors.engines.parts import StreamPart
+
+ADDRESS = "127.0.0.2"  # a loopback address that Ray does not replace by the machine's address in the network
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this part of ``cluster.py``."""
+    text = parser.add_mutually_exclusive_group(required=True)
+    text.add_argument("--corpus", type=Path, help="a text file, one paragraph a line, gz too")
+    text.add_argument("--planted", action="store_true", help="text with known neighbours instead (planted.py)")
+    parser.add_argument("--tokens", type=float, default=3e6, help="length of the planted text")
+    parser.add_argument("--model", default="minilm", help="whose tokenizer splits the text, and whose rows are found")
+    parser.add_argument("--measure", choices=_MEASURES, required=True)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--dim", type=int, default=384)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sync-words", type=int, nargs="+", default=[W2VConfig.sync_words])
+    parser.add_argument("--rows", type=int, nargs="+", default=[33_500, 100_000, 300_000])
+    parser.add_argument("--speed", type=float, default=0.6e6, help="words/s of a core, for the model")
+    parser.add_argument("--cores", type=int, default=16, help="of a node, for the model")
+    parser.add_argument("--work", type=Path, required=True)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure, and print a table."""
+    options.work.mkdir(parents=True, exist_ok=True)
+    print(aligned([[str(cell) for cell in row] for row in _MEASURES[options.measure](options)]))
+
+
+def _text(options: argparse.Namespace, seed: int = 1) -> Json:
+    if options.planted:
+        return {"planted": seed, "tokens": int(options.tokens)}
+    return {"corpus": str(options.corpus.resolve()), "bytes": options.corpus.stat().st_size, "model": options.model}
+
+
+def _quality(options: argparse.Namespace) -> Iterator[list[Any]]:
+    records, head = Records(options.work / "cluster.jsonl"), True
+    for sync_words in options.sync_words:
+        for n_nodes in options.nodes:
+            runs = []
+            for seed in range(1, options.seeds + 1):
+                asked = {"text": _text(options, seed), "nodes": n_nodes, "sync_words": sync_words, "seed": seed}
+                asked |= {"dim": options.dim, "epochs": options.epochs}
+                key = hash_json(asked)
+                if key not in records.by_key:
+                    folder = engine_texts.made(asked["text"], options.work, is_written=False)
+                    made = cluster_quality.measured(asked, folder, options.work)
+                    records.add({"key": key, "asked": asked, "result": made})
+                runs.append(records.by_key[key]["result"])
+            if head:
+                yield ["nodes", "words a core", *runs[0]]
+                head = False
+            figures = [[run[name] for run in runs] for name in runs[0]]
+            yield [n_nodes, f"{sync_words:,}", *(_spread(values) for values in figures)]
+
+
+def _spread(values: list[float]) -> str:
+    mean = f"{np.mean(values):.0f}" if isinstance(values[0], int) else f"{np.mean(values):.4f}"
+    return mean if len(values) == 1 or isinstance(values[0], int) else f"{mean} ± {np.std(values, ddof=1):.4f}"
+
+
+def _sync(options: argparse.Namespace) -> Iterator[list[Any]]:
+    """Two nodes, 200,000 words each of a text whose words are drawn by 1 / rank; medians."""
+    yield ["rows", "MB of both tables", "changed rows", "MB sent", *_STEPS, "CPU s, all", "ns a number"]
+    for n_rows in options.rows:
+        with TemporaryDirectory(dir=options.work) as folder:
+            seconds, sent, share = _synchronised(n_rows, options, Path(folder))
+        numbers = 2 * n_rows * options.dim
+        total = sum(seconds)
+        cells = [f"{n_rows:,}", f"{4 * numbers / 1e6:.0f}", f"{share:.2f}", f"{sent / 1e6:.1f}"]
+        yield [*cells, *(f"{each:.3f}" for each in seconds), f"{total:.3f}", f"{total / numbers * 1e9:.1f}"]
+
+
+_STEPS = ("changes", "merge", "commit")
+
+
+def _synchronised(n_rows: int, options: argparse.Namespace, folder: Path) -> tuple[list[float], float, float]:
+    """Median seconds of each step on one node of two, bytes that a node sends, and the share of rows it changed."""
+    from greenadapt.vectors.nodes import Trainer
+
+    (sync_words,) = options.sync_words
+    config = W2VConfig(dim=options.dim, engine="fast")
+    rng = np.random.default_rng(0)
+    chances = np.cumsum(1 / np.arange(1, n_rows + 1))
+    ids = np.searchsorted(chances / chances[-1], rng.random(2 * sync_words)).astype(np.int32)
+    counts = np.maximum((1e9 / np.arange(1, n_rows + 1) / chances[-1]).astype(np.int64), 1)
+    write_arrays(folder / "ids", {"ids": ids})
+    tables = rng.normal(size=(2, n_rows, options.dim)).astype(np.float32) * 0.1
+    nodes = [Trainer(), Trainer()]
+    for node in nodes:
+        node.start(folder / "ids", (counts, int(counts.sum())), config, *tables)
+    taken, sent_bytes, share = [], 0.0, 0.0
+    for _ in range(options.repeats):
+        for number, node in enumerate(nodes):
+            borders = np.arange(number * sync_words, (number + 1) * sync_words + 1, 25)
+            node.train([StreamPart(number, borders, 0, sync_words)], 0)
+        begin = time.process_time()
+        sent = [nodes[0].changes(2), nodes[1].changes(2)]
+        cut = time.process_time()
+        made = [nodes[i].merge(i, 2, config.alpha, sync_words, *(one[i] for one in sent)) for i in range(2)]
+        merged = time.process_time()
+        for node in nodes:
+            node.receive(*made)
+            node.commit()
+        taken.append(np.array([cut - begin, merged - cut, time.process_time() - merged]) / 2)
+        sent_bytes = sum(changed.nbytes for message in sent[0] for changed in message)
+        share = sum(len(changed.rows) for message in sent[0] for changed in message) / (2 * n_rows)
+    return np.median(taken, axis=0).tolist(), sent_bytes, share
+
+
+def _overhead(options: argparse.Namespace) -> Iterator[list[Any]]:
+    """In turns: no cluster, and clusters of ``--nodes`` nodes; one node has two cores, others have one each."""
+    yield [
+        "nodes",
+        "s, each run",
+        "CPU s, each run",
+        "words/s, best",
+        "merges",
+        "s a merge",
+        "bytes a word and node",
+        "s training",
+    ]
+    folder = engine_texts.made(_text(options), options.work, is_written=False)
+    runs: dict[int, list[tuple[float, float, Any]]] = {}
+    for _ in range(options.repeats):
+        for n_nodes in [0, *options.nodes]:
+            runs.setdefault(n_nodes, []).append(_run(n_nodes, folder, options))
+    words = _words(folder, options) * options.epochs
+    for n_nodes, made in runs.items():
+        best, _, traffic = min(made, key=lambda run: run[0])
+        taken = [", ".join(f"{run[i]:.1f}" for run in made) for i in range(2)]
+        row = [n_nodes, *taken, f"{words / best:,.0f}"]
+        if traffic is not None:
+            merges = traffic["synchronisations"]
+            row += [merges, f"{traffic['synchronising'] / max(merges, 1):.3f}"]
+            row += [f"{traffic['received'] / words:.1f}", f"{traffic['training']:.1f}"]
+        yield row + [""] * (8 - len(row))
+
+
+def _words(folder: Path, options: argparse.Namespace) -> int:
+    corpus = PreparedCorpus.open(folder)
+    return int(corpus.counts[: vocabulary_size(corpus.counts, W2VConfig(dim=options.dim))].sum())
+
+
+def _cpu_seconds() -> float:
+    """Of this process and all that it has started and that run."""
+    times = [each.cpu_times() for each in [psutil.Process(), *psutil.Process().children(recursive=True)]]
+    return sum(each.user + each.system for each in times)
+
+
+def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float, float, Json | None]:
+    """Seconds of training, without those that a cluster takes to start, CPU seconds, and what the nodes sent."""
+    (sync_words,) = options.sync_words
+    config = W2VConfig(dim=options.dim, epochs=options.epochs, engine="fast", workers=2, sync_words=sync_words)
+    corpus, traffic, cpu = PreparedCorpus.open(folder), list[Json](), list[float]()
+    with TemporaryDirectory(dir=options.work) as work:
+        if not n_nodes:
+            begin, before = time.perf_counter(), _cpu_seconds()
+            train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30)
+            return time.perf_counter() - begin, _cpu_seconds() - before, None
+        from ray.cluster_utils import Cluster
+
+        from greenadapt.cluster import connected
+        from greenadapt.vectors import nodes
+
+        class Watched(nodes.ClusterEngine):
+            def close(self) -> None:
+                traffic.append(asdict(self.traffic))
+                cpu.append(_cpu_seconds())
+                super().close()
+
+        own = {"num_cpus": 2 if n_nodes == 1 else 1, "node_ip_address": ADDRESS, "object_store_memory": 1 << 30}
+        cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
+        try:
+            for _ in range(n_nodes - 1):
+                cluster.add_node(**own)
+            with connected(cluster.address) as found:
+                nodes.ClusterEngine, plain = Watched, nodes.ClusterEngine  # type: ignore[misc]
+                begin, before = time.perf_counter(), _cpu_seconds()
+                train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30, cluster=found)
+                seconds = time.perf_counter() - begin
+                nodes.ClusterEngine = plain  # type: ignore[misc]
+        finally:
+            cluster.shutdown()
+    return seconds, cpu[0] - before, traffic[0]
+
+
+def _model(options: argparse.Namespace) -> Iterator[list[Any]]:
+    """Computed, not measured: see the formula in ``docs/guides/cluster.md``."""
+    (sync_words,) = options.sync_words
+    corpus = PreparedCorpus.open(engine_texts.made(_text(options), options.work, is_written=False))
+    config = W2VConfig(dim=options.dim)
+    counts = np.array(corpus.counts[: vocabulary_size(corpus.counts, config)])
+    yield ["vocabulary", "Gbit/s", "nodes", "MB a merge and node", "s training", "s merging", "s sending", "words/s"]
+    zipf = np.maximum((14e9 / np.arange(1, 1_000_001) / 14.4).astype(np.int64), 5)
+    for name, each in ((f"{len(counts):,}", counts), (f"{len(zipf):,}, 1 / rank", zipf)):
+        for gigabits in (10, 100):
+            for n_nodes in (1, 2, 8, 64):
+                found = predicted(each, config, options, n_nodes, sync_words)
+                sending = found["bytes"] * 8 / (gigabits * 1e9)
+                total = found["training"] + found["merging"] + sending
+                speed = n_nodes * options.cores * sync_words / total
+                cells = [f"{found['bytes'] / 1e6:.0f}", f"{found['training']:.2f}", f"{found['merging']:.2f}"]
+                yield [name, gigabits, n_nodes, *cells, f"{sending:.2f}", f"{speed / 1e6:.1f} M"]
+
+
+_NANOSECONDS = 12.0
+"""Of one core for each number of both tables and merge; measured by ``sync``."""
+
+
+def predicted(counts: Any, config: W2VConfig, options: argparse.Namespace, n_nodes: int, sync_words: int) -> Json:
+    """Seconds and bytes of an interval of ``n_nodes`` nodes."""
+    words = options.cores * sync_words
+    training = words / (options.cores * options.speed)
+    if n_nodes == 1:
+        return {"training": training, "merging": 0.0, "bytes": 0.0}
+    steps = expected_steps(counts, config)
+    own, all_ = (sum(float(-np.expm1(-each * read).sum()) for each in steps) for read in (words, n_nodes * words))
+    row = 2 * options.dim + 4
+    numbers = 2 * len(counts) * options.dim
+    merging = _NANOSECONDS * 1e-9 * numbers / options.cores
+    return {"training": training, "merging": merging, "bytes": (own + all_) * row * (n_nodes - 1) / n_nodes}
+
+
+_MEASURES = {"quality": _quality, "sync": _sync, "overhead": _overhead, "model": _model}

@@ -1,0 +1,217 @@
+"""Both tokenizations of real lines, for each family of tokenizers, and what the exported tokenizer does otherwise.
+
+    python benchmarks/round_trips.py unigram-xlm-r TEXT… --lines 100000
+
+Trains a tokenizer on some of the lines, with SentencePiece's own trainer (the package sentencepiece) for its models,
+adds the most frequent words that it cuts into pieces, and compares line by line:
+
+- ``base``: lines whose base view is not the output of the model's own tokenizer;
+- ``tiles``: lines where the views differ in their words or the characters of these;
+- ``rule``: lines without unknown characters where a word with a row, found by its characters, is not that one id, or
+  another word not its base pieces;
+- ``export``: lines where the exported ``tokenizer.json`` gives other ids than the expanded view; ``hidden``: those of
+  them that hold a word which the export cannot find.
+"""
+
+import argparse
+import gzip
+import importlib
+import json
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from greenadapt.checkpoints.source import find_model
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.writer import export_tokenizers
+
+FAMILIES = ("wordpiece", "bytelevel", "unigram-xlm-r", "unigram-deberta", "unigram-albert", "sentencepiece-bpe")
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
+_BLOCK = 1000
+Json = dict[str, Any]
+
+
+def read_lines(paths: list[str], n: int) -> list[str]:
+    """As many of the first lines of each file."""
+    share = -(-n // len(paths))
+    found: list[str] = []
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
+            found += islice((line.rstrip("\n") for line in file if line.strip()), share)
+    return found[:n]
+
+
+def make_tokenizer(family: str, lines: list[str], folder: Path, size: int) -> Tokenizer:
+    """The tokenizer of a family, trained on ``lines``; that of minilm for WordPiece."""
+    if family == "wordpiece":
+        return load_tokenizer(find_model("minilm").folder)
+    if family == "bytelevel":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
+        )
+        tokenizer.train_from_iterator(lines, trainer)
+    else:
+        tokenizer = _of_sentencepiece(family, lines, folder, size)
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True, normalized=False)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+def _of_sentencepiece(family: str, lines: list[str], folder: Path, size: int) -> Tokenizer:
+    """SentencePiece's model behind the normalizer and pre-tokenizer that transformers gives the family."""
+    sentencepiece: Any = importlib.import_module("sentencepiece")
+    proto: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
+    is_bpe = family == "sentencepiece-bpe"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=str(folder / "trained"), vocab_size=size, minloglevel=1,
+        model_type="bpe" if is_bpe else "unigram", character_coverage=0.9995, max_sentence_length=100_000,
+        num_threads=1,
+    )  # fmt: skip
+    proto.ParseFromString((folder / "trained.model").read_bytes())
+    pieces = [*((name, 0.0) for name in SPECIALS), *((piece.piece, piece.score) for piece in proto.pieces[3:])]
+    if is_bpe:
+        ids = {piece: i for i, (piece, _) in enumerate(pieces)}
+        tokenizer = Tokenizer(models.BPE(ids, _merges(pieces, ids), unk_token="<unk>", fuse_unk=True))
+    else:
+        tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3))
+    charsmap = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+    spaces = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(spaces))
+    tokenizer.normalizer = charsmap
+    if family in ("unigram-deberta", "sentencepiece-bpe"):
+        one_space = normalizers.Replace(Regex(" {2,}"), " ")
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), charsmap, one_space])
+        tokenizer.pre_tokenizer = spaces[1]
+    if family == "unigram-albert":
+        lower = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+        tokenizer.normalizer = normalizers.Sequence([*lower, charsmap])
+    return tokenizer
+
+
+def _merges(pieces: list[tuple[str, float]], ids: dict[str, int]) -> list[tuple[str, str]]:
+    """As transformers makes them: pairs of pieces, by the score of what they make."""
+    found = [
+        (-score, ids[piece[:i]], ids[piece[i:]], (piece[:i], piece[i:]))
+        for piece, score in pieces[len(SPECIALS) :]
+        for i in range(1, len(piece))
+        if piece[:i] in ids and piece[i:] in ids
+    ]
+    return [pair for *_, pair in sorted(found)]
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A tokenizer with added words, as greenadapt reads it, and as it is exported."""
+
+    base: Tokenizer
+    dual: DualTokenizer
+    exported: Tokenizer
+    entries: NewEntries
+    hidden: int
+    """Entries that the export cannot find; the first ones."""
+    unk_id: int | None
+
+    @classmethod
+    def make(cls, tokenizer: Tokenizer, lines: list[str], n_words: int, folder: Path) -> "Expanded":
+        """With the ``n_words`` most frequent words of ``lines`` that can be added."""
+        source, out = folder / "source", folder / "expanded"
+        source.mkdir()
+        tokenizer.save(str(source / "tokenizer.json"))
+        (source / "tokenizer_config.json").write_text("{}")
+        base = load_tokenizer(source)
+        splitter, vocabulary = WordSplitter(base), BaseVocabulary(base)
+        counts = Counter(chain.from_iterable(map(splitter.split, lines)))
+        frequent = [word for word, count in counts.most_common() if count > 2]
+        new = addable(new_forms(frequent, vocabulary)).tolist()
+        words = [word for word, is_new in zip(frequent, new, strict=True) if is_new][:n_words]
+        entries = new_entries(words, vocabulary)
+        out.mkdir()
+        AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(out / WORDS_FILE)
+        report = export_tokenizers(vocabulary, source, out, entries, vocabulary.size, "base")
+        return cls(base, DualTokenizer.load(out), load_tokenizer(out), entries, report.hidden_words, vocabulary.unk_id)
+
+    def compare(self, lines: list[str]) -> Json:
+        """Counts of lines, words and differences."""
+        first = self.dual.added.first_id
+        texts = self.entries.strings(BaseVocabulary(self.base))
+        rows = {text.removeprefix("▁"): first + i for i, text in enumerate(texts)}
+        counts: Counter[str] = Counter(lines=len(lines), added_words=len(self.entries.words), hidden_words=self.hidden)
+        for block in (lines[begin : begin + _BLOCK] for begin in range(0, len(lines), _BLOCK)):
+            own = self.base.encode_batch(block, add_special_tokens=False)
+            plain = self.exported.encode_batch(block, add_special_tokens=False)
+            for both, its, exported in zip(self.dual.encode_batch(block), own, plain, strict=True):
+                ids, found = its.ids, both.expanded.ids.tolist()
+                counts["words"] += both.n_words
+                counts["found"] += int((both.expanded.ids >= first).sum())
+                counts["base"] += both.base.ids.tolist() != ids
+                counts["tiles"] += extents(both.base) != extents(both.expanded)
+                if self.unk_id not in ids:
+                    counts["rule"] += by_rule(its.tokens, ids, both.base, rows) != found
+                if exported.ids != found:
+                    counts["export"] += 1
+                    is_hidden = (both.expanded.ids >= first) & (both.expanded.ids < first + self.hidden)
+                    counts["hidden"] += bool(is_hidden.any())
+        return {name: counts[name] for name in COLUMNS}
+
+
+COLUMNS = (
+    *("lines", "words", "added_words", "hidden_words", "found"),
+    *("base", "tiles", "rule", "export", "hidden"),
+)
+
+
+def by_rule(tokens: list[str], ids: list[int], pieces: Pieces, rows: dict[str, int]) -> list[int]:
+    """The expanded view, each word found by its characters."""
+    found: list[int] = []
+    starts = np.flatnonzero(np.diff(pieces.words, prepend=-1)).tolist()
+    for begin, end in pairwise([*starts, len(ids)]):
+        text = tokens[begin] if end - begin == 1 else "".join(token.removeprefix("##") for token in tokens[begin:end])
+        row = rows.get(text.removeprefix("▁"))
+        found += ids[begin:end] if row is None else [row]
+    return found
+
+
+def extents(pieces: Pieces) -> list[list[int]]:
+    """First and last character of each word."""
+    starts = np.flatnonzero(np.diff(pieces.words, prepend=-1))
+    ends = np.append(starts[1:], len(pieces.words))[: len(starts)] - 1
+    return [pieces.spans[starts, 0].tolist(), pieces.spans[ends, 1].tolist()]
+
+
+def main() -> None:
+    """Print one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("texts", nargs="+", help="text files, one line each, gzip or not")
+    parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--train-lines", type=int, default=20_000)
+    parser.add_argument("--size", type=int, default=16_000, help="pieces of a trained tokenizer")
+    parser.add_argument("--words", type=int, default=20_000, help="words that are added")
+    arguments = parser.parse_args()
+    lines = read_lines(arguments.texts, arguments.lines)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        every = max(1, len(lines) // arguments.train_lines)
+        tokenizer = make_tokenizer(arguments.family, lines[::every], Path(folder), arguments.size)
+        found = Expanded.make(tokenizer, lines, arguments.words, Path(folder)).compare(lines)
+    print(json.dumps({"family": arguments.family, **found, "seconds": round(time.perf_counter() - started)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What a corpus is read from: files, whole releases of CORD-19, and ranges of lines of large plain files.
+
+Documents are in the order of the pieces, so pieces can be read by different processes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from greenadapt.corpus import cord19
+from greenadapt.corpus.opening import Span, input_errors, is_compressed, is_tar
+from greenadapt.corpus.recipes import format_of
+
+_LINEWISE = ("text", "jsonl")
+"""Formats in which a line says all of a document, so that some lines can be read alone."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file, or its lines in ``span``; an archive; or the folder or archive of a release of CORD-19."""
+
+    path: str
+    span: Span | None = None
+    is_release: bool = False
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some bytes of a file."""
+
+    path: str
+    begin: int
+    size: int
+
+
+def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
+    """A file or an archive, or a folder's files in order of path, of the format ``kind``.
+
+    Hidden files are left out, and symlinks to files that do not exist counted as ``dangling_links``.
+    """
+    if cord19.is_release(path, kind):
+        yield Piece(path, is_release=True)
+    elif not Path(path).is_dir():
+        yield Piece(path)
+    else:
+        for file in sorted(Path(path).rglob("*")):
+            if is_hidden(file.relative_to(path).as_posix()):
+                continue
+            if file.is_file():
+                yield Piece(str(file))
+            elif file.is_symlink() and not file.exists():
+                counts["dangling_links"] += 1
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
+    return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
+
+
+def is_linewise(path: str, kind: str) -> bool:
+    """Whether it is a plain file in which a line says all of a document; ``kind`` is its format or ``auto``."""
+    kind = format_of(path) if kind == "auto" else kind
+    return kind in _LINEWISE and Path(path).is_file() and not (is_tar(path) or is_compressed(path))
+
+
+def parts_of(
+    pieces: Iterable[Piece],
+    kind: str,
+    size: int,
+    run: Callable[[Callable[[_Block], Any], Iterable[_Block]], Iterator[Any]] = map,
+) -> list[tuple[Piece, ...]]:
+    """Consecutive ``pieces`` together, of about ``size`` bytes; larger plain files of lines are cut, others are not.
+
+    ``run`` counts the lines of large files, as ``map`` does.
+    """
+    sized = [(piece, _size(piece)) for piece in pieces]
+    large = [(piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind)]
+    counted = run(
+        _count_lines,
+        (_Block(piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size)),
+    )
+    cut = {piece: _cut(piece, n_bytes, size, islice(counted, -(-n_bytes // size))) for piece, n_bytes in large}
+    parts: list[list[Piece]] = []
+    taken = 0
+    for piece, n_bytes in (one for whole in sized for one in cut.get(whole[0], [whole])):
+        if not parts or taken + n_bytes > size:
+            parts.append([])
+            taken = 0
+        parts[-1].append(piece)
+        taken += n_bytes
+    return list(map(tuple, parts))
+
+
+def _size(piece: Piece) -> int:
+    """Its bytes on disk; any number will do for a folder, which is a part of its own."""
+    return 1 << 62 if piece.is_release else Path(piece.path).stat().st_size
+
+
+def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int]]) -> list[tuple[Piece, int]]:
+    """The lines that begin in each ``size`` bytes of a file, given ``_count_lines`` of them; and their bytes."""
+    begins, n_lines = [(0, 0)], 0
+    for number, (n, first) in enumerate(counted):
+        begin = number * size + first
+        if number and n and begin < n_bytes:
+            begins.append((begin, n_lines + 1))
+        n_lines += n
+    spans = [Span(*begin, last=end[1]) for begin, end in pairwise(begins)] + [Span(*begins[-1])]
+    ends = [*(begin for begin, _ in begins[1:]), n_bytes]
+    return [(replace(piece, span=span), end - span.n_bytes) for span, end in zip(spans, ends, strict=True)]
+
+
+def _count_lines(block: _Block) -> tuple[int, int]:
+    """How many lines end in ``block``, and how many of its bytes are up to the first end."""
+    with input_errors(block.path), open(block.path, "rb") as file:
+        file.seek(block.begin)
+        data = file.read(block.size)
+    return data.count(b"\n"), data.find(b"\n") + 1

@@ -1,0 +1,274 @@
+"""An index in a folder: paragraphs in a tantivy index, found by BM25.
+
+What is searched, what is shown and what is in the index already all lie in it, so that a commit of tantivy is the only
+moment at which anything changes: a process that is killed leaves what was committed last.
+"""
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError
+from greenadapt.inference.search.facts import IndexFacts
+from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
+from greenadapt.storage.files import hash_file, hash_json, read_object, write_json
+from greenadapt.storage.publish import beside, creating, publish_folder
+from greenadapt.tokenization.splitter import load_tokenizer
+
+if TYPE_CHECKING:
+    import tantivy
+
+INDEX_FILE = "index.json"
+WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
+"""Folders of the two indexes, and the tokenizer that splits text into words."""
+_WRITER_MEMORY = 64 << 20
+"""Bytes of postings that tantivy keeps in memory before it writes a segment."""
+_BLOCK = 4096
+"""Keys that are looked up at once."""
+_HEX = "0123456789abcdef"
+_COMMITTED, _LOCK = "meta.json", ".tantivy-meta.lock"
+
+
+def _schema() -> "tantivy.Schema":
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("state", tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("key", indexed=True, fast=True)
+    builder.add_text_field("words", tokenizer_name="words", index_option="freq")
+    builder.add_bytes_field("passage", stored=True)
+    return builder.build()
+
+
+class FolderStore:
+    """The index in a folder, a ``ParagraphStore``; raises ``MissingError`` if a package is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        missing = [name for name in ("tantivy", "usearch") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise MissingError(
+                f"an index needs {', '.join(missing)}, not installed", 'pip install "greenadapt[search]"'
+            )
+        self.folder = folder.expanduser().absolute()
+        self.place = str(self.folder)
+        self._words = self.folder / WORDS
+        self._seen = (0, 0)
+        self._searcher: tantivy.Searcher | None = None
+
+    def facts(self) -> IndexFacts | None:
+        """Those in ``index.json``; raises ``InputError`` if the file or the index of tantivy is damaged."""
+        if not (self.folder / INDEX_FILE).is_file():
+            return None
+        facts = IndexFacts.of(read_object(self.folder / INDEX_FILE, "search index"), self.place)
+        self._refreshed()
+        return facts
+
+    def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
+        """Put an empty index in place of what is there, all of it at once."""
+        import tantivy
+
+        folder = self.folder
+        if not (folder / INDEX_FILE).is_file() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConflictError(f"{folder} is there already, and is no index", "choose another folder")
+        work = beside(folder, "new")
+        shutil.rmtree(work, ignore_errors=True)
+        with creating(folder):
+            for name in (WORDS, VECTORS):
+                (work / name).mkdir(parents=True)
+        if tokenizer is not None:
+            shutil.copyfile(tokenizer, work / TOKENIZER)
+        tantivy.Index(_schema(), str(work / WORDS))
+        write_json(work / INDEX_FILE, facts.as_json())
+        publish_folder(work, folder)
+
+    def write_facts(self, facts: IndexFacts) -> None:
+        """Replace ``index.json`` at once."""
+        part = self.folder / f"{INDEX_FILE}.part"
+        write_json(part, facts.as_json())
+        part.replace(self.folder / INDEX_FILE)
+
+    def tokenizer(self) -> Tokenizer:
+        """The one in ``tokenizer.json``."""
+        return load_tokenizer(self.folder / TOKENIZER)
+
+    def state(self) -> str:
+        """A hash of ``index.json`` and of tantivy's last commit."""
+        return hash_json([hash_file(self.folder / INDEX_FILE), hash_file(self._words / _COMMITTED)])
+
+    def __len__(self) -> int:
+        return int(self._refreshed().num_docs)
+
+    def search(self, words: Iterable[str], top: int) -> list[Passage]:
+        """The ``top`` best by BM25."""
+        import tantivy
+
+        searcher = self._refreshed()
+        terms = [self._term("words", word, "freq") for word in dict.fromkeys(words)]
+        query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
+        hits = searcher.search(query, top, count=False).hits
+        return in_order(replace(_passage(searcher, at), score=score) for score, at in hits)
+
+    def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
+        """The paragraphs of those keys that are in the index."""
+        searcher = self._refreshed()
+        return {key: _passage(searcher, at) for key, at in self._addresses(searcher, list(keys)).items()}
+
+    def known(self, keys: Sequence[int]) -> set[int]:
+        """Those of ``keys`` that are in the index."""
+        searcher = self._refreshed()
+        blocks = (keys[at : at + _BLOCK] for at in range(0, len(keys), _BLOCK))
+        return {key for block in blocks for key in self._addresses(searcher, block)}
+
+    def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
+        """What each document is, by its hashes: a document is committed as a whole."""
+        return [
+            "unchanged" if self._has("state", one.state) else "changed" if self._has("name", one.name) else "added"
+            for one in documents
+        ]
+
+    def names(self) -> Iterator[str]:
+        """The hashed names of all documents."""
+        searcher = self._refreshed()
+        for first in _HEX:  # a part at a time, to bound memory
+            for name, _ in searcher.terms_with_prefix("name", first):
+                if self._has("name", name):  # terms of removed documents stay until segments are merged
+                    yield name
+
+    def writer(self) -> "FolderWriter":
+        """The one writer; it must be closed."""
+        return FolderWriter(self)
+
+    @cached_property
+    def index(self) -> "tantivy.Index":
+        """That of tantivy."""
+        import tantivy
+
+        try:
+            index = tantivy.Index.open(str(self._words))
+            index.config_reader("manual")
+        except ValueError as error:
+            raise self._unusable(error) from None
+        index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+        return index
+
+    def share(self) -> None:
+        """Let everyone search who may read ``index.json``.
+
+        tantivy writes two files for their owner alone, and opens its lock for writing, even to read.
+        """
+        mode = (self.folder / INDEX_FILE).stat().st_mode & 0o777
+        for name, allowed in ((_COMMITTED, mode), (".managed.json", mode), (_LOCK, mode | (mode & 0o444) >> 1)):
+            with suppress(OSError):  # those of another user, who writes to the same index
+                (self._words / name).chmod(allowed)
+
+    def _refreshed(self) -> "tantivy.Searcher":
+        """What searches in all that was committed until now."""
+        committed = self._words / _COMMITTED
+        found = committed.stat() if committed.is_file() else None
+        now = (found.st_mtime_ns, found.st_ino) if found else (0, 0)
+        if self._searcher is None or now != self._seen:
+            try:
+                self.index.reload()
+                self._searcher, self._seen = self.index.searcher(), now
+            except ValueError as error:
+                # Until its writer calls ``share``, a new commit may not be readable.
+                if self._searcher is None or not _is_refused(error):
+                    raise self._unusable(error) from None
+        return self._searcher
+
+    def _unusable(self, error: ValueError) -> InputError:
+        if _is_refused(error):
+            hint = "let its owner run greenadapt index again, or copy the folder"
+            return InputError(f"{self._words} may not be read and locked by this user", hint)
+        return InputError(
+            f"{self._words} is not an index of tantivy, or is damaged ({error})", "index again with --force"
+        )
+
+    def _addresses(self, searcher: "tantivy.Searcher", keys: Sequence[int]) -> dict[int, "tantivy.DocAddress"]:
+        import tantivy
+
+        query = tantivy.Query.term_set_query(self.index.schema, "key", keys)
+        addresses = [at for _, at in searcher.search(query, max(1, len(keys)), count=False).hits]
+        found = searcher.fast_field_values("key", addresses)
+        return {int(key or 0): at for key, at in zip(found, addresses, strict=True)}
+
+    def _has(self, field: str, value: str) -> bool:
+        found: Any = self._refreshed().search(self._term(field, value, "basic"), 1)  # the stubs lack ``count``
+        return int(found.count) > 0
+
+    def _term(self, field: str, value: str, option: str) -> "tantivy.Query":
+        import tantivy
+
+        return tantivy.Query.term_query(self.index.schema, field, value, option)
+
+
+def _is_refused(error: ValueError) -> bool:
+    """Whether the operating system refused; tantivy has one error for all reasons."""
+    return any(kind in str(error) for kind in ("PermissionDenied", "ReadOnlyFilesystem"))
+
+
+def _passage(searcher: "tantivy.Searcher", address: "tantivy.DocAddress") -> Passage:
+    return Passage(**json.loads(searcher.doc(address)["passage"][0]))
+
+
+class FolderWriter:
+    """A ``StoreWriter`` whose commits change everything at one moment."""
+
+    def __init__(self, store: FolderStore) -> None:
+        import tantivy
+
+        self._store = store
+        self._schema = store.index.schema
+        self._document = tantivy.Document
+        self._writer = store.index.writer(_WRITER_MEMORY, 1)
+
+    def put(self, document: DocumentKey, entries: Sequence[Entry], *, is_new: bool) -> None:
+        """Put a document's paragraphs in place of those that it has, if it is not new."""
+        if not is_new:
+            self.remove(document.name)
+        for entry in entries:
+            fields = {
+                "name": document.name,
+                "state": document.state,
+                "key": entry.key,
+                "words": entry.words,
+                "passage": json.dumps(entry.passage.stored(), ensure_ascii=False).encode(),
+            }
+            with self._written():
+                self._writer.add_document(self._document.from_dict(fields, self._schema))
+
+    def remove(self, name: str) -> None:
+        """Take out all paragraphs that were added before of the document of this hashed name."""
+        self._writer.delete_documents_by_term("name", name)
+
+    def commit(self) -> None:
+        """Make all changes so far last, and visible, at once."""
+        with self._written():
+            self._writer.commit()
+        self._store.share()
+
+    def close(self) -> None:
+        """Wait until segments are merged."""
+        with self._written():
+            self._writer.wait_merging_threads()
+        self._store.share()
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Raise ``ResourceError`` if the folder cannot be written; tantivy has one error for all reasons."""
+        try:
+            yield
+        except ValueError as error:
+            raise ResourceError(
+                f"{self._store.place} cannot be written, the disk may be full ({error})",
+                "free some space; the same command goes on",
+            ) from None

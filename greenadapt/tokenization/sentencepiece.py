@@ -1,0 +1,111 @@
+"""Where words end between the pieces of a SentencePiece model (Unigram, or BPE behind Metaspace)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from greenadapt.storage.arrays import BoolArray, IntArray
+from greenadapt.tokenization.characters import is_of_spaced_word
+
+SPACE = "▁"
+"""The mark for the space before a word."""
+_WORD, _ALONE, _MARK = range(3)
+
+
+@dataclass(frozen=True)
+class WordBounds:
+    r"""Between which pieces of one pre-token a word ends.
+
+    A pre-token is what stands between two spaces. It is cut on both sides of each character that is not ``\w``, or is
+    of a script that sets no spaces between words, but only where one of the model's own pieces ends, so that words
+    are whole pieces: ``▁(`` ``ta`` ``chy`` ``cardia`` ``),`` is the words ``(``, ``tachycardia`` and ``),``, and ``▁``
+    ``日本`` ``では`` the words ``日本`` and ``では``. A space mark alone belongs to the word after it. What the model
+    has no piece for is cut by its text.
+    """
+
+    unk_id: int | None
+    first: bytes
+    """What each id begins with: a word's character, one that stands alone, or the mark."""
+    last: bytes
+    """What it ends with; the mark only if there is nothing else."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, unk_id: int | None) -> "WordBounds":
+        """Those of a tokenizer's vocabulary; its added tokens stand alone."""
+        entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+        alone = tokenizer.get_added_tokens_decoder()
+        bounds = bytearray(1 + max(entries.values(), default=-1)), bytearray(1 + max(entries.values(), default=-1))
+        for entry, row in entries.items():
+            text = entry.lstrip(SPACE)
+            if row in alone:
+                ends = _ALONE, _ALONE
+            elif not text:
+                ends = _MARK, _MARK
+            else:
+                ends = (_kind(entry[0]) if text == entry else _MARK), _kind(text[-1])
+            bounds[0][row], bounds[1][row] = ends
+        return cls(unk_id, *map(bytes, bounds))
+
+    def of_piece(self, piece: int, text: str) -> tuple[int, int]:
+        """What a piece of this text begins and ends with."""
+        if piece == self.unk_id and text:
+            return _kind(text[0]), _kind(text[-1])
+        return self.first[piece], self.last[piece]
+
+    def begins(self, ids: IntArray, text_of: Callable[[int], str]) -> BoolArray:
+        """Which of the pieces ``ids`` (n,) begin a word, (n,); ``text_of`` tells the text of the i-th."""
+        first, last = (np.frombuffer(kinds, np.uint8)[ids] for kinds in (self.first, self.last))
+        for i in np.flatnonzero(ids == self.unk_id).tolist():
+            first[i], last[i] = self.of_piece(int(ids[i]), text_of(i))
+        begins = np.ones(len(ids), bool)
+        begins[1:] = ends_word(last[:-1], first[1:])
+        return begins
+
+    def is_one_word(self, pieces: Sequence[int]) -> bool:
+        """Whether these pieces of a word without spaces, punctuation or unspaced script are not parted."""
+        parted = any(ends_word(self.last[before], self.first[after]) for before, after in pairwise(pieces))
+        return not parted and self.last[pieces[-1]] == _WORD
+
+
+def ends_word(last: Any, first: Any) -> Any:
+    """Whether a word ends between two pieces, by what the former ends and the latter begins with; numbers or arrays."""
+    return (first == _MARK) | (last == _ALONE) | ((first == _ALONE) & (last != _MARK))
+
+
+@cache
+def _kind(character: str) -> int:
+    return _WORD if is_of_spaced_word(character) else _ALONE
+
+
+def find_unknown(tokenizer: Tokenizer) -> int | None:
+    """The id of what a Unigram model has no piece for; ``None`` if it spells that in bytes."""
+    # The library does not tell; this code point will never be a character, so no vocabulary has it.
+    ids = Tokenizer(tokenizer.model).encode("\U0010ffff", add_special_tokens=False).ids
+    return int(ids[0]) if len(ids) == 1 else None
+
+
+def best_spelling(word: str, row: str, scores: Mapping[str, float], longest: int) -> list[str]:
+    """The likeliest pieces of ``word`` by ``scores`` (Kudo 2018) without the piece ``row``, which it is now.
+
+    Empty if nothing spells it. No piece is longer than ``longest``.
+    """
+    text = SPACE + word if all(map(is_of_spaced_word, word)) else word
+    best: list[tuple[float, int]] = [(0.0, 0)]  # of each prefix: its score, and where its last piece begins
+    for end in range(1, len(text) + 1):
+        begins = range(max(0, end - longest), end)
+        known = (begin for begin in begins if text[begin:end] in scores and text[begin:end] not in (row, SPACE + word))
+        best.append(max(((best[begin][0] + scores[text[begin:end]], begin) for begin in known), default=(-np.inf, 0)))
+    if best[-1][0] == -np.inf:
+        return []
+    found: list[str] = []
+    end = len(text)
+    while end:
+        begin = best[end][1]
+        found.insert(0, text[begin:end])
+        end = begin
+    return found

@@ -1,0 +1,153 @@
+"""Commands that work on the nodes of a Ray cluster, as a user starts them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.storage.files import hash_file
+from tests.conftest import Run, last_line
+from tests.support.processes import MODULE, Forked
+from tests.support.small_cluster import ADDRESS, free_port, started_cluster
+from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
+
+_OTHER = "import sys; from greenadapt.cluster import connected\nwith connected(sys.argv[1]): print(flush=True); input()"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    with started_cluster(3) as cluster:
+        yield cluster
+
+
+def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, nodes: Any) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OTHER, nodes.address, "other program"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()  # it is connected
+        rows = list(map(json.loads, run_alone("cluster", "--cluster", nodes.address, "--json").stdout.splitlines()))
+        other.communicate("\n")
+    assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
+        (ADDRESS, 1, 1, 0)
+    ] * 3
+    assert rows[-1]["command"].endswith("'other program'")
+    assert rows[-1]["process"] == other.pid
+    shown = run_alone("cluster", "--cluster", nodes.address).stdout
+    assert "3 of 3" in shown
+    assert "Runs:" not in shown
+
+
+def content(folder: Path) -> dict[str, object]:
+    """What is in each file of a result, but for what it cost and when."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.name == "history.jsonl":
+            found[str(path.relative_to(folder))] = [{**row, "seconds": 0} for row in lines(path)]
+        elif path.is_file() and path.name not in ("manifest.json", "README.md"):
+            found[str(path.relative_to(folder))] = hash_file(path)
+    return found
+
+
+def spoil(nodes: Any, folder: Path) -> None:
+    """Put a file where the state of a seed would be, and end a node as soon as another one is trained."""
+    while not (found := [*folder.glob(".run-base*.work")]):
+        time.sleep(0.02)
+    (found[0] / "seeds" / "1").mkdir(parents=True)
+    (found[0] / "seeds" / "1" / ".state").write_text("not a folder")
+    while not [*folder.rglob(".progress.json")]:
+        time.sleep(0.05)
+    nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_fails(
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    ours = adapted(tiny_model)
+    for name, n in (("train", 40), ("test", 15)):
+        ner_file(tmp_path / f"{name}.tsv", n, n)
+    asked = ["finetune", "--task", "ner", "-m", ours, "--compare", ours.parent / "base", "--train", "train.tsv"]
+    asked += ["--test", "test.tsv", "--seeds", "2", "--epochs", "6", "--batch-size", "8", "--learning-rate", "0.007"]
+    run_alone(*asked, "--out", "alone/run")
+    spread = tmp_path / "spread"
+    spoiling = threading.Thread(target=spoil, args=(nodes, spread), daemon=True)
+    spoiling.start()
+    failed = run_alone(*asked, "--out", "spread/run", "--cluster", nodes.address, code=1)
+    spoiling.join(60)
+    print(failed.stderr)  # noqa: T201
+    assert re.search(r"1 run failed.*run-base-\w+, seed 1 \(\w+Error", last_line(failed))
+    assert [path.name for path in spread.iterdir() if path.name[0] != "."] == ["run"]
+    [in_the_way] = spread.glob(".run-base*.work/seeds/1/.state")
+    in_the_way.unlink()
+    ended = json.loads(run_alone(*asked, "--out", "spread/run", "--json").stdout)
+    assert content(spread) == content(tmp_path / "alone")
+    assert ended["cost"]["attempts"] == 1
+    assert ended["cost"]["cpu_seconds"] > 0
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_predictions_are_those_of_one_machine_also_after_a_kill(
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    texts = [" ".join(words) for words in sentences(8 * 1024, 0)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    ner_file(tmp_path / "train.tsv", 40)
+    run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", "1")
+    [model] = (tmp_path / "runs").iterdir()
+    asked = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    run_alone(*asked, "-o", "alone.jsonl")
+    spread = [*asked, "-o", "spread.jsonl", "--cluster", nodes.address]
+    killed, mark = Forked([*MODULE, *spread], tmp_path), tmp_path / ".spread.jsonl.shards.json"
+    while killed.poll() is None and not (mark.is_file() and read_json(mark)["n"] > 2):
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    while killed.poll() is None:
+        time.sleep(0.02)
+    assert not (tmp_path / "spread.jsonl").exists()
+    n = read_json(mark)["n"]
+    ended = run_alone(*spread)
+    assert f"{n} parts" in ended.stderr
+    assert (tmp_path / "spread.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+    assert [path.name for path in tmp_path.glob(".spread*")] == []
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_answers_are_those_of_one_machine(run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
+    qa_file(tmp_path / "squad.json", 600)
+    model = tiny_model("BertForQuestionAnswering")
+    asked = ["qa", "-m", model, "--data", "squad.json"]
+    alone = run_alone(*asked).stdout
+    assert alone.count("\n") == 601
+    assert run_alone(*asked, "--cluster", nodes.address).stdout == alone
+
+
+def test_a_node_without_the_model_is_named_before_any_work(
+    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    ner_file(tmp_path / "train.tsv", 40)
+    model = tiny_model()
+    weights = (model / "model.safetensors").rename(tmp_path / "weights")
+    (model / "model.safetensors").symlink_to(f"/proc/self/fd/{os.open(weights, os.O_RDONLY)}")  # only this process's
+    asked = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
+    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*asked, "--cluster", nodes.address, code=1))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:
+    address = f"{ADDRESS}:{free_port()}"
+    assert address in last_line(run_alone("cluster", "--cluster", address, code=1))

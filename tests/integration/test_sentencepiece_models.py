@@ -1,0 +1,90 @@
+"""XLM-RoBERTa, DeBERTa and ALBERT with SentencePiece tokenizers, from real text to answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from tests.conftest import Run
+from tests.support.sentencepiece_models import LAYOUTS, real_lines, sentencepiece_model
+
+FAST = ("--epochs", 2, "--max-steps", 3, "--batch-size", 4, "--max-length", 128)
+
+
+def sentences(path: Path, lines: list[str]) -> Path:
+    """Sentences whose words in quotes are code."""
+    rows = ("".join(f"{word}\tB-Code\n" if "`" in word else f"{word}\tO\n" for word in line.split()) for line in lines)
+    path.write_text("\n".join(rows), "utf-8")
+    return path
+
+
+def questions(path: Path, lines: list[str]) -> Path:
+    """Questions for the longest word of each line."""
+    paragraphs = []
+    for i, line in enumerate(lines):
+        answer = max(line.split(), key=len)
+        answers = [{"text": answer, "answer_start": line.index(answer)}]
+        paragraphs.append({"context": line, "qas": [{"id": str(i), "question": "which word?", "answers": answers}]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
+    return path
+
+
+def states(folder: Path, text: str) -> torch.Tensor:
+    """By plain transformers."""
+    model, tokenizer = (each.from_pretrained(folder) for each in (transformers.AutoModel, transformers.AutoTokenizer))
+    with torch.no_grad():
+        found: torch.Tensor = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("family", LAYOUTS)
+def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> None:
+    base, text = sentencepiece_model(tmp_path / "base", family), tmp_path / "text.txt"
+    text.write_text("\n".join(real_lines()), "utf-8")
+    vectors = ("--min-count", 3, "--epochs", 1, "--workers", 1, "--engine", "gensim")
+    run_alone("adapt", "-c", text, "-m", base, "-o", "adapted", *vectors)
+    before, after = Checkpoint.open(base), Checkpoint.open(tmp_path / "adapted")
+    assert after.dim == before.dim == (16 if family == "Albert" else 32)
+    np.testing.assert_array_equal(after.embedding()[: before.n_rows], before.embedding())
+    dual = DualTokenizer.load(tmp_path / "adapted")
+    assert after.n_rows == before.n_rows + len(dual.added)
+    assert len(dual.added) > 50
+
+    old, new = "of it, (of a) text.", f"the {dual.added.surface(len(dual.added) - 1)}, (of a)"
+    assert (dual.encode(old).expanded.ids < before.n_rows).all()
+    torch.testing.assert_close(states(tmp_path / "adapted", old), states(base, old), rtol=0, atol=0)
+    assert states(tmp_path / "adapted", new).shape != states(base, new).shape
+
+    train, test = (sentences(tmp_path / f"{name}.tsv", lines) for name, lines in parts().items())
+    run_alone("finetune", "--task", "ner", "-m", "adapted", "--train", train, "--test", test, "-o", "ner", *FAST)
+    scores = json.loads((tmp_path / "ner" / "scores.json").read_text())
+    assert set(scores["seeds"][0]["test"]["views"]) >= {"base", "expanded"}
+    text.write_text("\n".join(real_lines()[:10]), "utf-8")
+    for line, row in zip(real_lines(), rows(run_alone("predict", "-m", "ner", "-i", text).stdout), strict=False):
+        assert all(line[one["start"] : one["end"]] == one["text"] for one in row["entities"])
+
+    train, test = (questions(tmp_path / f"{name}.json", lines) for name, lines in parts().items())
+    run_alone("finetune", "--task", "qa", "-m", "adapted", "--train", train, "--test", test, "-o", "answers", *FAST)
+    asked = tmp_path / "asked.jsonl"
+    asking = ({"question": "which word?", "context": line} for line in real_lines()[:5])
+    asked.write_text("".join(json.dumps(row) + "\n" for row in asking))
+    answered = rows(run_alone("qa", "-m", "answers", "--data", asked).stdout)
+    for line, row in zip(real_lines(), answered, strict=False):
+        best = row["answers"][0]
+        assert line[best["start"] : best["end"]] == best["answer"] != ""
+
+
+def parts() -> dict[str, list[str]]:
+    return {"train": real_lines()[:12], "test": real_lines()[12:18]}
+
+
+def rows(output: str) -> list[Any]:
+    return [json.loads(line) for line in output.splitlines()]

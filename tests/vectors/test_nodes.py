@@ -1,0 +1,173 @@
+"""Word vectors trained on a real Ray cluster: nodes that die, a driver that dies, and what is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.cluster import Cluster, connected
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import InputError, ResourceError
+from greenadapt.progress import Silent
+from greenadapt.vectors import cbow, nodes
+from greenadapt.vectors.engines import parts
+from greenadapt.vectors.neighbours import nearest
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.support.small_cluster import started_cluster
+from tests.vectors.test_cbow import prepare
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
+CONFIG = W2VConfig(dim=16, min_count=1, epochs=4, engine="fast", sample=0, alpha=0.05, sync_words=500)
+GROUPS, SIZE = 40, 6
+
+
+def _text() -> list[list[str]]:
+    """Lines of one of 40 groups of words each, with some words of others."""
+    rng = np.random.default_rng(0)
+    groups = np.where(
+        rng.random((6000, 10)) < 0.2, rng.integers(GROUPS, size=(6000, 10)), np.arange(6000)[:, None] % GROUPS
+    )
+    return [
+        [f"{group}-{member}" for group, member in zip(line, rng.integers(SIZE, size=10), strict=True)]
+        for line in groups
+    ]
+
+
+def _own_group(vectors: WordVectors) -> float:
+    """Share of the nearest words that are of the own group."""
+    group = np.array([int(word.partition("-")[0]) for word in vectors.words])
+    near, _ = nearest(vectors.matrix, vectors.matrix, SIZE - 1, np.arange(len(group))[:, None])
+    return float((group[near] == group[:, None]).mean())
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
+    return prepare(_text(), tmp_path_factory.mktemp("nodes") / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_PART", 250)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    with started_cluster() as cluster:
+        yield cluster
+
+
+@contextmanager
+def _only(cluster: Cluster, n_nodes: int) -> Iterator[None]:
+    """Let ``n_nodes`` nodes train."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nodes, "alive_nodes", lambda ray: cluster.nodes[:n_nodes])
+        yield
+
+
+class Killing(Silent):
+    """Kills a node of ``cluster`` twice while it trains, as ``kill -9`` does, and keeps what is said."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster, self.steps, self.warnings = cluster, 0, list[str]()
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator["Killing"]:
+        self.total, self.done = total, 0.0
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.done += amount
+        self.steps += 1
+        if self.steps in (40, 60):
+            self.cluster.remove_node(self.cluster.list_all_nodes()[-1], allow_graceful=False)
+
+
+def _train(
+    corpus: PreparedCorpus, config: W2VConfig, work: Path, cluster: Cluster | None, progress: Any = None
+) -> WordVectors:
+    return cbow.train(corpus, config, work, progress=progress or Silent(), max_memory=1 << 30, cluster=cluster)
+
+
+def test_one_node_of_one_core_makes_the_bytes_of_one_machine(
+    ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    alone = _train(corpus, CONFIG, tmp_path / "alone", None)
+    assert _own_group(alone) > 0.9
+    with connected(ray_cluster.address) as cluster, _only(cluster, 1):
+        assert _train(corpus, CONFIG, tmp_path / "work", cluster).matrix.tobytes() == alone.matrix.tobytes()
+
+
+_DRIVER = """
+import sys
+from pathlib import Path
+from greenadapt.cluster import connected
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.progress import Silent
+from greenadapt.vectors import cbow
+from greenadapt.vectors.engines import parts
+corpus, work, address, config = sys.argv[1:]
+parts._PART, cbow.CHECKPOINT_SECONDS = 250, 0
+with connected(address) as cluster:
+    corpus = PreparedCorpus.open(Path(corpus))
+    cbow.train(corpus, eval(config), Path(work), progress=Silent(), max_memory=1 << 30, cluster=cluster)
+"""
+
+
+def test_a_driver_that_was_killed_goes_on(ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path) -> None:
+    work, notes = tmp_path / "work", list[str]()
+    arguments = [str(corpus.folder), str(work), ray_cluster.address, repr(CONFIG)]
+    driver = subprocess.Popen([sys.executable, "-c", _DRIVER, *arguments])
+    end = time.monotonic() + 100
+    while not list(work.glob("epoch-*.safetensors")):
+        assert driver.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+    class Noting(Silent):
+        def note(self, message: str) -> None:
+            notes.append(message)
+
+    with connected(ray_cluster.address) as cluster:
+        assert _own_group(_train(corpus, CONFIG, work, cluster, Noting())) > 0.9
+    assert notes[0].startswith("resuming")
+
+
+def test_what_nodes_cannot_do_is_said_in_one_line(
+    ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(ray_cluster.address) as cluster:
+        with pytest.raises(InputError, match="training diverged in epoch 1"):
+            _train(corpus, replace(CONFIG, alpha=100), tmp_path / "work", cluster)
+        nobody = [replace(node, memory=1000) for node in cluster.nodes]
+        monkeypatch.setattr(nodes, "alive_nodes", lambda ray: nobody)
+        with pytest.raises(ResourceError, match=rf"{cluster.nodes[0].address} has 0 MB"):
+            _train(corpus, CONFIG, tmp_path / "other", cluster)
+
+
+def test_nodes_that_are_killed_cost_no_words_and_little_quality(
+    ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    killing = Killing(ray_cluster)
+    with connected(ray_cluster.address) as cluster:
+        vectors = _train(corpus, CONFIG, tmp_path / "work", cluster, killing)
+        assert len(nodes.alive_nodes(cluster.ray)) == 2
+    assert len(killing.warnings) == 2
+    assert all("died" in warning for warning in killing.warnings)
+    assert killing.done == killing.total == CONFIG.epochs * len(corpus.ids)
+    assert _own_group(vectors) > 0.9
