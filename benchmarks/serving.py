@@ -33,7 +33,8 @@ from tables import aligned
 
 from greenadapt.config import Backend, CompileConfig, Pool, Quantize, ReadingOptions
 from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.models.streaming import pooled
+from greenadapt.models.example_blocks import blocks
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
@@ -44,6 +45,7 @@ from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")
 VIEWS = ("one view", "both views")
+POOLS: dict[Pool, str] = {"base": "base tokenization", "expanded": "expanded", "mean": "both"}
 BATCH = 32
 PLAIN = "plain loop"
 # A child that says its own peak at the end.
@@ -147,15 +149,24 @@ class Times:
         self.cpu = min(self.cpu, time.process_time() - cpu)
 
 
-def scores(opened: OpenedModel, examples: Sequence[Any]) -> dict[Pool, float]:
-    """The main score on labelled examples, in points, of the base tokenization and of the mean of both."""
+def scores(opened: OpenedModel, examples: Sequence[Any]) -> list[float]:
+    """The main score on labelled examples, in points, by each of ``POOLS``."""
     task: Any = opened.task
     outputs = list(opened.outputs(examples))
-    found: dict[Pool, float] = {}
-    for pool in ("base", "mean"):
+    found = []
+    for pool in POOLS:
         predictions = [task.decode(one.example, pooled(one, pool)) for one in outputs]
-        found[pool] = 100 * float(task.main_score(np.asarray(task.statistics(examples, predictions)).sum(axis=0)))
+        found.append(100 * float(task.main_score(np.asarray(task.statistics(examples, predictions)).sum(axis=0))))
     return found
+
+
+def pieces(opened: OpenedModel, examples: Sequence[Any]) -> list[int]:
+    """Pieces that go through the model, without padding, by each of ``POOLS``; their ratio is what both views cost."""
+    inputs = [{"": one} for one in opened.inputs(examples)]
+    run = opened.run
+    views = [replace(run, pool=pool).views for pool in POOLS]
+    made = [blocks(inputs, names, run.pad_id, BLOCK_PIECES_CPU) for names in views]
+    return [sum(len(feature) for block in each for feature in block.inputs) for each in made]
 
 
 def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:
@@ -243,12 +254,13 @@ def main() -> None:
         both = f"{spent.wall / one.wall:.2f}" if side.name.endswith(VIEWS[1]) else ""
         rows.append([side.name, f"{len(timed) / spent.wall:.1f}", *ratios, both])
     print(aligned(rows), flush=True)
-    rows = [[f"{folder.task.main}, points", *VIEWS]]
+    base, expanded, both = pieces(ours[0].opened, timed)
+    share = f"{expanded / base:.2f} and {both / base:.2f} times"
+    print(f"pieces: {base:,} in the base tokenization, {expanded:,} in the expanded one, {both:,} in both ({share})\n")
+    rows = [[f"{folder.task.main}, points", *POOLS.values()]]
     for side in ours:
         if side.opened is not None and side.opened.run.pool == "mean":
-            rows.append(
-                [side.name.partition(",")[0], *(f"{each:.2f}" for each in scores(side.opened, scored).values())]
-            )
+            rows.append([side.name.partition(",")[0], *(f"{each:.2f}" for each in scores(side.opened, scored))])
     print(aligned(rows), flush=True)
     rows = [["predict of one input", "s", "s of the processor", "peak memory, MB", "model, MB"]]
     for path, name in {side.folder: side.name.partition(",")[0] for side in ours}.items():

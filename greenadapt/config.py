@@ -793,6 +793,7 @@ class CompileConfig(Checked):
         Quantize, Option("Numbers of the matrix products: float32 (none), int8, or bf16 with OpenVINO.")
     ] = "none"
     seed: Annotated[int | None, Option("Which of the folder's seeds is compiled.", unset="the first")] = None
+    task: Annotated[str | None, Option("Which task of a multitask model is compiled.")] = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from greenadapt.workers import launched_processes
 if TYPE_CHECKING:
     from greenadapt.models.adapters.multitask_weights import TrainedTasks
     from greenadapt.models.example_blocks import ViewOutputs
+    from greenadapt.models.graph_export import Exported
     from greenadapt.models.machine import Machine
     from greenadapt.models.memory.input import MemoryReader
     from greenadapt.models.weights import TaskModel
@@ -53,8 +55,8 @@ class OpenedModel:
         first = folders[0]
         backend, quantize = chosen(first.folder, options)
         if backend != "torch":
-            refuse_uncompiled(first, backend)
-            opened = open_graph(first.folder, first.weights, backend, quantize)
+            refuse_uncompiled(folders, backend)
+            opened = open_graph(first.folder, partial(exported, first), backend, quantize)
             _check_head(first, opened.head)
             return cls._with_runner(folders, options, opened)
         if quantize == "bf16":
@@ -161,13 +163,22 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
     return pool
 
 
-def refuse_uncompiled(folder: TaskFolder, backend: str) -> None:
-    """Raise ``UsageError`` for a model that no graph is made of: one with a memory, or with adapters."""
+def exported(folder: TaskFolder) -> "Exported":
+    """The torch model of a task, which is to be written as a graph."""
     if folder.name is not None:
-        raise UsageError(
-            f"{folder.folder} has adapters of tasks (PALs), which --backend {backend} does not run",
-            "use --backend torch",
-        )
+        from greenadapt.models.adapters.multitask_weights import exported_task
+
+        return exported_task(folder)
+    from greenadapt.models.graph_export import Exported
+
+    return Exported.of_task(folder.weights)
+
+
+def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
+    """Raise ``UsageError`` for what no graph is made of: several tasks at once, or a model with a memory."""
+    folder = folders[0]
+    if len(folders) > 1:
+        raise UsageError(f"--backend {backend} runs one task, --task has {len(folders)}", "name one task")
     if folder.settings.get("memory") is not None:
         raise UsageError(
             f"{folder.folder} has a memory (G-MAP), which --backend {backend} does not run", "use --backend torch"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from greenadapt.models.streaming import Inference, pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.features import Encoder, Feature, Input
+
+if TYPE_CHECKING:
+    from greenadapt.models.graph_export import Exported
 
 _BLOCK = 256
 """Texts that are tokenized at once."""
@@ -53,7 +56,7 @@ class SentenceEncoder:
                 checkpoint, modules, "bfloat16" if quantize == "bf16" else options.precision
             )
             return cls(outputs, encoder, modules, replace(run, autocast=autocast))
-        graph = open_graph(folder, None, backend, quantize)
+        graph = open_graph(folder, partial(_exported, folder), backend, quantize)
         if graph.head is not None:
             raise UsageError(
                 f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"
@@ -90,6 +93,12 @@ class SentenceEncoder:
     def _feature(self, pieces: IntArray) -> Feature:
         ids, types, _ = self.encoder.single(pieces[: self.encoder.max_length - 2])
         return Feature(ids, types, _UNIT)
+
+
+def _exported(folder: Path) -> "Exported":
+    from greenadapt.models.graph_export import Exported
+
+    return Exported.of_sentences(folder)
 
 
 def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Precision) -> tuple[Any, Any]:

@@ -32,6 +32,8 @@ class Exported:
     """``None`` for sentence vectors."""
     table: RowTable
     checkpoint: Checkpoint
+    task: str | None = None
+    """Of a model of several, the one that the graph is for."""
 
     @classmethod
     def of_task(cls, weights: Path) -> "Exported":
@@ -52,9 +54,10 @@ class Exported:
 class _Logits(torch.nn.Module):
     """One output for every head: (b, n, k), or (b, k) with one per text."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, task: str | None) -> None:
         super().__init__()
         self.model = model
+        self._named = {} if task is None else {"task": task}
 
     def forward(
         self,
@@ -65,7 +68,7 @@ class _Logits(torch.nn.Module):
     ) -> torch.Tensor:
         others = {"token_type_ids": token_type_ids, "position_ids": position_ids}
         given = {name: value for name, value in others.items() if value is not None}
-        output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **given)
+        output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **given, **self._named)
         if "start_logits" in output:
             return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
         logits: torch.Tensor = output["logits"]
@@ -91,7 +94,8 @@ def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder
 def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
     """Write the graph of a model in ONNX and float32, with any number of inputs of any length."""
     model = exported.model.eval()
-    (getattr(model, "encoder", model) if exported.head is None else model).set_attn_implementation("eager")
+    has_encoder = exported.head is None or exported.task is not None
+    (getattr(model, "encoder", model) if has_encoder else model).set_attn_implementation("eager")
     b, n, pad = 2, 8, int(exported.checkpoint.config.get("pad_token_id") or 0)
     arguments = {
         "inputs_embeds": torch.zeros(b, n, exported.checkpoint.dim),
@@ -101,7 +105,7 @@ def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> Non
     }
     given = {name: arguments[name] for name in ("inputs_embeds", *inputs)}
     program: Any = torch.onnx.export(
-        _Logits(model).eval(),
+        _Logits(model, exported.task).eval(),
         kwargs=given,
         dynamic_shapes={name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in given},
         input_names=list(given),

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
 from greenadapt.storage.arrays import Array, Int64Array
 from greenadapt.tasks.features import TWO_SEPARATORS, Features, Input
 from greenadapt.workers import usable_cores
+
+if TYPE_CHECKING:
+    from greenadapt.models.graph_export import Exported
 
 Graph = Callable[[Mapping[str, Array]], Array]
 """The graph's inputs by name → ``logits``."""
@@ -151,9 +154,9 @@ def require_backend(backend: Backend, *, to_compile: bool) -> None:
         )
 
 
-def open_graph(folder: Path, weights: Path | None, backend: Backend, quantize: Quantize) -> GraphRunner:
-    """The graph of the compiled model in ``folder``. If the model is not compiled, one that is made now and forgotten
-    with this process: for the task whose weights lie in ``weights``, for sentence vectors if that is ``None``.
+def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend, quantize: Quantize) -> GraphRunner:
+    """The graph of the compiled model in ``folder``. If the model is not compiled, one that is made now of what
+    ``export`` loads, and forgotten with this process.
 
     Raises ``InputError`` if a graph is broken.
     """
@@ -164,9 +167,9 @@ def open_graph(folder: Path, weights: Path | None, backend: Backend, quantize: Q
         if not file.is_file():
             raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
         return _runner(file, compiled, RowTable.of(checkpoint.embedding()), checkpoint)
-    from greenadapt.models.graph_export import Exported, write_graph
+    from greenadapt.models.graph_export import write_graph
 
-    exported = Exported.of_sentences(folder) if weights is None else Exported.of_task(weights)
+    exported = export()
     with TemporaryDirectory(prefix="greenadapt-") as name:
         written = write_graph(exported, backend, quantize, Path(name))
         return _runner(Path(name) / GRAPHS[backend], written, exported.table, exported.checkpoint)

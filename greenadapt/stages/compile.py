@@ -13,7 +13,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.opened_models import refuse_uncompiled
+from greenadapt.inference.opened_models import exported, refuse_uncompiled
 from greenadapt.models.graphs import check_choice, require_backend
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.stages.session import COMPILE, Session
@@ -22,13 +22,16 @@ from greenadapt.storage.files import write_json
 from greenadapt.storage.results import Job, Outcome, Result
 from greenadapt.tokenization.writer import copy_tokenizers
 
+# What a compiled task no longer has: seeds, and the encoder that it shared.
+_LEFT_OUT = ("pools", "tasks", "adapter", "added")
+
 
 def compile_model(session: Session, model: str, config: CompileConfig) -> Result:
     """Write what ONNX Runtime or OpenVINO runs of a model into the session's ``out``, with all that is needed to read
     texts: tokenizers, added words, the embedding, and the task.
 
-    Raises ``UsageError`` for a model with a memory or adapters, and if ``session.out`` is not given, ``MissingError``
-    if what compiles it is not installed.
+    Raises ``UsageError`` for a model with a memory, for one of several tasks if none is named, and if ``session.out``
+    is not given, ``MissingError`` if what compiles it is not installed.
     """
     if session.out is None:
         raise UsageError("no output folder", "give one with --out")
@@ -54,25 +57,21 @@ def _task(found: PretrainedModel, config: CompileConfig) -> TaskFolder | None:
         raise InputError(f"{found.source} is compiled already", "give the model that it was made from")
     has_task = (found.folder / TASK_FILE).is_file() or is_multitask(found.folder)
     if not has_task and not answers_from_elsewhere(found.folder):
-        if config.seed is not None:
-            raise UsageError(f"--seed {config.seed}, but {found.source} is an encoder", "leave out --seed")
+        for option, value in (("--seed", config.seed), ("--task", config.task)):
+            if value is not None:
+                raise UsageError(f"{option} {value}, but {found.source} is an encoder", f"leave out {option}")
         return None
-    if is_multitask(found.folder):
-        raise UsageError(
-            f"{found.source} has adapters of tasks (PALs), which --backend {config.backend} does not run",
-            "use it as it is",
-        )
-    task = TaskFolder.find(str(found.folder), config.seed)
-    refuse_uncompiled(task, config.backend)
+    task = TaskFolder.find(str(found.folder), config.seed, config.task)
+    refuse_uncompiled([task], config.backend)
     return task
 
 
 def _write(found: PretrainedModel, task: TaskFolder | None, config: CompileConfig, work: Path) -> Outcome:
     from greenadapt.models.graph_export import Exported, write_graph
 
-    exported = Exported.of_sentences(found.folder) if task is None else Exported.of_task(task.weights)
-    write_graph(exported, config.backend, config.quantize, work).write(work)
-    checkpoint, table = exported.checkpoint, exported.table
+    model = Exported.of_sentences(found.folder) if task is None else exported(task)
+    write_graph(model, config.backend, config.quantize, work).write(work)
+    checkpoint, table = model.checkpoint, model.table
     rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
     write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
     write_json(work / "config.json", checkpoint.config)
@@ -80,7 +79,7 @@ def _write(found: PretrainedModel, task: TaskFolder | None, config: CompileConfi
     if task is None:
         copy_side_files(found.folder, work)
     elif task.settings:
-        write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name != "pools"})
+        write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name not in _LEFT_OUT})
     if (found.folder / FACTS_FILE).is_file():
         shutil.copyfile(found.folder / FACTS_FILE, work / FACTS_FILE)
     graph = work / GRAPHS[config.backend]

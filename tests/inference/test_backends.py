@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
 from greenadapt.models.graphs import open_graph
 from greenadapt.models.streaming import Inference
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
@@ -92,10 +94,10 @@ def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
     return found
 
 
-def logits_of(folder: Path, **options: Any) -> list[np.ndarray]:
+def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.ndarray]:
     """The pooled logits of each text."""
-    opened = OpenedModel.open(greenadapt.load(folder)._folder(None), ReadingOptions(**options))
-    return [logits for _, logits in opened.logits(NER.example(text, "here") for text in TEXTS)]
+    opened = OpenedModel.open(TaskFolder.open(str(folder), task=task), ReadingOptions(**options))
+    return [logits for _, logits in opened.logits(opened.task.example(text, "here") for text in TEXTS)]
 
 
 @pytest.mark.parametrize("pool", ["mean", "base", "expanded"])
@@ -183,7 +185,7 @@ HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "Seque
 def test_every_architecture(family: str, tmp_path: Path) -> None:
     head = HEAD_OF[family]
     folder = tiny_model_in(tmp_path, f"{family}For{head}", num_labels=2, initializer_range=0.3)
-    model, graph = open_task_model(folder), open_graph(folder, folder, "onnx", "none")
+    model, graph = open_task_model(folder), open_graph(folder, partial(Exported.of_task, folder), "onnx", "none")
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
     expected = outputs(model.model, model.rows, examples, run)
@@ -221,11 +223,14 @@ def test_what_a_compiled_model_cannot_do(served: Path, options: dict[str, Any], 
         predicted(served, **options)
 
 
-def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_path: Path) -> None:
+def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_path: Path, run_alone: Run) -> None:
     with pytest.raises(InputError, match="is compiled already"):
         compiled(served, tmp_path / "again")
-    with pytest.raises(UsageError, match=r"adapters of tasks \(PALs\)"):
+    with pytest.raises(UsageError, match=r"name one with --task"):
         compiled(two_tasks, tmp_path / "several")
+    (tmp_path / "texts.txt").write_text("A text.")
+    both = run_alone("predict", "-m", two_tasks, "-i", "texts.txt", "--task", "ner,ill.1", "--backend", "onnx", code=2)
+    assert "name one task" in both.stderr
     with pytest.raises(UsageError, match="no bfloat16"):
         compiled(tagger, tmp_path / "bf16", quantize="bf16")
     with pytest.raises(UsageError, match="int8 needs a compiled model"):
@@ -239,6 +244,14 @@ def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_p
     (with_memory / "task.json").write_text(json.dumps(settings))
     with pytest.raises(UsageError, match=r"a memory \(G-MAP\)"):
         compiled(with_memory, tmp_path / "gmap")
+
+
+@pytest.mark.slow
+def test_one_of_several_tasks_is_compiled(two_tasks: Path, tmp_path: Path) -> None:
+    """Its adapter is in the graph, and the folder has one task."""
+    served = compiled(two_tasks, tmp_path / "served", task="ner")
+    for ours, torchs in zip(logits_of(served), logits_of(two_tasks, "ner"), strict=True):
+        np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
 
 
 def test_a_broken_graph_is_named(served: Path, tmp_path: Path) -> None:

@@ -138,20 +138,20 @@ class MultitaskModel(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         *,
         task: str,
-        **memory: Tensor | None,
+        **others: Tensor | None,
     ) -> TaskOutput:
         """The output of the head of ``task`` for inputs (b, m), as transformers' heads return it.
 
-        ``memory`` has the arguments of an encoder with memory.
+        ``others`` has ``inputs_embeds`` if there are no ``input_ids``, and the arguments of an encoder with memory.
         """
         part = self.part(task)
         with self._hooks.use(part.adapter):
-            states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
+            states = self._encoded(input_ids, attention_mask, token_type_ids, others)
             states = part.adapter.on_top(states, self._hooks.call)
         output: TaskOutput = part(states, self.encoder.pooler)
         return output
@@ -189,9 +189,9 @@ class MultitaskModel(nn.Module):
         return min(self.part(task).adapter.layers, default=n_layers)
 
     def _encoded(
-        self, ids: Tensor, mask: Tensor | None, types: Tensor | None, memory: Mapping[str, Tensor | None]
+        self, ids: Tensor | None, mask: Tensor | None, types: Tensor | None, others: Mapping[str, Tensor | None]
     ) -> Tensor:
-        output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **memory)
+        output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **others)
         states: Tensor = output.last_hidden_state
         return states
 

@@ -13,8 +13,9 @@ from greenadapt.config import PALS_READ, AdapterConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.graph_export import Exported
 from greenadapt.models.streamed_rows import StreamedRows
-from greenadapt.models.task_folder import read_task, weight_folders
+from greenadapt.models.task_folder import TaskFolder, read_task, weight_folders
 from greenadapt.models.tensors import as_array, read_tensors, shapes_of
 from greenadapt.models.weights import (
     ENCODER,
@@ -89,6 +90,14 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> T
     for name, part in found.parts.items():
         _read_part(model, name, part)
     return TrainedTasks(model, rows, trained.checkpoint)
+
+
+def exported_task(folder: TaskFolder) -> Exported:
+    """One of several tasks with its encoder, which is to be written as a graph; raises what ``open_tasks`` raises."""
+    assert folder.name is not None
+    trained = read_trained(folder.weights)
+    model = open_tasks(folder.folder, [folder.name], folder.seed).model
+    return Exported(model, folder.task.head, trained.table, trained.checkpoint, folder.name)
 
 
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
