@@ -121,10 +121,10 @@ def predict(
     if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
         with lock(beside(out, "lock"), out):
             shards = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))
-            if shards.n:
-                progress.note(f"{counted(shards.n, 'part')} of {out} are there already")
-            else:
+            if not shards.n:
                 shards.add(["".join(style.head)])
+            elif shards.n > 1:
+                progress.note(f"goes on after {counted(shards.n - 1, 'finished part')} of {out}")
             made = predictor.predict(progress, spread, shards.n - 1)
             shards.add("".join(style.lines(block, is_ascii=False)) for block in made)
             shards.publish()

@@ -47,7 +47,8 @@ class Failures:
         """Raise ``ResourceError`` if any failed."""
         if self.runs:
             raise ResourceError(
-                f"{counted(self.n_seeds, 'run')} failed, first {self.first}", "the same command trains only those again"
+                f"{counted(self.n_seeds, 'run')} failed, such as {self.first}",
+                "the same command trains only those again",
             )
 
 
