@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,14 @@ Run = Callable[..., Result]
 # A busy machine is no failure; fewer examples than usual, so that the suite stays short.
 settings.register_profile("untimed", deadline=None, max_examples=40)
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is too long for every day."""
+    if "GREENADAPT_LONG_TESTS" not in os.environ:
+        for item in items:
+            if "long" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="GREENADAPT_LONG_TESTS is not set"))
 
 
 def pytest_collection_finish() -> None:

@@ -110,7 +110,11 @@ def cluster(four_nodes: Any) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("config", [CorpusConfig(), CorpusConfig(keep_duplicates=True, heldout=0.1)], ids=["", "all"])
+@pytest.mark.parametrize(
+    "config",
+    [CorpusConfig(heldout=0.1), pytest.param(CorpusConfig(keep_duplicates=True), marks=pytest.mark.long)],
+    ids=["", "all"],
+)
 def test_the_bytes_and_counts_are_those_of_one_machine(
     cluster: Cluster, texts: Path, tokenizer: Path, tmp_path: Path, config: CorpusConfig
 ) -> None:
@@ -122,6 +126,7 @@ def test_the_bytes_and_counts_are_those_of_one_machine(
     assert counted.n_split > 16  # so that the tree of counts has two levels
 
 
+@pytest.mark.long
 def test_what_was_done_when_a_command_ended_is_not_done_again(
     cluster: Cluster, texts: Path, tokenizer: Path, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -41,10 +40,6 @@ NER = replace(make_task(TaskConfig(task="ner")), labels=LABELS)
 NEEDS_OPENVINO = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("openvino", "nncf")), reason="openvino is not installed"
 )
-
-
-# Each takes five seconds; CONTRIBUTING.md says when to run them.
-EXPORTS = pytest.mark.skipif("GREENADAPT_EXPORTS" not in os.environ, reason="GREENADAPT_EXPORTS is not set")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -179,7 +174,7 @@ def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
 HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "SequenceClassification"] * 4, strict=False))
 
 
-@EXPORTS
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_architecture(family: str, tmp_path: Path) -> None:
@@ -193,7 +188,7 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
 
 
-@EXPORTS
+@pytest.mark.long
 @pytest.mark.slow
 def test_sentence_vectors(tagger: Path, tmp_path: Path) -> None:
     encoder = expand(tiny_model_in(tmp_path, "BertModel"), tmp_path / "encoder")

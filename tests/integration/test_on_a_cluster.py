@@ -27,7 +27,7 @@ _OTHER = "import sys; from greenadapt.cluster import connected\nwith connected(s
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    with started_cluster(3) as cluster:
+    with started_cluster(2) as cluster:
         yield cluster
 
 
@@ -44,11 +44,11 @@ def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, nodes: Any) -> None
         other.communicate("\n")
     assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
         (ADDRESS, 1, 1, 0)
-    ] * 3
+    ] * 2
     assert rows[-1]["command"].endswith("'other program'")
     assert rows[-1]["process"] == other.pid
     shown = run_alone("cluster", "--cluster", nodes.address).stdout
-    assert "3 of 3" in shown
+    assert "2 of 2" in shown
     assert "Runs:" not in shown
 
 
@@ -100,6 +100,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     assert ended["cost"]["cpu_seconds"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_predictions_are_those_of_one_machine_also_after_a_kill(
     run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path

@@ -24,6 +24,7 @@ from greenadapt.models.weights import open_model
 from greenadapt.tasks.features import Feature, Input
 from tests.support.small_tasks import FAMILIES, TinyModel
 
+_WITH_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "albert", "ernie")
 HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
 
 
@@ -57,10 +58,7 @@ class Task:
     def alone(self, feature: Feature) -> np.ndarray:
         """One input through plain transformers: (n, k) or (1, k)."""
         inputs = {"input_ids": torch.from_numpy(feature.ids[None].astype(np.int64))}
-        if (
-            self.checkpoint.model_type in ("bert", "electra", "roberta", "xlm-roberta")
-            and self.model.config.type_vocab_size > 1
-        ):
+        if self.checkpoint.model_type in _WITH_TYPES and self.model.config.type_vocab_size > 1:
             inputs["token_type_ids"] = torch.from_numpy(feature.types[None].astype(np.int64))
         with torch.no_grad():
             result = self.model(**inputs)

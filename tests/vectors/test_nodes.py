@@ -23,7 +23,7 @@ from greenadapt.vectors import cbow, nodes
 from greenadapt.vectors.engines import parts
 from greenadapt.vectors.neighbours import nearest
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.support.small_cluster import started_cluster
+from tests.support.small_cluster import add_node
 from tests.vectors.test_cbow import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
@@ -69,12 +69,6 @@ def alone(corpus: PreparedCorpus, small_parts: None, tmp_path_factory: pytest.Te
     return _train(corpus, CONFIG, tmp_path_factory.mktemp("alone"), None)
 
 
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[Any]:
-    with started_cluster() as cluster:
-        yield cluster
-
-
 @contextmanager
 def _only(cluster: Cluster, n_nodes: int) -> Iterator[None]:
     """Let ``n_nodes`` nodes train."""
@@ -111,9 +105,9 @@ def _train(
 
 
 def test_one_node_of_one_core_makes_the_bytes_of_one_machine(
-    ray_cluster: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
+    four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
-    with connected(ray_cluster.address) as cluster, _only(cluster, 1):
+    with connected(four_nodes.address) as cluster, _only(cluster, 1):
         assert _train(corpus, CONFIG, tmp_path / "work", cluster).matrix.tobytes() == alone.matrix.tobytes()
 
 
@@ -135,11 +129,12 @@ with connected(address) as cluster:
 """
 
 
+@pytest.mark.long
 def test_a_driver_that_was_killed_goes_on(
-    ray_cluster: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
+    four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
     work, notes = tmp_path / "work", list[str]()
-    arguments = [str(corpus.folder), str(work), ray_cluster.address, repr(CONFIG)]
+    arguments = [str(corpus.folder), str(work), four_nodes.address, repr(CONFIG)]
     driver = subprocess.Popen([sys.executable, "-c", _DRIVER, *arguments])
     end = time.monotonic() + 100
     while not list(work.glob("epoch-*.safetensors")):
@@ -153,15 +148,15 @@ def test_a_driver_that_was_killed_goes_on(
         def note(self, message: str) -> None:
             notes.append(message)
 
-    with connected(ray_cluster.address) as cluster, _only(cluster, 2):
+    with connected(four_nodes.address) as cluster, _only(cluster, 2):
         assert own_group(_train(corpus, CONFIG, work, cluster, Noting())) > own_group(alone) - LESS
     assert notes[0].startswith("resuming")
 
 
 def test_what_nodes_cannot_do_is_said_in_one_line(
-    ray_cluster: Any, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    four_nodes: Any, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with connected(ray_cluster.address) as cluster:
+    with connected(four_nodes.address) as cluster:
         with _only(cluster, 1), pytest.raises(InputError, match="training diverged in epoch 1"):
             _train(corpus, replace(CONFIG, alpha=100), tmp_path / "work", cluster)
         nobody = [replace(node, memory=1000) for node in cluster.nodes]
@@ -171,12 +166,16 @@ def test_what_nodes_cannot_do_is_said_in_one_line(
 
 
 def test_nodes_that_are_killed_cost_no_words_and_little_quality(
-    ray_cluster: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
+    four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:
-    killing = Killing(ray_cluster)
-    with connected(ray_cluster.address) as cluster:
-        vectors = _train(corpus, CONFIG, tmp_path / "work", cluster, killing)
-        assert len(nodes.alive_nodes(cluster.ray)) == 2
+    killing = Killing(four_nodes)
+    try:
+        with connected(four_nodes.address) as cluster:
+            vectors = _train(corpus, CONFIG, tmp_path / "work", cluster, killing)
+            assert len(nodes.alive_nodes(cluster.ray)) == 2
+    finally:
+        while len(four_nodes.list_all_nodes()) < 4:
+            add_node(four_nodes)
     assert len(killing.warnings) == 2
     assert all("died" in warning for warning in killing.warnings)
     assert killing.done == killing.total == CONFIG.epochs * len(corpus.ids)
