@@ -335,12 +335,3 @@ def minilm() -> Path:
     from greenadapt.checkpoints.source import find_model
 
     return find_model("minilm").folder
-
-
-@pytest.fixture(scope="session")
-def four_nodes() -> Iterator[Any]:
-    """A Ray cluster of four nodes on this machine."""
-    from tests.support.small_cluster import started_cluster
-
-    with started_cluster() as cluster:
-        yield cluster

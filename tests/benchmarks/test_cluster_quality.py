@@ -7,9 +7,9 @@ import pytest
 from greenadapt.progress import Silent
 from greenadapt.vectors import cbow
 from greenadapt.vectors.engines import parts
+from tests.cluster.test_vectors import CONFIG, LESS, grouped_text, own_group
 from tests.conftest import load_benchmark
 from tests.vectors.test_cbow import prepare
-from tests.vectors.test_nodes import CONFIG, LESS, grouped_text, own_group
 
 pytestmark = pytest.mark.slow
 

@@ -340,10 +340,11 @@ def test_what_fails_says_so_in_a_line(
     ("number", "seed", "memory"),
     [
         (signal.SIGINT, 0, ()),
-        (
+        pytest.param(
             signal.SIGTERM,
             0,
             ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory"),
+            marks=pytest.mark.long,
         ),
         (signal.SIGKILL, 1, ("--memory", "base", "--cache-memory")),
     ],

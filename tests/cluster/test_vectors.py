@@ -165,6 +165,7 @@ def test_what_nodes_cannot_do_is_said_in_one_line(
             _train(corpus, CONFIG, tmp_path / "other", cluster)
 
 
+@pytest.mark.long
 def test_nodes_that_are_killed_cost_no_words_and_little_quality(
     four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:

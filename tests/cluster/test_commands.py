@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from greenadapt.storage.files import hash_file
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, Forked
-from tests.support.small_cluster import ADDRESS, free_port, started_cluster
+from tests.support.small_cluster import ADDRESS, add_node, free_port
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_file, qa_file, read_json, sentences
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
@@ -25,30 +24,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarn
 _OTHER = "import sys; from greenadapt.cluster import connected\nwith connected(sys.argv[1]): print(flush=True); input()"
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    with started_cluster(2) as cluster:
-        yield cluster
-
-
-def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, nodes: Any) -> None:
+def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, four_nodes: Any) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _OTHER, nodes.address, "other program"],
+        [sys.executable, "-c", _OTHER, four_nodes.address, "other program"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()  # it is connected
-        rows = list(map(json.loads, run_alone("cluster", "--cluster", nodes.address, "--json").stdout.splitlines()))
+        rows = list(
+            map(json.loads, run_alone("cluster", "--cluster", four_nodes.address, "--json").stdout.splitlines())
+        )
         other.communicate("\n")
     assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
         (ADDRESS, 1, 1, 0)
-    ] * 2
+    ] * 4
     assert rows[-1]["command"].endswith("'other program'")
     assert rows[-1]["process"] == other.pid
-    shown = run_alone("cluster", "--cluster", nodes.address).stdout
-    assert "2 of 2" in shown
+    shown = run_alone("cluster", "--cluster", four_nodes.address).stdout
+    assert "4 of 4" in shown
     assert "Runs:" not in shown
 
 
@@ -63,7 +58,7 @@ def content(folder: Path) -> dict[str, object]:
     return found
 
 
-def spoil(nodes: Any, folder: Path) -> None:
+def spoil(four_nodes: Any, folder: Path) -> None:
     """Put a file where the state of a seed would be, and end a node as soon as another one is trained."""
     while not (found := [*folder.glob(".run-base*.work")]):
         time.sleep(0.02)
@@ -71,12 +66,13 @@ def spoil(nodes: Any, folder: Path) -> None:
     (found[0] / "seeds" / "1" / ".state").write_text("not a folder")
     while not [*folder.rglob(".progress.json")]:
         time.sleep(0.05)
-    nodes.remove_node(nodes.worker_nodes.copy().pop(), allow_graceful=False)
+    four_nodes.remove_node(four_nodes.worker_nodes.copy().pop(), allow_graceful=False)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_fails(
-    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     ours = adapted(tiny_model)
     for name, n in (("train", 40), ("test", 15)):
@@ -85,10 +81,11 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     asked += ["--test", "test.tsv", "--seeds", "2", "--epochs", "6", "--batch-size", "8", "--learning-rate", "0.007"]
     run_alone(*asked, "--out", "alone/run")
     spread = tmp_path / "spread"
-    spoiling = threading.Thread(target=spoil, args=(nodes, spread), daemon=True)
+    spoiling = threading.Thread(target=spoil, args=(four_nodes, spread), daemon=True)
     spoiling.start()
-    failed = run_alone(*asked, "--out", "spread/run", "--cluster", nodes.address, code=1)
+    failed = run_alone(*asked, "--out", "spread/run", "--cluster", four_nodes.address, code=1)
     spoiling.join(60)
+    add_node(four_nodes)
     print(failed.stderr)  # noqa: T201
     assert re.search(r"1 run failed.*run-base-\w+, seed 1 \(\w+Error", last_line(failed))
     assert [path.name for path in spread.iterdir() if path.name[0] != "."] == ["run"]
@@ -103,7 +100,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_predictions_are_those_of_one_machine_also_after_a_kill(
-    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     texts = [" ".join(words) for words in sentences(5 * 1024, 0)]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
@@ -112,7 +109,7 @@ def test_predictions_are_those_of_one_machine_also_after_a_kill(
     [model] = (tmp_path / "runs").iterdir()
     asked = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
     run_alone(*asked, "-o", "alone.jsonl")
-    spread = [*asked, "-o", "spread.jsonl", "--cluster", nodes.address]
+    spread = [*asked, "-o", "spread.jsonl", "--cluster", four_nodes.address]
     killed, mark = Forked([*MODULE, *spread], tmp_path), tmp_path / ".spread.jsonl.shards.json"
     while killed.poll() is None and not (mark.is_file() and read_json(mark)["n"] > 2):
         time.sleep(0.02)
@@ -127,25 +124,28 @@ def test_predictions_are_those_of_one_machine_also_after_a_kill(
     assert [path.name for path in tmp_path.glob(".spread*")] == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
-def test_answers_are_those_of_one_machine(run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_answers_are_those_of_one_machine(
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
     qa_file(tmp_path / "squad.json", 300)
     model = tiny_model("BertForQuestionAnswering")
     asked = ["qa", "-m", model, "--data", "squad.json"]
     alone = run_alone(*asked).stdout
     assert alone.count("\n") == 301
-    assert run_alone(*asked, "--cluster", nodes.address).stdout == alone
+    assert run_alone(*asked, "--cluster", four_nodes.address).stdout == alone
 
 
 def test_a_node_without_the_model_is_named_before_any_work(
-    run_alone: Run, nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     ner_file(tmp_path / "train.tsv", 40)
     model = tiny_model()
     weights = (model / "model.safetensors").rename(tmp_path / "weights")
     (model / "model.safetensors").symlink_to(f"/proc/self/fd/{os.open(weights, os.O_RDONLY)}")  # only this process's
     asked = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
-    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*asked, "--cluster", nodes.address, code=1))
+    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*asked, "--cluster", four_nodes.address, code=1))
     assert not (tmp_path / "run").exists()
 
 
