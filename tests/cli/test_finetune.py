@@ -346,7 +346,7 @@ def test_what_fails_says_so_in_a_line(
             ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory"),
             marks=pytest.mark.long,
         ),
-        (signal.SIGKILL, 1, ("--memory", "base", "--cache-memory")),
+        pytest.param(signal.SIGKILL, 1, ("--memory", "base", "--cache-memory"), marks=pytest.mark.long),
     ],
 )
 def test_interrupted_in_the_middle(

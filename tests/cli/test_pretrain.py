@@ -146,7 +146,9 @@ def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: Tin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, ".head"), (signal.SIGKILL, ".state")])
+@pytest.mark.parametrize(
+    ("number", "state"), [pytest.param(signal.SIGINT, ".head", marks=pytest.mark.long), (signal.SIGKILL, ".state")]
+)
 def test_interrupted_in_the_middle(
     run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, number: signal.Signals, state: str
 ) -> None:
@@ -163,6 +165,7 @@ def test_interrupted_in_the_middle(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")

@@ -96,6 +96,7 @@ def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_addition_that_is_killed(run_alone: Run, many: Path, tmp_path: Path) -> None:
     before = digests(many)
     command = ["finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--batch-size", 8]
@@ -132,6 +133,7 @@ for number, arguments in enumerate(json.loads(sys.argv[1])):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ner_file(tmp_path / "ner-test.tsv", 10, 9)

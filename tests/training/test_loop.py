@@ -297,7 +297,10 @@ machine.wait()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [{"batch_size": 5}, {"batch_size": 4, "mix": "both", "agreement": 2.0}])
+@pytest.mark.parametrize(
+    "train",
+    [pytest.param({"batch_size": 5}, marks=pytest.mark.long), {"batch_size": 4, "mix": "both", "agreement": 2.0}],
+)
 def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path, train: dict[str, Any]) -> None:
     """Eleven examples, five or two pairs a step: in the last step of an epoch, of one, a process has none."""
     items = items_of()

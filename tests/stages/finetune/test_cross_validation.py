@@ -165,6 +165,7 @@ with lock(beside(Path({str(file)!r}), "lock")):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_seconds_of_training_do_not_include_imports(tiny_model: TinyModel, tmp_path: Path) -> None:
     ours = adapted(tiny_model)
     facts_file(ours)
