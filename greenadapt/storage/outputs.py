@@ -17,6 +17,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.storage.files import replace_json
 from greenadapt.storage.publish import STDOUT, beside, creating, naming
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -103,9 +104,7 @@ class Shards:
                 file.write(text.encode())
                 file.flush()
                 self.n, self._size = self.n + 1, file.tell()
-                part = self._mark.with_name(f"{self._mark.name}.part")
-                part.write_text(json.dumps({"key": self._key, "n": self.n, "size": self._size}), "utf-8")
-                part.replace(self._mark)
+                replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
 
     def publish(self) -> None:
         """Write the output, and remove the shards."""

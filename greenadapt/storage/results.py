@@ -21,7 +21,7 @@ from greenadapt.cost import Cost, Meter, total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
-from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
+from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, replace_json, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
 from greenadapt.wording import counted, json_kind
@@ -479,9 +479,7 @@ class _Attempts:
 
     def write(self, mark: Path) -> None:
         """Write atomically."""
-        part = mark.with_name(mark.name + ".part")
-        part.write_text(json.dumps({"key": self.key, "attempts": self.attempts, "cost": self._cost()}), "utf-8")
-        part.replace(mark)
+        replace_json(mark, {"key": self.key, "attempts": self.attempts, "cost": self._cost()})
 
     def as_dict(self) -> Json:
         """The cost of all attempts, and how many there were, for the manifest."""
