@@ -376,6 +376,7 @@ def test_interrupted_in_the_middle(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_of_a_launcher(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:
