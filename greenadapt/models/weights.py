@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
-from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.embedding_rows import Rows, RowTable
@@ -85,7 +85,7 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
     """
     weights = read_weights(checkpoint)
     if _labels(checkpoint.config) != _labels(head_config):
-        prefix = MODEL_TYPES[checkpoint.model_type].prefix
+        prefix = checkpoint.architecture.prefix
         if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
             weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
     weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))

@@ -58,7 +58,7 @@ class Task:
     def alone(self, feature: Feature) -> np.ndarray:
         """One input through plain transformers: (n, k) or (1, k)."""
         inputs = {"input_ids": torch.from_numpy(feature.ids[None].astype(np.int64))}
-        if self.checkpoint.model_type in _WITH_TYPES and self.model.config.type_vocab_size > 1:
+        if self.checkpoint.architecture.model_type in _WITH_TYPES and self.model.config.type_vocab_size > 1:
             inputs["token_type_ids"] = torch.from_numpy(feature.types[None].astype(np.int64))
         with torch.no_grad():
             result = self.model(**inputs)
