@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM := true
 
 SOURCES := $(shell find greenadapt corpora examples -name '*.py' -o -name '*.toml') pyproject.toml README.md LICENSE
 
-.PHONY: help demo check test lint format docs bench clean
+.PHONY: help demo check test torture lint format docs bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ check: lint ## lint, types and unit tests: what to run before a commit (about a 
 
 test: lint ## lint, types and every test (some minutes)
 	$(PYTEST)
+
+torture: .venv/installed ## kills, full disks, hostile files, load: make torture BUDGET=minutes (again: goes on; in build/torture)
+	@test -n "$(BUDGET)" || { echo "make torture needs BUDGET=MINUTES" >&2; exit 2; }
+	OMP_NUM_THREADS=1 $(BIN)/python torture --budget $(BUDGET) --work build/torture
 
 lint: .venv/installed ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -2,19 +2,24 @@
 
 import importlib.util
 
+_LONGEST = 2000
+"""Characters of a message, in which names and words from files may be of any length."""
+_BEGIN, _END = 1200, 700
+
 
 class GreenadaptError(Exception):
     """Something the user can act on.
 
-    ``message`` says what is wrong, where, and both numbers; ``hint`` says what to do. Both are one line.
+    ``message`` says what is wrong, where, and both numbers; ``hint`` says what to do. Both are one line, and the middle
+    of a very long one is left out.
     """
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _shortened(message)
+        self.hint = _shortened(hint)
 
     def __str__(self) -> str:
         return f"{self.message}: {self.hint}" if self.hint else self.message
@@ -22,6 +27,10 @@ class GreenadaptError(Exception):
     def __reduce__(self) -> tuple[type["GreenadaptError"], tuple[str, str]]:
         # Worker processes send their errors to the parent, which must get message and hint back.
         return type(self), (self.message, self.hint)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_BEGIN]} … {text[-_END:]}"
 
 
 class UsageError(GreenadaptError):

@@ -75,25 +75,33 @@ class Checked:
     """A frozen dataclass whose values are checked against its types and ranges; pydantic is imported by the first."""
 
     def __post_init__(self) -> None:
-        """Raise ``UsageError`` with the option, the value and what is allowed."""
-        from pydantic import ValidationError
+        """Raise what ``check_types`` raises."""
+        check_types(self)
 
-        config: Any = type(self)
-        try:
-            _model(config).model_validate(vars(self))
-        except ValidationError as error:
-            [first, *_] = error.errors(include_url=False, include_context=False)
-        else:
-            return
-        name = str(first["loc"][0])
-        known = option_fields(config).get(name)
-        option = known.option_name if known else f"{config.__name__}.{name}"
-        [kind] = [field.type for field in fields(config) if field.name == name]
-        is_inside = len(first["loc"]) > 1 and first["type"] != "missing"
-        words = allowed(_of_items(kind) if is_inside else kind)
-        if first["type"].startswith(("greater_", "less_")):
-            words = words.split(", ", 1)[1]
-        raise UsageError(f"{option} {'has' if is_inside else 'is'} {first['input']!r}, must be {words}")
+
+def check_types(values: Any) -> None:
+    """Compare the values of a dataclass with its types and ranges.
+
+    Raises ``UsageError`` with the option, the value and what is allowed.
+    """
+    from pydantic import ValidationError
+
+    config: Any = type(values)
+    try:
+        _model(config).model_validate({field.name: getattr(values, field.name) for field in fields(config)})
+    except ValidationError as error:
+        [first, *_] = error.errors(include_url=False, include_context=False)
+    else:
+        return
+    name = str(first["loc"][0])
+    known = option_fields(config).get(name)
+    option = known.option_name if known else f"{config.__name__}.{name}"
+    [kind] = [field.type for field in fields(config) if field.name == name]
+    is_inside = len(first["loc"]) > 1 and first["type"] != "missing"
+    words = allowed(_of_items(kind) if is_inside else kind)
+    if first["type"].startswith(("greater_", "less_")):
+        words = words.split(", ", 1)[1]
+    raise UsageError(f"{option} {'has' if is_inside else 'is'} {first['input']!r}, must be {words}")
 
 
 @cache

@@ -318,6 +318,14 @@ def benchmark_module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+def torture_module(name: str) -> ModuleType:
+    """A module of ``torture/``."""
+    root = str(Path(__file__).parents[1])
+    if root not in sys.path:
+        sys.path.append(root)  # last: the installed package is what is tested
+    return importlib.import_module(f"torture.{name}")
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """torch computes in one thread, which is faster for tiny models than several that share few cores."""

@@ -55,7 +55,9 @@ class Checkpoint:
         kind = self.architecture
         found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
         if not found:
-            raise InputError(f"{folder} has no weight {kind.prefix}{kind.embedding} or {kind.embedding}")
+            raise InputError(
+                f"{folder} has no weight {kind.prefix}{kind.embedding} or {kind.embedding}", "download the model again"
+            )
         self.embedding_name = found[0]
         self.n_rows: int
         self.dim: int
@@ -154,7 +156,10 @@ class Checkpoint:
         sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
         for name, size in sizes.items():
             if size != self.n_rows:
-                raise InputError(f"{self.folder}: {self.embedding_name} has {self.n_rows} rows, {name} is {size}")
+                raise InputError(
+                    f"{self.folder}: {self.embedding_name} has {self.n_rows} rows, {name} is {size}",
+                    "download config.json and the weights of the same model again",
+                )
 
 
 def _open_weights(folder: Path) -> dict[str, StoredWeights]:

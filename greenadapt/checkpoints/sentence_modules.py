@@ -1,12 +1,11 @@
 """What a folder says about sentence vectors: the modules of sentence-transformers, read without it."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json, described_in, read_object
+from greenadapt.storage.files import Json, described_in, read_json, read_object
 
 MODULES_FILE = "modules.json"
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
@@ -20,6 +19,7 @@ _OLD_NAMES: dict[str, Pooling] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_AGAIN = "download the model again"
 _HINT = "load it with sentence-transformers, whose exported tokenizer knows the added words"
 
 
@@ -81,15 +81,13 @@ def listed_modules(folder: Path) -> list[tuple[str, str]]:
 
 
 def _read_list(file: Path) -> list[tuple[str, str]]:
-    try:
-        modules = [(str(one["type"]), str(one["path"])) for one in json.loads(file.read_bytes())]
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{file} is not a module list of sentence-transformers ({error})") from None
+    with described_in(file, _AGAIN):
+        modules = [(str(one["type"]), str(one["path"])) for one in read_json(file)]
     if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "BothViews"):
         raise InputError(f"{file}: the first module is not a Transformer", _HINT)
     for _, path in modules:
-        if path not in ("", ".") and Path(path.rstrip("/")).name != path.rstrip("/"):  # untrusted
-            raise InputError(f"{file}: {path!r} is not a folder beside it", "download the model again")
+        if path not in ("", ".") and (Path(path.rstrip("/")).name != path.rstrip("/") or "\0" in path):  # untrusted
+            raise InputError(f"{file}: {path!r} is not a folder beside it", _AGAIN)
     return [(kind.rpartition(".")[2], path) for kind, path in modules]
 
 

@@ -1,7 +1,6 @@
 """Find pretrained models: in a folder, on the model hub, or in an installed package."""
 
 import difflib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +66,7 @@ def hub_id(source: str) -> str | None:
 
 def id_of_folder(folder: Path) -> str | None:
     """The hub id, with an owner, that a folder's ``config.json`` was saved from; ``None`` for a path."""
-    name = str(json.loads((folder / "config.json").read_bytes()).get("_name_or_path"))
+    name = str(read_object(folder / "config.json", "model folder").get("_name_or_path"))
     return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
 
 

@@ -14,6 +14,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import DType
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_arrays, write_arrays
+from greenadapt.storage.files import described_in, read_json
 
 _FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
 _SIDE_FILES = ("generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
@@ -43,7 +44,8 @@ def write_expanded(
     """
     if new_rows.shape[1] != checkpoint.dim:
         raise InputError(
-            f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}"
+            f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}",
+            "align the vectors with this model",
         )
     tensors = _grown(checkpoint, new_rows, replaced or {}, dtype)
     folder.mkdir(parents=True, exist_ok=True)
@@ -180,10 +182,9 @@ def _module_folders(source: Path) -> list[str]:
     """The plain folder names in the module list of sentence-transformers."""
     if not (source / "modules.json").is_file():
         return []
-    try:
-        paths = [str(module["path"]) for module in json.loads((source / "modules.json").read_bytes())]
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{source / 'modules.json'} is not a module list of sentence-transformers ({error})") from None
+    file = source / "modules.json"
+    with described_in(file):
+        paths = [str(module["path"]) for module in read_json(file)]
     names = [path.rstrip("/") for path in paths]
     # The list is untrusted: a longer path in it could name any folder on the machine.
     return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]

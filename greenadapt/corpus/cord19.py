@@ -1,14 +1,22 @@
 """CORD-19: the abstracts of ``metadata.csv`` and the body paragraphs of ``document_parses``."""
 
-import csv
-import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from greenadapt.corpus.opening import Decoder, Document, input_errors, is_tar, open_binary, squeeze, tar_members
+from greenadapt.corpus.opening import (
+    Decoder,
+    Document,
+    input_errors,
+    is_tar,
+    open_binary,
+    open_member,
+    squeeze,
+    tar_members,
+)
+from greenadapt.corpus.rows import table_rows
 from greenadapt.errors import InputError
 from greenadapt.wording import json_kind
 
@@ -58,10 +66,8 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     papers = _Papers()
     for name, stream in _release_files(path, parses=False):
         if PurePosixPath(name).name == "metadata.csv":
-            try:
+            with input_errors(f"{path}:{name}"):
                 yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
-            except csv.Error as error:
-                raise InputError(f"{path}:{name} is not valid CSV ({error})", "fetch it again") from None
             break
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
@@ -72,7 +78,9 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
             continue
         if file.name in wanted:
             with_abstract = wanted.pop(file.name)
-            yield _parsed(stream, f"{path}:{name}", file.name, decoder, with_abstract=with_abstract)
+            with input_errors(f"{path}:{name}"):
+                parsed = _parsed(stream, f"{path}:{name}", file.name, decoder, with_abstract=with_abstract)
+            yield parsed
         else:
             decoder.counts["repeated_parses"] += 1
     decoder.counts["missing_parses"] += len(wanted)
@@ -88,7 +96,7 @@ def _release_files(path: str, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]
     if not Path(path).is_dir():
         with open_binary(path) as stream:
             for name, member in tar_members(stream):
-                yield from _with_inner(name, member, parses)
+                yield from _with_inner(path, name, member, parses)
         return
     for file in sorted(Path(path).rglob("document_parses/**/*" if parses else "metadata.csv")):
         if file.is_file():
@@ -100,34 +108,38 @@ def _release_files(path: str, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]
                 yield from tar_members(stream)
 
 
-def _with_inner(name: str, member: IO[bytes], parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
+def _with_inner(path: str, name: str, member: IO[bytes], parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
     if PurePosixPath(name).name != "document_parses.tar.gz":
         yield name, member
     elif parses:
-        with gzip.open(member) as inner:
-            yield from tar_members(cast(IO[bytes], inner))
+        with open_member(member, f"{path}:{name}") as inner:
+            yield from tar_members(inner)
 
 
 def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decoder) -> Iterator[Document]:
-    csv.field_size_limit(2**31 - 1)
-    rows = csv.DictReader(line for _, line in decoder.lines(stream, name))
-    if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or ())]:
+    rows = table_rows(decoder.lines(stream, name), name, ",", decoder, hint="fetch it again")
+    header = next(rows, None)
+    names = header.fields if header else []
+    if missing := [column for column in _COLUMNS if column not in names]:
         raise InputError(
-            f"{name} has no column {', '.join(missing)}, it has: {', '.join(rows.fieldnames or ())}",
+            f"{name} has no column {', '.join(missing)}, it has: {', '.join(names)}",
             "use a release of 2020-05-26 or later",
         )
-    for row in rows:
+    for _, _, fields in rows:
+        if not fields:
+            continue
+        row = dict(zip(names, [*fields, *[""] * len(names)], strict=False))
         uid = row["cord_uid"]
         for is_pdf, column in enumerate(("pmc_json_files", "pdf_json_files")):
-            if files := (row[column] or "").split(";")[0].strip():
+            if files := row[column].split(";")[0].strip():
                 choice = (bool(is_pdf), PurePosixPath(files).name)
                 # A later row of the same paper only replaces a PDF's parse by PMC's.
                 if uid not in papers.parses or choice[0] < papers.parses[uid][0]:
                     papers.parses[uid] = choice
                 break
-        if uid not in papers.with_abstract and (abstract := squeeze(row["abstract"] or "")):
+        if uid not in papers.with_abstract and (abstract := squeeze(row["abstract"])):
             papers.with_abstract.add(uid)
-            yield Document((abstract,), uid, title=squeeze(row.get("title") or ""))
+            yield Document((abstract,), uid, title=squeeze(row.get("title", "")))
 
 
 def _parsed(stream: IO[bytes], where: str, name: str, decoder: Decoder, *, with_abstract: bool) -> Document:
@@ -143,7 +155,7 @@ def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> dict[str, Any
         content = stream.read(decoder.limits.max_document_bytes + 1)
         decoder.check_size(len(content), name)
         parse: Any = json.loads(decoder.decode(content, name))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{name} is not JSON ({error})", "give a CORD-19 parse; for JSON lines add --format jsonl"
         ) from None

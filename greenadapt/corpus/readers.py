@@ -87,7 +87,8 @@ class CorpusReader:
         """Raise ``InputError`` if no document has been read."""
         if not self._decoder.counts["documents"]:
             raise InputError(
-                f"corpus {self.recipe.name} has no text in {counted(len(self.paths), 'source')}", self._what_to_do()
+                f"corpus {self.recipe.asked or self.recipe.name} has no text in {counted(len(self.paths), 'source')}",
+                self._what_to_do(),
             )
 
     def fingerprint(self) -> dict[str, str]:

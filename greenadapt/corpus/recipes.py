@@ -135,7 +135,7 @@ def read_recipe(path: Path) -> Recipe:
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not TOML ({error})", f"see {own_folder('corpora') / 'README.md'} for the format"
         ) from None

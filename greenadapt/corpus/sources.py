@@ -18,6 +18,9 @@ _MOST_NUMBERED = 100_000
 """Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
 
 
+_NUMBER = re.compile(r"\{number(?::(0\dd))?\}")
+
+
 _OF_INDEX = {LISTING: {"files", "md5_beside"}, PMC: {"licences", "share", "rate"}}
 
 
@@ -127,7 +130,7 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
         return [_indexed(url, table, where)]
     if "first" not in table and "last" not in table:
         return [Source(url, **rest)]
-    if not {"first", "last"} <= set(table) or not re.search(r"\{number(:0\dd)?\}", url):
+    if not {"first", "last"} <= set(table) or not _NUMBER.search(url):
         raise InputError(f"{where}: {url} is not a numbered source", "give first, last and a url with {number:04d}")
     n = table["last"] + 1 - table["first"]
     if not 1 <= n <= _MOST_NUMBERED:
@@ -135,7 +138,12 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
             f"{where}: {url} from first = {table['first']} to last = {table['last']} is {counted(max(n, 0), 'source')}",
             f"need from 1 to {_MOST_NUMBERED:,}",
         )
-    return [Source(url.format(number=number), **rest) for number in range(table["first"], table["last"] + 1)]
+    return [Source(_numbered(url, number), **rest) for number in range(table["first"], table["last"] + 1)]
+
+
+def _numbered(url: str, number: int) -> str:
+    """Not by ``str.format``, which would evaluate whatever else stands in braces."""
+    return _NUMBER.sub(lambda match: format(number, match[1] or ""), url)
 
 
 def _indexed(url: str, table: Mapping[str, Any], where: str) -> Source:

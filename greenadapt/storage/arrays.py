@@ -5,6 +5,7 @@ word streams can be larger than memory, so the header is read here and the bytes
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ _AGAIN = "fetch or make it again"
 
 
 _MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
+_MAX_AXES = 64  # numpy's own
+_MAX_ARRAY = 1 << 62  # bytes of an array whose shape would be allowed if no axis were empty
 
 
 class ArrayFile:
@@ -66,20 +69,16 @@ class ArrayFile:
             if size < 8 or length > min(size - 8, _MAX_HEADER):
                 raise InputError(f"{path} is not a safetensors file, or is truncated", _AGAIN)
             try:
-                header: dict[str, Any] = json.loads(file.read(length))
-                self.metadata: dict[str, str] = header.pop("__metadata__", {})
-                self._entries: dict[str, tuple[np.dtype[Any], tuple[int, ...], int, int]] = {
-                    name: (DTYPES[entry["dtype"]], tuple(entry["shape"]), *entry["data_offsets"])
-                    for name, entry in header.items()
-                }
-                self._start = 8 + length
-                for name, (dtype, shape, begin, end) in self._entries.items():
-                    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-                    if begin < 0 or end - begin != n_bytes or self._start + end > size:
-                        last = self._start + end
-                        raise InputError(f"{path} is truncated: {name} ends at byte {last}, the file at {size}", _AGAIN)
-            except (ValueError, KeyError, TypeError) as error:
+                header: dict[str, Any] = dict(json.loads(file.read(length)))
+                self.metadata = _texts(header.pop("__metadata__", {}))
+                self._entries = {name: _entry(**entry) for name, entry in header.items()}
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InputError(f"{path} has an unreadable safetensors header ({error})", _AGAIN) from None
+        self._start = 8 + length
+        for name, (dtype, shape, begin, end) in self._entries.items():
+            if begin < 0 or end - begin != math.prod(shape) * dtype.itemsize or self._start + end > size:
+                last = self._start + end
+                raise InputError(f"{path} is truncated: {name} ends at byte {last}, the file at {size}", _AGAIN)
 
     @property
     def names(self) -> list[str]:
@@ -104,6 +103,26 @@ class ArrayFile:
         raw = np.memmap(self.path, np.uint8, "r", self._start + begin, (end - begin,))
         array: Array = np.asarray(raw).view(dtype).reshape(shape)
         return array
+
+
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The metadata of a file; raises ``TypeError`` for what is not text."""
+    texts = dict(metadata)
+    if not all(isinstance(value, str) for value in texts.values()):
+        raise TypeError("the metadata are not texts")
+    return texts
+
+
+def _entry(dtype: str, shape: list[int], data_offsets: list[int]) -> "tuple[np.dtype[Any], tuple[int, ...], int, int]":
+    """Element type, shape, first byte and end of an array; raises ``ValueError`` or ``TypeError`` for others."""
+    begin, end = data_offsets
+    if not all(type(number) is int for number in (*shape, begin, end)):
+        raise TypeError("shape and data_offsets are not whole numbers")
+    kind = DTYPES[dtype]
+    could_be = math.prod(max(n, 1) for n in shape) * kind.itemsize
+    if len(shape) > _MAX_AXES or min(shape, default=0) < 0 or could_be > _MAX_ARRAY:
+        raise ValueError(f"no array has {len(shape)} axes, or axes of such sizes")
+    return kind, tuple(shape), begin, end
 
 
 def write_arrays(

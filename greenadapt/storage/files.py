@@ -51,20 +51,25 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
 _AGAIN = "download or create it again"
 
 
+def read_json(path: Path, hint: str = _AGAIN) -> Any:
+    """The JSON value in ``path``; raises ``InputError`` if it holds anything else."""
+    content = path.read_bytes()
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = f"is not JSON ({error})" if content.strip() else "is empty"
+        raise InputError(f"{path} {reason}", hint) from None
+
+
 def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
     """The JSON object in ``path``, a file of every ``kind`` (such as "model folder").
 
     Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
     """
     try:
-        content = path.read_bytes()
+        value = read_json(path, hint)
     except (FileNotFoundError, NotADirectoryError):
         raise MissingError(f"{path.parent} is not a {kind}: it has no {path.name}", hint) from None
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        reason = f"is not JSON ({error})" if content.strip() else "is empty"
-        raise InputError(f"{path} {reason}", hint) from None
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object", hint)
     return value

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from greenadapt import __version__
@@ -48,6 +48,9 @@ EARLIER_COST = "earlier_cost"
 
 
 _REMAKE = "run the stage again with --force"
+
+
+_MOST_SECONDS = 1e12
 
 
 _OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
@@ -181,7 +184,29 @@ def read_manifest(folder: Path) -> Manifest:
     for name in _OBJECTS:
         if not isinstance(values.get(name, {}), dict):
             raise InputError(f"{path}: {name} is {json_kind(values[name])}, not an object", _REMAKE)
+    for what, is_sound in (("inputs", _is_input), ("files", _is_file)):
+        if wrong := [name for name, entry in values.get(what, {}).items() if not is_sound(name, entry)]:
+            raise InputError(f"{path}: {wrong[0]!r} of {what} is none that a stage writes", _REMAKE)
+    seconds = values.get("cost", {}).get("seconds", 0)
+    if not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_SECONDS:
+        raise InputError(f"{path}: the seconds of cost are {seconds!r}", _REMAKE)
     return Manifest(**values)
+
+
+def _is_input(name: str, entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+        return False
+    sources = entry.get("sources", {})
+    texts = [entry.get(key, "") for key in ("path", "source", "relative")]
+    return isinstance(sources, dict) and all(isinstance(text, str) for text in (*texts, *sources.values()))
+
+
+def _is_file(name: str, entry: Any) -> bool:
+    """Also whether it lies in the result's folder, as what is read to compare its checksum has to."""
+    if not isinstance(entry, dict) or not (isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int):
+        return False
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def result_behind(entry: Json, path: Path) -> Path | None:

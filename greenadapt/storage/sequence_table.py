@@ -25,6 +25,16 @@ class Sequences:
         values = np.fromiter((value for one in lists for value in one), np.int32, int(lengths.sum()))
         return cls(values, offsets_of(lengths))
 
+    def check(self) -> None:
+        """Raise ``ValueError`` if these are not sequences."""
+        if self.values.ndim != 1 or self.offsets.ndim != 1 or not len(self.offsets):
+            raise ValueError(f"values of {self.values.ndim} axes and offsets of shape {self.offsets.shape}")
+        if not all(np.issubdtype(array.dtype, np.integer) for array in (self.values, self.offsets)):
+            raise ValueError(f"values are {self.values.dtype} and offsets {self.offsets.dtype}, not whole numbers")
+        ends = int(self.offsets[0]), int(self.offsets[-1])
+        if ends != (0, len(self.values)) or (self.offsets[1:] < self.offsets[:-1]).any():
+            raise ValueError(f"offsets do not go from 0 to {len(self.values):,}")
+
     def take(self, which: IntArray | BoolArray) -> "Sequences":
         """The sequences ``which`` (m,), copied end to end."""
         begins, lengths = self.offsets[:-1][which], np.diff(self.offsets)[which]
@@ -66,6 +76,17 @@ class SequenceTable:
         hashes = hash_of(stored)
         order = np.argsort(hashes, kind="stable").astype(np.int32)
         return cls(stored, hashes[order], order, hash_of)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if sequences would be looked up where there are none."""
+        self.stored.check()
+        n = len(self.stored)
+        if self.hashes.shape != (n,) or self.order.shape != (n,) or self.hashes.dtype != np.uint64:
+            raise ValueError(f"hashes of shape {self.hashes.shape}, order of {self.order.shape}, {n:,} sequences")
+        if not np.issubdtype(self.order.dtype, np.integer):
+            raise ValueError(f"the order is {self.order.dtype}, not whole numbers")
+        if n and not 0 <= int(self.order.min()) <= int(self.order.max()) < n:
+            raise ValueError(f"the order names a sequence that is not one of {n:,}")
 
     def find(self, wanted: Sequences) -> IntArray:
         """For each sequence of ``wanted`` (m,) its position among the stored ones, -1 if absent."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.storage.locks import lock
 from greenadapt.storage.results import MANIFEST, Place, Result
 
@@ -57,7 +57,7 @@ class Workspace:
 
     def models(self, corpus: str) -> list[str]:
         """Names of the models that have results for ``corpus``; none if that is not a plain name."""
-        if corpus != Path(corpus).name:
+        if not _is_plain(corpus):
             return []
         return [name for name in _visible_folders(self.root / corpus) if self.stages(corpus, name)]
 
@@ -117,11 +117,18 @@ class Workspace:
             yield
 
     def _folder(self, corpus: str, model: str) -> Path:
-        if corpus in ("", ".", "..") or "/" in corpus:
+        if not _is_plain(corpus):
             raise MissingError(
                 f"no corpus or file is called {corpus}", "greenadapt corpus list shows the available ones"
             )
+        if not _is_plain(model):  # an adapted model's folder says what it is called
+            raise InputError(f"the model calls itself {model!r}, which is no name", "correct its greenadapt.json")
         return self.root / corpus / model
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is that of one folder below another."""
+    return name not in ("", ".", "..") and not any(character in name for character in "/\\\0")
 
 
 def _visible_folders(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeVar, get_args
 from greenadapt.checkpoints.layout import set_label
 from greenadapt.config import AdapterConfig, TaskConfig, TaskName
 from greenadapt.errors import InputError
+from greenadapt.fields import check_types
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
@@ -84,11 +85,14 @@ def make_task(config: TaskConfig) -> Task[Any]:
 
 
 def load_task(settings: Json) -> Task[Any]:
-    """The task whose ``settings()`` are given; raises ``InputError`` if they name none."""
+    """The task whose ``settings()`` are given; raises ``InputError`` if they name none, ``UsageError`` if a value is of
+    another type.
+    """
     name = str(settings.get("task"))
     if name not in _CLASSES:
         raise InputError(f"{name} is not a task", f"known are {', '.join(get_args(TaskName))}")
     task: Task[Any] = _class(name).of_settings(settings)
+    check_types(task)
     return task
 
 

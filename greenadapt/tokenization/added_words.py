@@ -160,12 +160,12 @@ class AddedWords:
     def surface(self, entry: int) -> str:
         """The word of a new entry."""
         begin, end = self._text.offsets[entry : entry + 2]
-        return bytes(self._text.values[begin:end].astype(np.uint8)).decode()
+        return bytes(self._text.values[begin:end].astype(np.uint8)).decode(errors="replace")
 
     def all_surfaces(self) -> list[str]:
         """The words of all new entries."""
         text, offsets = self._text.values.astype(np.uint8).tobytes(), self._text.offsets.tolist()
-        return [text[begin:end].decode() for begin, end in pairwise(offsets)]
+        return [text[begin:end].decode(errors="replace") for begin, end in pairwise(offsets)]
 
     def find(self, pieces: Sequences) -> IntArray:
         """The new id of each word (n_words,) from its base pieces; -1 if none."""
@@ -228,13 +228,13 @@ class AddedWords:
 
     @classmethod
     def open(cls, path: Path) -> "AddedWords":
-        """Map a written table; only its header is read. Raises ``InputError`` for another kind of file."""
+        """Map a written table. Raises ``InputError`` for another kind of file, and for one whose parts do not match."""
         file = ArrayFile(path)
         try:
             first_id, oov = int(file.metadata["first_id"]), file.metadata["oov"]
             pieces = Sequences(file["pieces"], file["piece_offsets"])
             surfaces = Sequences(file["surfaces"], file["surface_offsets"])
-            return cls(
+            words = cls(
                 first_id,
                 "greedy" if oov == "greedy" else "base",
                 SequenceTable(pieces, file["piece_hashes"], file["piece_order"]),
@@ -243,8 +243,29 @@ class AddedWords:
                 Sequences(file["text"], file["text_offsets"]),
                 file["owners"] if "owners" in file.names else None,
             )
+            words._check()
+            return words
         except (KeyError, ValueError) as error:
             raise InputError(f"{path} is not a table of added words ({error!r})", "run expand again") from None
+
+    def _check(self) -> None:
+        """Raise ``ValueError`` if an entry would be looked up where there is none."""
+        self._text.check()
+        self.pieces.check()
+        self.surfaces.check()
+        n_pieces = len(self.pieces.stored)
+        places = [(self.unknown, len(self), len(self.surfaces.stored))]
+        if self.owners is not None:
+            places.append((self.owners, len(self), n_pieces))
+        elif n_pieces != len(self):
+            raise ValueError(f"pieces of {n_pieces:,} entries, of which there are {len(self):,}")
+        for array, n, length in places:
+            if array.shape != (length,) or not np.issubdtype(array.dtype, np.integer):
+                raise ValueError(f"entries of shape {array.shape} and type {array.dtype}, need {length:,}")
+            if length and not 0 <= int(array.min()) <= int(array.max()) < n:
+                raise ValueError(f"an entry is not one of the {n:,}")
+        if self.first_id < 0:
+            raise ValueError(f"the first id is {self.first_id}")
 
 
 def _pieces(surfaces: list[str], marked: BoolArray, vocabulary: BaseVocabulary) -> list[list[int]]:

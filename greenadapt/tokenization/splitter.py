@@ -28,6 +28,9 @@ _ASCII_WORD = {
 """What the pre-tokenizer matches in a printable ASCII chunk that follows a space."""
 _PLAIN_WORD = re.compile(r"\w+|[^\w\s]")
 _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
+_AGAIN = "download the model's tokenizer.json again"
+_MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
+"""Ids that no entry has: some models keep a few for later."""
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -41,9 +44,12 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{file} cannot be read by the tokenizers library ({error})") from None
+        raise InputError(f"{file} cannot be read by the tokenizers library ({error})", _AGAIN) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    if (last := max(ids, default=0)) > _MOST_GAPS + _GAPS_PER_ENTRY * len(ids):  # the library has a list of all gaps
+        raise InputError(f"{file} has {len(ids):,} entries, one of them with the id {last:,}", _AGAIN)
     return tokenizer
 
 

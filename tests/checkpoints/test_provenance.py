@@ -16,9 +16,10 @@ from greenadapt.checkpoints.provenance import (
     task_input,
 )
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.session import adapted_model
 from greenadapt.storage.files import write_json
+from greenadapt.storage.workspace import Workspace
 from tests.support.small_multitask import describe, fitted
 from tests.support.small_tasks import TinyModel, adapted, facts_file, read_json, session
 
@@ -33,6 +34,14 @@ def test_the_name_says_what_it_was_adapted_to(tiny_model: TinyModel) -> None:
     assert read_facts(folder) == facts
     found = starting_model(str(folder))
     assert (found.name, found.source) == ("tiny-medicine", str(folder))
+
+
+@pytest.mark.parametrize("name", ["../../../elsewhere", "/elsewhere", "a/b", "a\0b"])
+def test_a_model_cannot_name_a_folder_outside_the_workspace(tiny_model: TinyModel, tmp_path: Path, name: str) -> None:
+    folder = adapted(tiny_model)
+    write_json(folder / "greenadapt.json", {**facts_file(folder), "model": {"name": name, "source": "x"}})
+    with pytest.raises(InputError, match="calls itself"):
+        Workspace(tmp_path / "ws").place("corpus", starting_model(str(folder)).name, "w2v")
 
 
 def test_the_base_is_a_hub_id_or_unknown(

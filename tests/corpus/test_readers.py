@@ -20,6 +20,7 @@ import pytest
 from backports import zstd
 
 from greenadapt.config import TextLimits
+from greenadapt.corpus.cord19 import read_release
 from greenadapt.corpus.opening import Decoder, Document
 from greenadapt.corpus.readers import CorpusReader, open_corpus, read_whole
 from greenadapt.corpus.recipes import find_recipe
@@ -662,3 +663,21 @@ def test_the_limit_of_a_joined_text_is_one_of_bytes() -> None:
     assert decoder.joined([(1, "x" * 60), (2, "y" * 40)], "a") == "x" * 60 + "y" * 40
     with pytest.raises(InputError, match="a document of over 100"):
         decoder.joined([(1, "語" * 34)], "a")
+
+
+def test_a_damaged_member_of_a_release_is_named(tmp_path: Path) -> None:
+    metadata = b"cord_uid,abstract,pdf_json_files,pmc_json_files\nu1,An abstract,,\n" + b"u2,Other,,\n" * 5000
+    path = tmp_path / "cord.tar"
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo("2020/metadata.csv")
+        member.size = len(metadata)
+        archive.addfile(member, io.BytesIO(metadata))
+    path.write_bytes(path.read_bytes()[:20_000])
+    with pytest.raises(InputError, match=r"cord\.tar:2020/metadata\.csv is truncated or damaged"):
+        list(read_release(str(path), Decoder()))
+
+
+def test_a_field_of_the_metadata_has_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "metadata.csv").write_text('cord_uid,abstract,pdf_json_files,pmc_json_files\nu1,"' + "a\n" * 200_000)
+    with pytest.raises(InputError, match=r"metadata\.csv, line .*\(200,000 bytes\)"):
+        list(read_release(str(tmp_path), Decoder(limits=SMALL)))

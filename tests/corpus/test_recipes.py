@@ -194,3 +194,15 @@ def test_json_lines_in_a_text_file_s_clothes_are_noticed(tmp_path: Path) -> None
         find_recipe(str(path))
     assert find_recipe(str(path), {"format": "jsonl"}).format == "jsonl"
     assert find_recipe(str(path), {"format": "text"}).format == "text"
+
+
+def test_numbered_addresses_evaluate_nothing_else(tmp_path: Path) -> None:
+    url = "https://a.org/{number.__class__}/{x}/{number:02d}"
+    recipe = read_recipe(write(tmp_path / "a.toml", f'{MINIMAL}[[sources]]\nurl = "{url}"\nfirst = 1\nlast = 2\n'))
+    assert [source.url for source in recipe.sources] == [url.replace("{number:02d}", number) for number in ("01", "02")]
+
+
+@pytest.mark.parametrize("content", ["a = " + "9" * 5000, "a = " + "[" * 5000])
+def test_endless_numbers_and_lists_are_no_recipe(tmp_path: Path, content: str) -> None:
+    with pytest.raises(InputError, match=r"a\.toml is not TOML"):
+        read_recipe(write(tmp_path / "a.toml", content))

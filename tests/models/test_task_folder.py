@@ -101,3 +101,11 @@ def test_which_task_is_meant(two_tasks: Path, tmp_path: Path) -> None:
     single = finetune(session(tmp_path, "one"), ner_request(tmp_path, tmp_path / "adapted")).folder
     with pytest.raises(UsageError, match=r"--task ner, but .*one has one task: leave out --task"):
         TaskFolder.open(str(single), task="ner")
+
+
+@pytest.mark.parametrize("labels", [[{}], ["a", 1], [None]])
+def test_settings_of_other_types_are_refused(folder: Path, labels: Any) -> None:
+    file = folder / "tasks" / "ill.1" / "task.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "labels": labels}))
+    with pytest.raises(InputError, match=r"task\.json is broken .*labels"):
+        TaskFolder.open(str(folder), task="ill.1")

@@ -66,3 +66,31 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\x10" + b"\0" * 7 + b"not json at all!" + b"\0" * 100)
     with pytest.raises(InputError, match="header"):
         ArrayFile(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[" * 100_000,
+        "7",
+        '"a"',
+        "null",
+        '{"a": 1}',
+        '{"a": {}}',
+        '{"__metadata__": 5}',
+        '{"__metadata__": {"a": 1}}',
+        '{"a": {"dtype": "F32", "shape": [1e3], "data_offsets": [0, 4]}}',
+        '{"a": {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]}}',
+        '{"a": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}',
+        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 8]}}',
+        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": "04"}}',
+        '{"a": {"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}}',
+        '{"a": {"dtype": "F32", "shape": [1000000000000, 300], "data_offsets": [0, 1200000000000000]}}',
+        f'{{"a": {{"dtype": "F32", "shape": {[1] * 99}, "data_offsets": [0, 4]}}}}',
+    ],
+)
+def test_headers_that_no_program_writes_are_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 8)
+    with pytest.raises(InputError, match=r"a\.safetensors .*: fetch or make it again"):
+        ArrayFile(path)

@@ -219,3 +219,37 @@ def test_a_signal_while_a_finished_result_is_written_loses_nothing(place: Place)
         run_job(place, job, force=False, progress=Silent())
     assert not run_job(place, job, force=False, progress=Silent()).fresh
     assert build.runs == 1
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/hostname", "a/../../b", ""])
+def test_a_manifest_names_files_of_its_own_folder_only(place: Place, name: str) -> None:
+    result = run(place, Counter())
+    manifest = json.loads((result.folder / "manifest.json").read_text())
+    manifest["files"][name] = {"sha256": "0" * 64, "bytes": 6}
+    (result.folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"manifest\.json.*of files"):
+        read_manifest(result.folder)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"files": {"a": 5}},
+        {"files": {"a": {"sha256": "0"}}},
+        {"files": {"a": {"sha256": "0", "bytes": "5"}}},
+        {"inputs": {"a": []}},
+        {"inputs": {"a": {}}},
+        {"inputs": {"a": {"sha256": "0", "relative": {}}}},
+        {"cost": {"seconds": [1]}},
+        {"inputs": {"a": {"sha256": "0", "sources": [1]}}},
+        {"cost": {"seconds": 10**400}},
+        {"cost": {"seconds": float("nan")}},
+    ],
+)
+def test_entries_of_a_manifest_have_their_types(place: Place, broken: dict) -> None:
+    result = run(place, Counter())
+    manifest = json.loads((result.folder / "manifest.json").read_text())
+    (result.folder / "manifest.json").write_text(json.dumps({**manifest, **broken}))
+    with pytest.raises(InputError, match=r"manifest\.json.*run the stage again"):
+        read_manifest(result.folder)
+    assert place.current() is None

@@ -1,5 +1,6 @@
 """The words of a text against the tokenizers library's own normalizer, pre-tokenizer and decoder."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -142,4 +143,12 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path)
+
+
+def test_ids_far_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
+    content = json.loads(wordpiece_tokenizer().to_str())
+    content["model"]["vocab"]["array"] = 2**32 - 1  # the library would keep a list of all ids between
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"tokenizer\.json has .* the id 4,294,967,295"):
         load_tokenizer(tmp_path)

@@ -1,0 +1,1 @@
+"""Tries to break greenadapt: faults, hostile input, load. See ``__main__``."""
