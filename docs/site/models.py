@@ -39,7 +39,8 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _cells(one: Architecture) -> tuple[str, ...]:
     optional = ("" if isinstance(part, str) else "yes" for part in (one.memory, one.adapters))
-    return f"`{one.model_type}`", one.examples, "yes", "yes", *optional
+    adapted = "yes" if "QuestionAnswering" in one.heads else "yes, but not `qa`"
+    return f"`{one.model_type}`", one.examples, adapted, "yes", *optional
 
 
 if __name__ == "__main__":

@@ -68,10 +68,14 @@ class Architecture:
     """Weight of the input embedding, (n_rows, dim), after ``prefix`` or alone."""
     layers: str = "encoder.layer"
     """Module of the layers, after ``prefix``."""
+    published_layers: str | None = None
+    """The same in published files, if transformers renames their weights."""
     n_layers: str = "num_hidden_layers"
     """The configuration's key for their number."""
-    has_two_separators: bool = False
-    """Whether there are two separators between the parts of a pair."""
+    heads: tuple[str, ...] = ("TokenClassification", "SequenceClassification", "QuestionAnswering", "MaskedLM")
+    """What transformers has models for."""
+    has_two_separators: bool | None = False
+    """Whether there are two separators between the parts of a pair; ``None``: if they are RoBERTa's."""
     has_segments: bool = False
     """Whether it is told which part of a pair a piece is of."""
     counts_from_padding: bool = False

@@ -128,8 +128,10 @@ class Checkpoint:
                 raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {found:.10g}")
         if self.is_compiled:
             return
-        begin, stated = f"{prefix}{kind.layers}.", self.config.get(kind.n_layers)
-        numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
+        stated = self.config.get(kind.n_layers)
+        layers = "|".join(map(re.escape, filter(None, (kind.layers, kind.published_layers))))
+        pattern = re.compile(rf"{re.escape(prefix)}(?:{layers})\.(\d+)\.")
+        numbers = {found[1] for name in self._weights if (found := pattern.match(name))}
         if stated not in (None, len(numbers)):
             raise self._differs(f"{kind.n_layers} is {stated!r}", f"the weights have {len(numbers)}")
         self._check_heads()

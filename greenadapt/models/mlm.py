@@ -193,15 +193,13 @@ def open_masked_lm(checkpoint: Checkpoint, rows: Rows, n_old: int, seed: int) ->
         )
     for name in checkpoint.bias_names:
         weights[name] = torch.from_numpy(checkpoint[name][rows.ids].astype(np.float32))
-    plain, new = load_model(checkpoint, _MAPPING, {"vocab_size": len(rows)}, weights, seed)
+    plain, new, others = load_model(checkpoint, _MAPPING, {"vocab_size": len(rows)}, weights, seed)
     encoder = f"{plain.base_model_prefix}."
     refuse_lost(checkpoint, [name for name in new if name.startswith(encoder)])
     kind = checkpoint.architecture
     has_new_head = any(not name.startswith(encoder) and name not in (kind.decoder, *kind.biases) for name in new)
-    known = plain.state_dict()
-    others = tuple(name for name in weights if _full_name(checkpoint, name) not in known)
     model = MaskedLM(plain, n_old)
-    return OpenedMaskedLM(model, rows, checkpoint, has_new_head, others)
+    return OpenedMaskedLM(model, rows, checkpoint, has_new_head, tuple(others))
 
 
 def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None:

@@ -137,7 +137,10 @@ class Encoder:
     @property
     def n_special_pair(self) -> int:
         """Special tokens around a pair."""
-        return 4 if self.architecture.has_two_separators else 3
+        has_two = self.architecture.has_two_separators
+        if has_two is None:
+            has_two = self.tokenizer.base.id_to_token(self.special.sep) == "</s>"
+        return 4 if has_two else 3
 
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
         """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.

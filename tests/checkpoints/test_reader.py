@@ -17,6 +17,7 @@ from greenadapt.architectures.registry import ARCHITECTURES as KNOWN
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
 from tests.support.small_tasks import FAMILIES, TinyModel
+from tests.support.small_tasks import HEADS as TASK_HEADS
 
 HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForQuestionAnswering", "ForTokenClassification"]
 ARCHITECTURES = [f + h for f in FAMILIES for h in HEADS if hasattr(transformers, f + h)]
@@ -44,6 +45,12 @@ def test_the_table_names_every_weight_of_the_vocabulary(architecture: str) -> No
         of_published = {"lm_predictions.lm_head.bias"}  # of DeBERTa-v3, for which transformers makes a new head
         assert in_model - embedding == {kind.decoder, *kind.biases} - of_published
         assert every[kind.decoder] is model.get_output_embeddings().weight
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_heads_are_those_of_transformers(family: str) -> None:
+    known = KNOWN[getattr(transformers, f"{family}Model").config_class.model_type]
+    assert {*known.heads} == {head for head in (*TASK_HEADS, "MaskedLM") if hasattr(transformers, f"{family}For{head}")}
 
 
 def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
@@ -231,7 +238,7 @@ SIZES = {
     "Electra": ("embedding_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
     "DebertaV2": ("hidden_size", "intermediate_size", "num_hidden_layers"),
     "Albert": ("embedding_size", "hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_groups"),
-    "ModernBert": ("hidden_size", "intermediate_size", "num_hidden_layers"),
+    **dict.fromkeys(("ModernBert", "NomicBert", "Gte"), ("hidden_size", "intermediate_size", "num_hidden_layers")),
 }
 
 
