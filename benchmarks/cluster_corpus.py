@@ -9,24 +9,24 @@ seconds are those of the stage, connecting included; it is also timed on its own
 import argparse
 import gzip
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster_nodes import started
+
 from greenadapt.storage.files import hash_file, read_object
 from greenadapt.workers import usable_cores
 
-ADDRESS = "127.0.0.2"
-"""A loopback address that Ray does not replace by the machine's address in the network."""
+_STORE = 400 << 20
+"""Bytes."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -51,22 +51,6 @@ def main(options: argparse.Namespace) -> None:
             same_bytes(text, options, work)
         if options.pairs:
             overhead(plain, options, work)
-
-
-@contextmanager
-def started(nodes: int, cores: int) -> Iterator[Any]:
-    """A cluster of ``nodes`` nodes of ``cores`` cores each."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    from ray.cluster_utils import Cluster
-
-    own = {"num_cpus": cores, "object_store_memory": 400 << 20, "node_ip_address": ADDRESS}
-    cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-    try:
-        for _ in range(nodes - 1):
-            cluster.add_node(**own)
-        yield cluster
-    finally:
-        cluster.shutdown()
 
 
 @dataclass(frozen=True)
@@ -117,7 +101,7 @@ class Preparation:
 def same_bytes(text: Path, options: argparse.Namespace, work: Path) -> None:
     """Prepare ``text`` without a cluster, and on one whose nodes are killed; compare."""
     alone = Preparation(text, options.model, work / "alone", []).result()
-    with started(options.nodes, 1) as cluster:
+    with started(options.nodes, 1, _STORE) as cluster:
         running = Preparation(text, options.model, work / "cluster", ["--cluster", cluster.address])
         killed = 0
         while killed < options.kills and running.wait_for_parts(1 + killed if text.suffix != ".gz" else 0):
@@ -138,7 +122,7 @@ def same_bytes(text: Path, options: argparse.Namespace, work: Path) -> None:
 def overhead(text: Path, options: argparse.Namespace, work: Path) -> None:
     """Time a preparation without Ray and one on one node, in turns."""
     cores, ratios = usable_cores(), []
-    with started(1, cores) as cluster:
+    with started(1, cores, _STORE) as cluster:
         print(f"connecting to a node: {connection_seconds(cluster.address):.2f} s", flush=True)
         for pair in range(options.pairs):
             sides = {"alone": ["--workers", cores], "node": ["--cluster", cluster.address]}

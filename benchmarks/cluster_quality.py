@@ -16,7 +16,7 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.vectors.averaging import dealt, round_size
+from greenadapt.vectors.averaging import dealt, parts_each, round_size
 from greenadapt.vectors.cbow import initial_weights, vocabulary_size
 from greenadapt.vectors.engines import Stream, learning_rate
 from greenadapt.vectors.engines.fast import FastEngine
@@ -76,7 +76,7 @@ def _rounds(
     parts: list[StreamPart], config: W2VConfig, n_nodes: int, total: int
 ) -> Iterator[tuple[int, list[list[StreamPart]]]]:
     """The epoch of each round, and what it gives to each node."""
-    each = max(1, round(config.sync_words * len(parts) / total))
+    each = parts_each(config, len(parts), total)
     for epoch in range(config.epochs):
         at = 0
         while at < len(parts):

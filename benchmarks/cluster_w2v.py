@@ -21,6 +21,7 @@ import cluster_quality
 import engine_texts
 import numpy as np
 import psutil
+from cluster_nodes import started
 from records import Records
 from tables import aligned
 
@@ -32,8 +33,6 @@ from greenadapt.storage.files import Json, hash_json
 from greenadapt.vectors.averaging import expected_steps
 from greenadapt.vectors.cbow import train, vocabulary_size
 from greenadapt.vectors.engines.parts import StreamPart
-
-ADDRESS = "127.0.0.2"  # a loopback address that Ray does not replace by the machine's address in the network
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -193,8 +192,6 @@ def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float
             begin, before = time.perf_counter(), _cpu_seconds()
             train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30)
             return time.perf_counter() - begin, _cpu_seconds() - before, None
-        from ray.cluster_utils import Cluster
-
         from greenadapt.cluster import connected
         from greenadapt.vectors import nodes
 
@@ -204,19 +201,12 @@ def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float
                 cpu.append(_cpu_seconds())
                 super().close()
 
-        own = {"num_cpus": 2 if n_nodes == 1 else 1, "node_ip_address": ADDRESS, "object_store_memory": 1 << 30}
-        cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
-        try:
-            for _ in range(n_nodes - 1):
-                cluster.add_node(**own)
-            with connected(cluster.address) as found:
-                nodes.ClusterEngine, plain = Watched, nodes.ClusterEngine  # type: ignore[misc]
-                begin, before = time.perf_counter(), _cpu_seconds()
-                train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30, cluster=found)
-                seconds = time.perf_counter() - begin
-                nodes.ClusterEngine = plain  # type: ignore[misc]
-        finally:
-            cluster.shutdown()
+        with started(n_nodes, 2 if n_nodes == 1 else 1, 1 << 30) as cluster, connected(cluster.address) as found:
+            nodes.ClusterEngine, plain = Watched, nodes.ClusterEngine  # type: ignore[misc]
+            begin, before = time.perf_counter(), _cpu_seconds()
+            train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30, cluster=found)
+            seconds = time.perf_counter() - begin
+            nodes.ClusterEngine = plain  # type: ignore[misc]
     return seconds, cpu[0] - before, traffic[0]
 
 

@@ -56,6 +56,10 @@ class Cluster:
         """Of all nodes together."""
         return int(sum(node.cores for node in self.nodes))
 
+    def gpus_each(self, asked: float | None) -> float:
+        """The GPUs of a call that trains or predicts: as ``asked``, else one if any node has one."""
+        return float(any(node.gpus for node in self.nodes)) if asked is None else asked
+
     def lost(self) -> list[Node]:
         """The nodes that have died since this was connected."""
         alive = alive_nodes(self.ray)
@@ -115,22 +119,19 @@ class Cluster:
         items: Iterable[Item],
         *arguments: Any,
         cores: float = 1,
-        gpus: float = 0,
-        ahead: int | None = None,
     ) -> Iterator[Made]:
         """``function(item, *arguments)`` of each item, on any node, in the order of the items.
 
-        Each call has ``cores`` and ``gpus`` to itself. At most ``ahead`` calls, by default twice as many as run at
-        once, are unfinished or wait to be read. A call whose node dies is made again elsewhere, so it must not
-        matter if it was half done. What a call raises is raised here, and the others are cancelled.
+        Each call has ``cores`` to itself. At most twice as many calls as run at once are unfinished or wait to be
+        read. A call whose node dies is made again elsewhere, so it must not matter if it was half done. What a call
+        raises is raised here, and the others are cancelled.
         """
-        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
-        shared = [self.ray.put(argument) for argument in arguments]
-        limit = ahead or 2 * max(1, int(self.cores / max(cores, 0.1)))
+        call = self._calls(function, arguments, cores, gpus=0)
+        limit = 2 * max(1, int(self.cores / max(cores, 0.1)))
         waiting: deque[Any] = deque()
         try:
             for item in items:
-                waiting.append(task.remote(item, *shared))
+                waiting.append(call(item))
                 if len(waiting) >= limit:
                     yield self.get(waiting.popleft())
             while waiting:
@@ -153,9 +154,8 @@ class Cluster:
         Raises what ``count`` raises.
         """
         self.count(cores, gpus)
-        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
-        shared = [self.ray.put(argument) for argument in arguments]
-        running = {task.remote(item, *shared): item for item in items}
+        call = self._calls(function, arguments, cores, gpus)
+        running = {call(item): item for item in items}
         try:
             while running:
                 ended, _ = self.ray.wait(list(running), timeout=every)
@@ -182,6 +182,14 @@ class Cluster:
             raise UsageError(f"no node of the cluster has {cores:g} cores and {gpus:g} GPUs", "ask for less")
         return int(sum(room))
 
+    def _calls(
+        self, function: Callable[..., Made], arguments: Sequence[Any], cores: float, gpus: float
+    ) -> Callable[[Any], Any]:
+        """Begins ``function(item, *arguments)`` on a node; the arguments are sent there once."""
+        task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
+        shared = [self.ray.put(argument) for argument in arguments]
+        return lambda item: task.remote(item, *shared)
+
     def _cancel(self, running: Iterable[Any]) -> None:
         for made in running:
             with suppress(Exception):
@@ -192,9 +200,7 @@ class Cluster:
         try:
             return self.ray.get(made)
         except self.ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, GreenadaptError | OSError):  # such as that of a full disk
-                raise cause from None
+            raise_for_user(error)
             raise
         except (self.ray.exceptions.OutOfDiskError, self.ray.exceptions.OutOfMemoryError) as error:
             raise ResourceError(
@@ -245,6 +251,13 @@ def connected(address: str) -> Iterator[Cluster]:
         yield cluster
     finally:
         ray.shutdown()
+
+
+def raise_for_user(error: Exception) -> None:
+    """Raise what a call on a node raised, if it is for the user to read, such as that a disk is full."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, GreenadaptError | OSError):
+        raise cause from None
 
 
 def lost(error: Exception) -> ResourceError:

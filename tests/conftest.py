@@ -192,7 +192,7 @@ def tiny_model_in(
     import transformers
 
     bytelevel = architecture.startswith(("Roberta", "ModernBert"))
-    unigram = architecture.startswith(("XLMRoberta", "Camembert", "DebertaV2", "Albert"))
+    unigram = architecture.startswith(("XLMRoberta", "Camembert", "DebertaV2", "Albert", "Gte"))
     if bytelevel or unigram:
         tokenizer = bytelevel_tokenizer() if bytelevel else unigram_tokenizer()
     else:

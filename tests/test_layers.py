@@ -13,7 +13,7 @@ PACKAGE = Path(greenadapt.__file__).parent
 LAYERS = [
     ["errors", "progress", "wording", "workers", "cost", "stopping"],
     ["cluster"],
-    ["fields"],
+    ["fields", "architectures"],
     ["config", "storage"],
     ["tokenization"],
     ["checkpoints", "corpus"],

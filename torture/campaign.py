@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torture.outcomes import Log, Outcome, Record
 
-PARTS: dict[str, str] = {}
+PARTS = {"faults": "torture.faults:Faults"}
 """Name → module and class."""
 
 

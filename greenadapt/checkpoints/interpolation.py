@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import Tensor
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, Streamed, row_blocks, same_arrays
@@ -91,7 +91,7 @@ def n_base_rows(checkpoint: Checkpoint) -> int:
 
 def _encoder(checkpoint: Checkpoint) -> dict[str, str]:
     """Name without the encoder's prefix, as transformers has it → name in the file; only floating point numbers."""
-    prefix = MODEL_TYPES[checkpoint.model_type].prefix
+    prefix = checkpoint.architecture.prefix
     prefix = prefix if checkpoint.embedding_name.startswith(prefix) else ""
     names = {}
     for name in checkpoint.names:
@@ -104,8 +104,9 @@ def _encoder(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _check_alike(domain: Checkpoint, general: Checkpoint) -> None:
-    if domain.model_type != general.model_type:
-        raise _differ(domain, general, f"is of type {domain.model_type}", f"of type {general.model_type}")
+    ours, theirs = (model.architecture.model_type for model in (domain, general))
+    if ours != theirs:
+        raise _differ(domain, general, f"is of type {ours}", f"of type {theirs}")
     for name in _SETTINGS:
         values = [model.config.get(name) for model in (domain, general)]
         if None not in values and values[0] != values[1]:

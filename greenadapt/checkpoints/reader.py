@@ -3,12 +3,13 @@
 import re
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from greenadapt.architectures.architecture import Architecture
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.arrays import Array, ArrayFile, row_blocks
@@ -20,146 +21,13 @@ StoredWeights = ArrayFile | dict[str, Array]
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
 
 
-@dataclass(frozen=True)
-class ModelType:
-    """Names of the weights of a transformers architecture that have one entry per vocabulary row."""
-
-    prefix: str
-    """Prefix of the encoder's names in a model with a head."""
-    embedding: str
-    """Input embedding, (n_rows, dim), after ``prefix`` or alone."""
-    decoder: str
-    """Weight of the masked language model's output, (n_rows, dim); not in the file if tied to the embedding."""
-    biases: tuple[str, ...]
-    """Biases of that output, (n_rows,) each."""
-    sizes: "tuple[_Size, ...]"
-    """Sizes of other weights in its configuration."""
-    layers: tuple[str, str]
-    """Prefix of its layers' names, after ``prefix``, and the configuration's key for their number."""
-
-
-@dataclass(frozen=True)
-class _Size:
-    """An axis of a weight, after the prefix, of the size ``setting``, or ``times`` that."""
-
-    setting: str
-    weight: str
-    axis: int = 0
-    times: int = 1
-
-
-_WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
-
-
-_LM_HEAD = ("lm_head.decoder.weight", ("lm_head.bias", "lm_head.decoder.bias"))
-
-
-_POSITIONS = _Size("max_position_embeddings", "embeddings.position_embeddings.weight")
-
-
-_FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
-
-
-_INNER = (
-    _POSITIONS,
-    _Size("type_vocab_size", "embeddings.token_type_embeddings.weight"),
-    _Size("intermediate_size", _FIRST_DENSE),
-    _Size("hidden_size", _FIRST_DENSE, axis=1),
-)
-
-
-_BERT = ((_Size("hidden_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
-
-
-_ELECTRA = ((_Size("embedding_size", _WORD_EMBEDDINGS, axis=1), *_INNER), ("encoder.layer.", "num_hidden_layers"))
-
-
-_DISTILBERT = (
-    (
-        _Size("dim", _WORD_EMBEDDINGS, axis=1),
-        _POSITIONS,
-        _Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
-    ),
-    ("transformer.layer.", "n_layers"),
-)
-
-
-_MODERNBERT = (
-    (
-        _Size("hidden_size", "embeddings.tok_embeddings.weight", axis=1),
-        _Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
-    ),
-    ("layers.", "num_hidden_layers"),
-)
-
-
-_FIRST_ALBERT = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
-
-
-_ALBERT = (
-    (
-        _Size("embedding_size", _WORD_EMBEDDINGS, axis=1),
-        _POSITIONS,
-        _Size("intermediate_size", _FIRST_ALBERT),
-        _Size("hidden_size", _FIRST_ALBERT, axis=1),
-    ),
-    ("encoder.albert_layer_groups.", "num_hidden_groups"),
-)
-
-
-MODEL_TYPES: dict[str, ModelType] = {
-    "bert": ModelType(
-        "bert.",
-        _WORD_EMBEDDINGS,
-        "cls.predictions.decoder.weight",
-        ("cls.predictions.bias", "cls.predictions.decoder.bias"),
-        *_BERT,
-    ),
-    "roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
-    "xlm-roberta": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
-    "camembert": ModelType("roberta.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
-    "deberta-v2": ModelType(
-        "deberta.",
-        _WORD_EMBEDDINGS,
-        "cls.predictions.decoder.weight",
-        ("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
-        _INNER,
-        _BERT[1],
-    ),
-    "albert": ModelType(
-        "albert.",
-        _WORD_EMBEDDINGS,
-        "predictions.decoder.weight",
-        ("predictions.bias", "predictions.decoder.bias"),
-        *_ALBERT,
-    ),
-    "ernie": ModelType(
-        "ernie.",
-        _WORD_EMBEDDINGS,
-        "cls.predictions.decoder.weight",
-        ("cls.predictions.bias", "cls.predictions.decoder.bias"),
-        *_BERT,
-    ),
-    "distilbert": ModelType(
-        "distilbert.", _WORD_EMBEDDINGS, "vocab_projector.weight", ("vocab_projector.bias",), *_DISTILBERT
-    ),
-    "electra": ModelType(
-        "electra.", _WORD_EMBEDDINGS, "generator_lm_head.weight", ("generator_lm_head.bias",), *_ELECTRA
-    ),
-    "mpnet": ModelType("mpnet.", _WORD_EMBEDDINGS, *_LM_HEAD, *_BERT),
-    "modernbert": ModelType(
-        "model.", "embeddings.tok_embeddings.weight", "decoder.weight", ("decoder.bias",), *_MODERNBERT
-    ),
-}
-
-
 class Checkpoint:
-    """A model folder: ``config``, ``model_type``, and by name its weights in their own element type.
+    """A model folder: ``config``, ``architecture``, and by name its weights in their own element type.
 
     ``config`` is without ``auto_map``: it names code, which is never run nor copied; ``names_code`` says if it had one.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
-    ``MODEL_TYPES``, for damaged files and if the configuration does not match the sizes of the weights,
+    ``ARCHITECTURES``, for damaged files and if the configuration does not match the sizes of the weights,
     ``MissingError`` if there are no weights.
     """
 
@@ -172,18 +40,19 @@ class Checkpoint:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
         self.names_code = self.config.pop("auto_map", None) is not None
-        self.model_type = str(self.config.get("model_type"))
         if "model_type" not in self.config:
             raise InputError(f"{folder / 'config.json'} has no model_type", "download the model again")
-        if self.model_type not in MODEL_TYPES:
+        model_type = str(self.config["model_type"])
+        if model_type not in ARCHITECTURES:
             raise InputError(
-                f"{folder} holds a model of type {self.model_type}, which greenadapt does not support",
-                f"supported are {', '.join(MODEL_TYPES)}",
+                f"{folder} holds a model of type {model_type}, which greenadapt does not support",
+                f"supported are {', '.join(ARCHITECTURES)}",
             )
+        self.architecture = ARCHITECTURES[model_type]
         self.is_compiled = (folder / COMPILED_FILE).is_file()
         """Whether its weights but the embedding are in a graph, which is only run."""
         self._weights = _open_weights(folder)
-        kind = MODEL_TYPES[self.model_type]
+        kind = self.architecture
         found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
         if not found:
             raise InputError(
@@ -247,7 +116,7 @@ class Checkpoint:
                         "download or train the model again",
                     )
 
-    def _check_sizes(self, kind: ModelType) -> None:
+    def _check_sizes(self, kind: Architecture) -> None:
         """Refuse a configuration that does not match the sizes of the weights: the model would not load."""
         prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
         for size in kind.sizes:
@@ -259,10 +128,12 @@ class Checkpoint:
                 raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {found:.10g}")
         if self.is_compiled:
             return
-        begin, setting = prefix + kind.layers[0], kind.layers[1]
-        numbers = {name.removeprefix(begin).partition(".")[0] for name in self._weights if name.startswith(begin)}
-        if self.config.get(setting, len(numbers)) != len(numbers):
-            raise self._differs(f"{setting} is {self.config[setting]!r}", f"the weights have {len(numbers)}")
+        stated = self.config.get(kind.n_layers)
+        layers = "|".join(map(re.escape, filter(None, (kind.layers, kind.published_layers))))
+        pattern = re.compile(rf"{re.escape(prefix)}(?:{layers})\.(\d+)\.")
+        numbers = {found[1] for name in self._weights if (found := pattern.match(name))}
+        if stated not in (None, len(numbers)):
+            raise self._differs(f"{kind.n_layers} is {stated!r}", f"the weights have {len(numbers)}")
         self._check_heads()
 
     def _check_heads(self) -> None:

@@ -17,7 +17,9 @@ from greenadapt.storage.outputs import Shards, check_file, is_written_through, o
 from greenadapt.wording import harmless
 
 if TYPE_CHECKING:
-    from greenadapt.inference.predictor import Prediction
+    from greenadapt.inference.predictor import Prediction, Predictor
+    from greenadapt.inference.spread import Spread
+    from greenadapt.progress import Progress
 
 
 _BREAKS = frozenset("\t\r\n")
@@ -106,29 +108,16 @@ def predict(
         check_file(out, [source])
     say_loading(model)
 
-    from greenadapt import __version__
     from greenadapt.corpus.opening import is_read_once
     from greenadapt.inference.predictor import Predictor, PredictRequest
     from greenadapt.inference.spread import Spread
-    from greenadapt.storage.files import hash_json, plain
-    from greenadapt.storage.locks import lock
-    from greenadapt.storage.publish import beside
-    from greenadapt.wording import counted
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     request = PredictRequest(tuple(model), source, format, reading, ensemble, names, glue)
     predictor, progress, spread = Predictor(request), make_progress(is_read=False), Spread.of(options)
     style = _Style(bio, tags, glue, {name: each.name for name, each in predictor.tasks.items()})
     if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
-        with lock(beside(out, "lock"), out):
-            shards = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))
-            if not shards.n:
-                shards.add(["".join(style.head)])
-            elif shards.n > 1:
-                progress.note(f"goes on after {counted(shards.n - 1, 'finished part')} of {out}")
-            made = predictor.predict(progress, spread, shards.n - 1)
-            shards.add("".join(style.lines(block, is_ascii=False)) for block in made)
-            shards.publish()
+        _write_parts(out, style, predictor, progress, spread)
         return
     with open_output(out) as (stream, is_ascii):
         head = style.head
@@ -138,6 +127,25 @@ def predict(
             stream.writelines(map(shown, chain(head, style.lines(block, is_ascii=is_ascii))))
             head = []
             stream.flush()
+
+
+def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "Progress", spread: "Spread") -> None:
+    """Predict on a cluster, and keep each finished part, so that a command that was killed goes on after the last."""
+    from greenadapt import __version__
+    from greenadapt.storage.files import hash_json, plain
+    from greenadapt.storage.locks import lock
+    from greenadapt.storage.publish import beside
+    from greenadapt.wording import counted
+
+    with lock(beside(out, "lock"), out):
+        parts = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))
+        if not parts.n:
+            parts.add(["".join(style.head)])
+        elif parts.n > 1:
+            progress.note(f"goes on after {counted(parts.n - 1, 'finished part')} of {out}")
+        made = predictor.predict(progress, spread, parts.n - 1)
+        parts.add("".join(style.lines(block, is_ascii=False)) for block in made)
+        parts.publish()
 
 
 @dataclass(frozen=True)

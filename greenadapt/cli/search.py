@@ -12,14 +12,6 @@ from greenadapt.errors import UsageError
 
 Folder = Annotated[str | None, typer.Argument(help="The folder that index wrote; not with --search.", metavar="INDEX")]
 Query = Annotated[str | None, typer.Argument(help="A question, or words.", metavar="QUERY")]
-Search = Annotated[
-    str | None,
-    typer.Option(
-        "--search",
-        metavar="URL",
-        help="Search in an index on an OpenSearch or Elasticsearch server, by its address; see index --search.",
-    ),
-]
 Top = Annotated[int, typer.Option("--top", help="Number of paragraphs.")]
 By = Annotated[
     SearchBy,
@@ -38,7 +30,7 @@ def search(
     *,
     folder: Folder = None,
     query: Query = None,
-    address: Search = None,
+    address: o.SearchAddress = None,
     top: Top = 10,
     by: By = "bm25",
     as_json: o.AsJson = False,

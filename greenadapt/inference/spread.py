@@ -52,7 +52,7 @@ class Spread:
         and ``ResourceError`` if an item was lost time and again.
         """
         with connected(self.address) as cluster:
-            gpus = float(any(node.gpus for node in cluster.nodes)) if self.gpus is None else self.gpus
+            gpus = cluster.gpus_each(self.gpus)
             room = cluster.count(self.cores, gpus)
             kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, max_restarts=0)(_Process)
 

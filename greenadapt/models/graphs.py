@@ -19,7 +19,7 @@ from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.example_blocks import Block, ViewOutputs
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
 from greenadapt.storage.arrays import Array, Int64Array
-from greenadapt.tasks.features import TWO_SEPARATORS, Features, Input
+from greenadapt.tasks.features import Features, Input
 from greenadapt.workers import usable_cores
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ class GraphRunner:
 def graph_inputs(checkpoint: Checkpoint) -> tuple[str, ...]:
     """What the graph of a model reads beside ``inputs_embeds``.
 
-    RoBERTa and MPNet count positions from the padding's id on, and without ids cannot tell which piece is padding.
+    Where positions are counted from the padding's id on, a model cannot tell without ids which piece is padding.
     """
     config, names = checkpoint.config, ["attention_mask"]
-    if checkpoint.model_type != "modernbert" and int(config.get("type_vocab_size") or 0) > 1:
+    if checkpoint.architecture.has_segments and int(config.get("type_vocab_size") or 0) > 1:
         names.append("token_type_ids")
-    if checkpoint.model_type in TWO_SEPARATORS:
+    if checkpoint.architecture.counts_from_padding:
         names.append("position_ids")
     return tuple(names)
 

@@ -1,6 +1,5 @@
 """Masked language models: the net, opened and written."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import UsageError
 from greenadapt.models.embedding_rows import Rows, RowTable
@@ -22,24 +22,6 @@ from greenadapt.storage.arrays import Array, Streamed, row_blocks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-_APPLY_HEAD: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
-    "bert": lambda model, states: model.cls(states),
-    "roberta": lambda model, states: model.lm_head(states),
-    "xlm-roberta": lambda model, states: model.lm_head(states),
-    "camembert": lambda model, states: model.lm_head(states),
-    "deberta-v2": lambda model, states: model.cls(states),
-    "albert": lambda model, states: model.predictions(states),
-    "ernie": lambda model, states: model.cls(states),
-    "mpnet": lambda model, states: model.lm_head(states),
-    "electra": lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
-    "distilbert": lambda model, states: model.vocab_projector(
-        model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
-    ),
-    "modernbert": lambda model, states: model.decoder(model.head(states)),
-}
-"""Model type → its head, (t, d) states of pieces → (t, n_rows) logits."""
 
 
 class SplitEmbedding(nn.Module):
@@ -102,13 +84,13 @@ class MaskedLM(nn.Module):
     def __init__(self, model: "PreTrainedModel", n_old: int) -> None:
         super().__init__()
         kind = str(model.config.model_type)
-        if kind not in _APPLY_HEAD:
+        if kind not in ARCHITECTURES:
             raise UsageError(
                 f"a model of type {kind} cannot be trained as a masked language model",
-                f"give one of type {', '.join(_APPLY_HEAD)}",
+                f"give one of type {', '.join(ARCHITECTURES)}",
             )
         self.model = model
-        self._apply_head = _APPLY_HEAD[kind]
+        self._apply_head = ARCHITECTURES[kind].apply_head
         plain: Any = model
         embedding, decoder = plain.get_input_embeddings(), plain.get_output_embeddings()
         if not isinstance(embedding, nn.Embedding) or not isinstance(decoder, nn.Linear):
@@ -211,15 +193,13 @@ def open_masked_lm(checkpoint: Checkpoint, rows: Rows, n_old: int, seed: int) ->
         )
     for name in checkpoint.bias_names:
         weights[name] = torch.from_numpy(checkpoint[name][rows.ids].astype(np.float32))
-    plain, new = load_model(checkpoint, _MAPPING, {"vocab_size": len(rows)}, weights, seed)
+    plain, new, others = load_model(checkpoint, _MAPPING, {"vocab_size": len(rows)}, weights, seed)
     encoder = f"{plain.base_model_prefix}."
     refuse_lost(checkpoint, [name for name in new if name.startswith(encoder)])
-    kind = MODEL_TYPES[checkpoint.model_type]
+    kind = checkpoint.architecture
     has_new_head = any(not name.startswith(encoder) and name not in (kind.decoder, *kind.biases) for name in new)
-    known = plain.state_dict()
-    others = tuple(name for name in weights if _full_name(checkpoint, name) not in known)
     model = MaskedLM(plain, n_old)
-    return OpenedMaskedLM(model, rows, checkpoint, has_new_head, others)
+    return OpenedMaskedLM(model, rows, checkpoint, has_new_head, tuple(others))
 
 
 def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None:
@@ -233,7 +213,7 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
     folder.mkdir(parents=True, exist_ok=True)
     model, source = opened.model, opened.checkpoint
     write_memory(model.encoder, folder)
-    kind = MODEL_TYPES[source.model_type]
+    kind = source.architecture
     rows = as_array(model.embedding.weight)
     table = RowTable(source.embedding(), opened.rows, rows, shrink)
     tensors: dict[str, Array | Streamed] = {
@@ -260,7 +240,7 @@ def _memory_weights(model: MaskedLM) -> list[torch.Tensor]:
 def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
     """The weights of the head's last layer, for the whole vocabulary."""
     decoder, source = opened.model.decoder, opened.checkpoint
-    kind = MODEL_TYPES[source.model_type]
+    kind = source.architecture
     tensors: dict[str, Array | Streamed] = {}
     if decoder.bias is not None:
         bias = as_array(decoder.bias)
@@ -275,5 +255,5 @@ def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
 
 def _full_name(checkpoint: Checkpoint, name: str) -> str:
     """The name that a weight of the checkpoint has in a model with a head."""
-    prefix = MODEL_TYPES[checkpoint.model_type].prefix
+    prefix = checkpoint.architecture.prefix
     return name if checkpoint.embedding_name.startswith(prefix) else prefix + name

@@ -59,7 +59,7 @@ def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> tup
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
     table = RowTable.of(checkpoint.embedding())
     weights = read_weights(checkpoint) | {checkpoint.embedding_name: torch.from_numpy(table.read(rows.ids))}
-    encoder, new = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed=0)
+    encoder, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed=0)
     refuse_lost(checkpoint, new)
     model = SentenceModel(encoder, modules).eval()
     return model, StreamedRows(model, rows, table)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
-from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.embedding_rows import Rows, RowTable
@@ -85,11 +85,11 @@ def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows,
     """
     weights = read_weights(checkpoint)
     if _labels(checkpoint.config) != _labels(head_config):
-        prefix = MODEL_TYPES[checkpoint.model_type].prefix
+        prefix = checkpoint.architecture.prefix
         if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
             weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
     weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
-    model, new = load_model(checkpoint, HEADS[head], {**head_config, "vocab_size": len(rows)}, weights, seed)
+    model, new, _ = load_model(checkpoint, HEADS[head], {**head_config, "vocab_size": len(rows)}, weights, seed)
     _keep_exact(model)
     refuse_lost(checkpoint, [name for name in new if name.startswith(f"{model.base_model_prefix}.")])
     return model
@@ -102,7 +102,7 @@ def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     """
     weights = read_weights(checkpoint)
     weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
-    model, new = load_model(checkpoint, ENCODER, {"vocab_size": n_rows}, weights, seed=0)
+    model, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": n_rows}, weights, seed=0)
     refuse_lost(checkpoint, new)
     model.pooler = None  # type: ignore[assignment]  # nothing reads it
     return model
@@ -197,7 +197,7 @@ def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedMode
     checkpoint = trained.checkpoint
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
     weights = {**trained.weights, checkpoint.embedding_name: torch.from_numpy(trained.table.read(rows.ids))}
-    model, new = load_model(checkpoint, mapping, {"vocab_size": len(rows)}, weights, seed=0)
+    model, new, _ = load_model(checkpoint, mapping, {"vocab_size": len(rows)}, weights, seed=0)
     if new:
         name = type(model).__name__
         raise InputError(f"{trained.folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
@@ -212,8 +212,8 @@ def takes_segments(model: Any) -> bool:
 
 def load_model(
     checkpoint: Checkpoint, mapping: str, config: Json, weights: dict[str, torch.Tensor], seed: int
-) -> tuple["PreTrainedModel", list[str]]:
-    """The model of transformers' ``mapping``, and the names of its weights that are new."""
+) -> tuple["PreTrainedModel", list[str], list[str]]:
+    """The model of transformers' ``mapping``, the names of its weights that are new, and of ``weights`` it lacks."""
     import transformers
 
     with _quiet():
@@ -228,7 +228,8 @@ def load_model(
             ignore_mismatched_sizes=True,  # of a head for other labels, which is newly initialized
             output_loading_info=True,
         )
-    return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
+    new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    return model, sorted(new), sorted(info["unexpected_keys"])
 
 
 def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:

@@ -35,6 +35,13 @@ def write_json(path: Path, value: object) -> None:
         path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
+def replace_json(path: Path, value: object) -> None:
+    """The same in place of what is there; whoever reads ``path`` sees the old or the new, whole."""
+    part = path.with_name(f"{path.name}.part")
+    write_json(part, value)
+    part.replace(path)
+
+
 def write_lines(path: Path, rows: Iterable[Json]) -> None:
     """Write JSON lines, UTF-8."""
     with naming(path), open(path, "w", encoding="utf-8") as file:

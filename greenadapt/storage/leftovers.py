@@ -3,7 +3,6 @@
 Nothing outside the workspace is found: what is a symlink, or lies behind one that leads out, is left out.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from greenadapt.storage.attempts import Attempts, mark_of
 from greenadapt.storage.locks import holder
 from greenadapt.storage.publish import beside
 from greenadapt.storage.results import Place
@@ -123,14 +123,10 @@ def _unfinished(folder: Path) -> Iterator[Leftover]:
 
 
 def _work(work: Path, lock: Path, stage: str) -> Leftover:
-    mark = work.with_name(f"{work.name}.key")
-    found = replace(_found("unfinished", work, lock), stage=stage, marks=(mark,))
-    try:
-        values = json.loads(mark.read_text("utf-8"))
-        seconds = float((values["cost"] or {}).get("seconds", 0.0))
-        return replace(found, attempts=int(values["attempts"]), seconds=seconds)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    found = replace(_found("unfinished", work, lock), stage=stage, marks=(mark_of(work),))
+    if (left := Attempts.left(work)) is None:
         return found
+    return replace(found, attempts=left.attempts, seconds=left.cost.seconds if left.cost else 0.0)
 
 
 def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:

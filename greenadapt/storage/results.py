@@ -21,6 +21,7 @@ from greenadapt.cost import Cost, Meter, total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
+from greenadapt.storage.attempts import Attempts, begin_attempt, mark_of
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
@@ -285,7 +286,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
         why = f"{changed} changed"
     if standing is not None and not place.linked:
         _refuse_additions(standing)
-    left = place.work.is_dir() and _Attempts.read(_mark(place.work), wanted.key).attempts > 0
+    left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
     return Planned(wanted, standing, why, job.resumes and left)
 
 
@@ -308,11 +309,11 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         return standing
     if standing is not None and not force:
         progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.again}")
-    work, before = _work_folder(place, wanted.key, job.resumes)
+    work, before = place.work, _begin(place, wanted.key, job.resumes)
     resumed = ", and resumes a killed run" if before.attempts and job.resumes else ""
     _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
     try:
-        with Meter(keep=lambda cost: before.plus(cost).write(_mark(work))) as meter:
+        with Meter(keep=lambda cost: before.plus(cost).write(work)) as meter:
             outcome = job.build(work)
     except Exception:
         if not job.resumes or not any(work.iterdir()):
@@ -334,7 +335,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         write_json(work / MANIFEST, asdict(manifest))
         if standing is not None and _keep_card(standing, work):
             progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
-        _mark(work).unlink(missing_ok=True)
+        mark_of(work).unlink(missing_ok=True)
         folder = (publish_version if place.linked else publish_folder)(work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
     if stop.signal != signal.SIGALRM:  # which comes again
@@ -348,12 +349,12 @@ class Begun:
 
     work: Path
     """The folder that ``run_job`` will build in."""
-    _before: "_Attempts"
+    _before: Attempts
 
     def spend(self, cost: Cost) -> None:
         """Count ``cost``, all that was spent so far, as the job's."""
         spent = self._before.cost + cost if self._before.cost else cost
-        replace(self._before, cost=spent).write(_mark(self.work))
+        replace(self._before, cost=spent).write(self.work)
 
 
 def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
@@ -364,8 +365,7 @@ def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
     planned = plan_job(place, job, force=force)
     if planned.standing is not None and not planned.why:
         return None
-    work, before = _work_folder(place, planned.wanted.key, job.resumes)
-    begun = Begun(work, before)
+    begun = Begun(place.work, _begin(place, planned.wanted.key, job.resumes))
     begun.spend(Cost())
     return begun
 
@@ -478,69 +478,21 @@ def _keep_card(standing: Result, work: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Attempts:
-    """The cost of earlier, killed attempts at a job; kept beside the work folder."""
-
-    key: str
-    attempts: int = 0
-    cost: Cost | None = None
-    is_left: bool = False
-    """Whether there was a mark, so that the folder's content is of this job."""
-
-    @classmethod
-    def read(cls, mark: Path, key: str) -> "_Attempts":
-        """The attempts at the job ``key`` in ``mark``; none if it is of another job, or invalid."""
-        try:
-            values = json.loads(mark.read_text("utf-8"))
-            cost = Cost(**values["cost"]) if values["cost"] else None
-            return cls(key, values["attempts"], cost, is_left=True) if values["key"] == key else cls(key)
-        except (OSError, ValueError, KeyError, TypeError):
-            return cls(key)
-
-    def plus(self, cost: Cost) -> "_Attempts":
-        """These attempts and one more."""
-        return _Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
-
-    def write(self, mark: Path) -> None:
-        """Write atomically."""
-        part = mark.with_name(mark.name + ".part")
-        part.write_text(json.dumps({"key": self.key, "attempts": self.attempts, "cost": self._cost()}), "utf-8")
-        part.replace(mark)
-
-    def as_dict(self) -> Json:
-        """The cost of all attempts, and how many there were, for the manifest."""
-        return {**self._cost(), "attempts": self.attempts}
-
-    def _cost(self) -> Json:
-        return self.cost.as_dict() if self.cost else {}
-
-
-def _work_folder(place: Place, key: str, resumes: bool) -> tuple[Path, _Attempts]:
-    """The folder to build in, and the cost of killed attempts at this job; a job that resumes finds their work."""
-    work = place.work
-    before = _Attempts.read(_mark(work), key)
-    if work.is_dir() and not (before.is_left and resumes):
-        shutil.rmtree(work)
-    work.mkdir(parents=True, exist_ok=True)
-    replace(before, attempts=before.attempts + 1).write(_mark(work))
+def _begin(place: Place, key: str, resumes: bool) -> Attempts:
+    """Begin to build in the work folder; returns the killed attempts before."""
+    before = begin_attempt(place.work, key, resumes=resumes)
     for name in (MANIFEST, CARD, NEW_CARD):
-        (work / name).unlink(missing_ok=True)
-    return work, before
+        (place.work / name).unlink(missing_ok=True)
+    return before
 
 
 def _discard(place: Place) -> None:
     """Remove the unfinished work, and in a workspace its folder unless there is other work."""
     shutil.rmtree(place.work, ignore_errors=True)
-    _mark(place.work).unlink(missing_ok=True)
+    mark_of(place.work).unlink(missing_ok=True)
     if place.linked:
         with suppress(OSError):
             place.work.parent.rmdir()
-
-
-def _mark(work: Path) -> Path:
-    """The file with the job that left the work folder, and its cost so far."""
-    return work.with_name(work.name + ".key")
 
 
 def _checksums(folder: Path) -> dict[str, Json]:

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from greenadapt.architectures.architecture import Architecture
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.arrays import Array, BoolArray, Int64Array, IntArray
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.special_tokens import SpecialIds
-
-# Of these, a pair has two separators between its parts, and positions are counted from behind the padding's id.
-TWO_SEPARATORS = ("roberta", "xlm-roberta", "camembert", "mpnet")
-_SEGMENTS = ("bert", "electra", "ernie", "albert", "deberta-v2")
 
 IGNORED = -100
 """The target of pieces that are not part of the loss, as torch has it."""
@@ -110,7 +107,7 @@ class Encoder:
     """A model's tokenizer, and how its inputs are put together."""
 
     tokenizer: DualTokenizer
-    model_type: str
+    architecture: Architecture
     max_length: int
     """Pieces that the model reads at once, special tokens included."""
 
@@ -118,9 +115,9 @@ class Encoder:
     def of(cls, checkpoint: Checkpoint, max_length: int | None = None) -> "Encoder":
         """That of a model's folder, expanded or not; raises ``UsageError`` if the model has fewer places."""
         tokenizer = DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
-        kind, config = checkpoint.model_type, checkpoint.config
+        kind, config = checkpoint.architecture, checkpoint.config
         places = int(config.get("max_position_embeddings", 512))
-        if kind in TWO_SEPARATORS:
+        if kind.counts_from_padding:
             pad = config.get("pad_token_id")
             places -= (tokenizer.special.pad if pad is None else int(pad)) + 1
         if max_length is not None and max_length > places:
@@ -140,7 +137,10 @@ class Encoder:
     @property
     def n_special_pair(self) -> int:
         """Special tokens around a pair."""
-        return 4 if self.model_type in TWO_SEPARATORS else 3
+        has_two = self.architecture.has_two_separators
+        if has_two is None:
+            has_two = self.tokenizer.base.id_to_token(self.special.sep) == "</s>"
+        return 4 if has_two else 3
 
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
         """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.
@@ -152,7 +152,7 @@ class Encoder:
         return ids, np.zeros(len(ids), np.int32), 1
 
     def pair(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray, int]:
-        """``[CLS] first [SEP] second [SEP]``, with two ``[SEP]`` between for (XLM-)RoBERTa and MPNet: ids, types, and
+        """``[CLS] first [SEP] second [SEP]``, or with two ``[SEP]`` between: ids, types, and
         where ``second`` begins.
 
         Raises ``InputError`` if that is longer than the model reads.
@@ -163,7 +163,7 @@ class Encoder:
         self._check(ids)
         begin = 1 + len(first) + len(between)
         types = np.zeros(len(ids), np.int32)
-        if self.model_type in _SEGMENTS:
+        if self.architecture.has_segments:
             types[begin:] = 1
         return ids, types, begin
 

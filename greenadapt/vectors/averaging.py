@@ -199,6 +199,11 @@ def _share(x: Array, nodes: Array) -> Array:
     return share
 
 
+def parts_each(config: W2VConfig, n_parts: int, total: int) -> int:
+    """How many of ``n_parts`` parts of a text of ``total`` words a core takes between two merges."""
+    return max(1, round(config.sync_words * n_parts / max(total, 1)))
+
+
 def round_size(before: int, cores: Sequence[int], each: int) -> tuple[int, int]:
     """How many parts the next round has, after ``before`` parts, and how many nodes, the first ones, train on them.
 

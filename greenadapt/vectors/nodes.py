@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.cluster import Cluster, Node, alive_nodes
+from greenadapt.cluster import Cluster, Node, alive_nodes, raise_for_user
 from greenadapt.config import W2VConfig
-from greenadapt.errors import GreenadaptError, MissingError, ResourceError, first_line
+from greenadapt.errors import MissingError, ResourceError, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.vectors.averaging import Changes, add, changes, curvatures, dealt, expected_steps, merged, round_size
+from greenadapt.vectors.averaging import (
+    Changes,
+    add,
+    changes,
+    curvatures,
+    dealt,
+    expected_steps,
+    merged,
+    parts_each,
+    round_size,
+)
 from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
 from greenadapt.vectors.engines.parts import StreamPart
 from greenadapt.wording import byte_size
@@ -128,7 +138,7 @@ class ClusterEngine:
         self._ray, self._progress, self._text = cluster.ray, progress, text
         self._stream, self._config = stream, config
         self._parts = _engine(stream, config).parts
-        self._each = max(1, round(config.sync_words * len(self._parts) / max(stream.total, 1)))
+        self._each = parts_each(config, len(self._parts), stream.total)
         self._trainers: dict[Node, Any] = {}
         self._dead = set[str]()  # ids; for some seconds Ray takes them for alive
         require_numba(cluster)
@@ -259,10 +269,8 @@ class ClusterEngine:
             try:
                 answers[node] = self._ray.get(call)
             except errors.RayError as error:
-                cause = error.cause if isinstance(error, errors.RayTaskError) else error
-                if isinstance(cause, GreenadaptError | OSError):  # such as that of text that a node does not see
-                    raise cause from None
-                if not isinstance(cause, errors.RayError):
+                raise_for_user(error)
+                if isinstance(error, errors.RayTaskError) and not isinstance(error.cause, errors.RayError):
                     raise
                 why = error  # the node is dead, or one that made what the call was given
         if len(answers) < len(calls):

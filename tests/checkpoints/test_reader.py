@@ -13,9 +13,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from greenadapt.checkpoints.reader import MODEL_TYPES, Checkpoint
+from greenadapt.architectures.registry import ARCHITECTURES as KNOWN
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
 from tests.support.small_tasks import FAMILIES, TinyModel
+from tests.support.small_tasks import HEADS as TASK_HEADS
 
 HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForQuestionAnswering", "ForTokenClassification"]
 ARCHITECTURES = [f + h for f in FAMILIES for h in HEADS if hasattr(transformers, f + h)]
@@ -32,7 +34,7 @@ def live_model(architecture: str) -> transformers.PreTrainedModel:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_table_names_every_weight_of_the_vocabulary(architecture: str) -> None:
     model = live_model(architecture)
-    kind = MODEL_TYPES[model.config.model_type]
+    kind = KNOWN[model.config.model_type]
     embedding = {kind.embedding, kind.prefix + kind.embedding}
     in_model = {name for name, weight in model.named_parameters(remove_duplicate=False) if ODD_SIZE in weight.shape}
     assert len(in_model & embedding) == 1
@@ -43,6 +45,12 @@ def test_the_table_names_every_weight_of_the_vocabulary(architecture: str) -> No
         of_published = {"lm_predictions.lm_head.bias"}  # of DeBERTa-v3, for which transformers makes a new head
         assert in_model - embedding == {kind.decoder, *kind.biases} - of_published
         assert every[kind.decoder] is model.get_output_embeddings().weight
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_heads_are_those_of_transformers(family: str) -> None:
+    known = KNOWN[getattr(transformers, f"{family}Model").config_class.model_type]
+    assert {*known.heads} == {head for head in (*TASK_HEADS, "MaskedLM") if hasattr(transformers, f"{family}For{head}")}
 
 
 def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
@@ -152,7 +160,7 @@ def set_config(folder: Path, **changes: object) -> None:
 def test_unknown_model_type(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
     set_config(folder, model_type="deberta")
-    with pytest.raises(InputError, match=r"type deberta.*supported are bert, roberta, .*modernbert"):
+    with pytest.raises(InputError, match=r"type deberta.*supported are .*bert, .*modernbert, .*roberta"):
         Checkpoint.open(folder)
 
 
@@ -230,7 +238,7 @@ SIZES = {
     "Electra": ("embedding_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
     "DebertaV2": ("hidden_size", "intermediate_size", "num_hidden_layers"),
     "Albert": ("embedding_size", "hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_groups"),
-    "ModernBert": ("hidden_size", "intermediate_size", "num_hidden_layers"),
+    **dict.fromkeys(("ModernBert", "NomicBert", "Gte"), ("hidden_size", "intermediate_size", "num_hidden_layers")),
 }
 
 

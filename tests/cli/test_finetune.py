@@ -312,6 +312,12 @@ def test_models_that_do_not_go_together(
     assert message in last_line(result)
 
 
+def test_a_head_that_transformers_does_not_have(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model, questions = tiny_model("NomicBertModel"), qa_file(tmp_path / "qa.json")
+    result = run_alone("finetune", "-m", model, "--task", "qa", "--train", questions, "--test", questions, code=2)
+    assert "no model for QuestionAnswering of type nomic_bert" in last_line(result)
+
+
 def test_no_model(run_alone: Run, files: tuple[object, ...]) -> None:
     assert "give a folder with --model" in last_line(run_alone("finetune", *files, code=2))
     assert "no model folder" in last_line(run_alone("finetune", *files, "-m", "ws/none/here", code=1))
@@ -376,6 +382,7 @@ def test_interrupted_in_the_middle(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_of_a_launcher(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.small_cluster import ADDRESS, free_port
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(four_nodes: Any) -> Iterator[clusters.Cluster]:
     with connected(four_nodes.address) as cluster:
         yield cluster
@@ -77,13 +77,6 @@ def test_a_file_that_nodes_do_not_see_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=rf"/proc/self/cwd/text.txt is not there on node {ADDRESS}"):
         cluster.require_files([tmp_path / "text.txt", Path("/proc/self/cwd/text.txt")])
-
-
-def test_another_version_on_a_node_is_refused(four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.__version__", "0.0.1")
-    own = pytest.raises(InputError, match=rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1")
-    with own, connected(four_nodes.address):
-        pass
 
 
 def test_a_wrong_address_is_refused_at_once() -> None:

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarn
 _OTHER = "import sys; from greenadapt.cluster import connected\nwith connected(sys.argv[1]): print(flush=True); input()"
 
 
+@pytest.mark.long
 def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, four_nodes: Any) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _OTHER, four_nodes.address, "other program"],
@@ -137,6 +138,7 @@ def test_answers_are_those_of_one_machine(
     assert run_alone(*asked, "--cluster", four_nodes.address).stdout == alone
 
 
+@pytest.mark.long
 def test_a_node_without_the_model_is_named_before_any_work(
     run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
@@ -147,6 +149,12 @@ def test_a_node_without_the_model_is_named_before_any_work(
     asked = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
     assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*asked, "--cluster", four_nodes.address, code=1))
     assert not (tmp_path / "run").exists()
+
+
+def test_another_version_on_a_node_is_refused(run_alone: Run, four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenadapt.__version__", "0.0.1")
+    said = last_line(run_alone("cluster", "--cluster", four_nodes.address, code=1))
+    assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", said)
 
 
 def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:

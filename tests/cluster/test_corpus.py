@@ -104,7 +104,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "MIN_MEMORY", 1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(four_nodes: Any) -> Iterator[Cluster]:
     with connected(four_nodes.address) as cluster:
         yield cluster
@@ -149,31 +149,33 @@ def test_an_error_in_a_part_names_the_line_of_the_file(cluster: Cluster, tokeniz
         on_cluster(cluster, path, tokenizer, tmp_path / "many", CorpusConfig())
 
 
+def test_killed_nodes_change_nothing(
+    cluster: Cluster, four_nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    def kill() -> None:
+        four_nodes.remove_node(four_nodes.list_all_nodes()[-1], allow_graceful=False)
+
+    killing = Acting(kill, 2, 9)
+    try:
+        made = on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), killing)
+        deadline = time.monotonic() + 60
+        while len(cluster.lost()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(cluster.lost()) == 2
+    finally:
+        while len(four_nodes.list_all_nodes()) < 4:
+            add_node(four_nodes)
+    assert made == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())
+
+
 def _limit_files(number: int, size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     time.sleep(0.1)  # so that each node has some
 
 
 def test_a_full_disk_of_a_node_is_named(cluster: Cluster, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
+    """The last one, since the processes of the cluster keep the limit."""
     list(cluster.run(_limit_files, range(8), 10_000))
     with pytest.raises(OSError, match="File too large") as found:
         on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig())
     assert found.value.filename.startswith(str(tmp_path / "many"))
-
-
-def test_killed_nodes_change_nothing(four_nodes: Any, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
-    def kill() -> None:
-        four_nodes.remove_node(four_nodes.list_all_nodes()[-1], allow_graceful=False)
-
-    killing = Acting(kill, 2, 9)
-    try:
-        with connected(four_nodes.address) as cluster:
-            made = on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), killing)
-            deadline = time.monotonic() + 60
-            while len(cluster.lost()) < 2 and time.monotonic() < deadline:
-                time.sleep(0.1)
-            assert len(cluster.lost()) == 2
-    finally:
-        while len(four_nodes.list_all_nodes()) < 4:
-            add_node(four_nodes)
-    assert made == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())

@@ -153,6 +153,7 @@ def test_a_driver_that_was_killed_goes_on(
     assert notes[0].startswith("resuming")
 
 
+@pytest.mark.long
 def test_what_nodes_cannot_do_is_said_in_one_line(
     four_nodes: Any, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

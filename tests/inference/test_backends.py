@@ -33,7 +33,7 @@ from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.features import Feature, Input
 from tests.conftest import Notes, Run, tiny_model_in
-from tests.support.small_tasks import FAMILIES, expand, sentences
+from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
 LABELS = ("O", "B-Disease", "I-Disease")
 NER = replace(make_task(TaskConfig(task="ner")), labels=LABELS)
@@ -171,7 +171,7 @@ def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
         yield Input(feature, feature, len(units))
 
 
-HEAD_OF = dict(zip(FAMILIES, ["TokenClassification", "QuestionAnswering", "SequenceClassification"] * 4, strict=False))
+HEAD_OF = {family: [head for one, head in TASK_MODELS if one == family][i % 3 - 1] for i, family in enumerate(FAMILIES)}
 
 
 @pytest.mark.long

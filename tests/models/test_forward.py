@@ -22,10 +22,9 @@ from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.features import Feature, Input
-from tests.support.small_tasks import FAMILIES, TinyModel
+from tests.support.small_tasks import TASK_MODELS, TinyModel
 
-_WITH_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "albert", "ernie")
-HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
+_WITH_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "albert", "ernie", "nomic_bert")
 
 
 class Task:
@@ -58,7 +57,7 @@ class Task:
     def alone(self, feature: Feature) -> np.ndarray:
         """One input through plain transformers: (n, k) or (1, k)."""
         inputs = {"input_ids": torch.from_numpy(feature.ids[None].astype(np.int64))}
-        if self.checkpoint.model_type in _WITH_TYPES and self.model.config.type_vocab_size > 1:
+        if self.checkpoint.architecture.model_type in _WITH_TYPES and self.model.config.type_vocab_size > 1:
             inputs["token_type_ids"] = torch.from_numpy(feature.types[None].astype(np.int64))
         with torch.no_grad():
             result = self.model(**inputs)
@@ -82,8 +81,7 @@ def task(tiny_model: TinyModel) -> Task:
     return Task(tiny_model)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize(("architecture", "head"), TASK_MODELS)
 def test_outputs_are_those_of_each_input_alone(tiny_model: TinyModel, architecture: str, head: str) -> None:
     task = Task(tiny_model, architecture, head)
     examples = [task.example() for _ in range(12)]

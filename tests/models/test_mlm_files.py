@@ -50,10 +50,12 @@ def test_what_is_written_untouched_is_the_model_that_was_opened(
     assert opened.left_out == ()
     write_masked_lm(opened, 1.0, tmp_path / "out")
     theirs, ours = load_file(tmp_path / "adapted" / "model.safetensors"), load_file(tmp_path / "out/model.safetensors")
+    model, info = loaded(tmp_path / "out")
+    if checkpoint.architecture.published_layers:  # whose weights transformers renames when it loads them
+        theirs, ours = loaded(tmp_path / "adapted")[0].state_dict(), model.state_dict()
     assert {name: array.shape for name, array in ours.items()} == {name: array.shape for name, array in theirs.items()}
     for name, array in theirs.items():
         np.testing.assert_array_equal(ours[name], array, err_msg=name)
-    model, info = loaded(tmp_path / "out")
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert type(model).__name__ == f"{architecture}ForMaskedLM"
     assert model.config.vocab_size == checkpoint.n_rows

@@ -28,10 +28,9 @@ from greenadapt.models.weights import (
 )
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tokenization.writer import copy_tokenizers
-from tests.support.small_tasks import FAMILIES, TinyModel, expanded
+from tests.support.small_tasks import FAMILIES, TASK_MODELS, TinyModel, expanded
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
-HEADS = ["TokenClassification", "SequenceClassification", "QuestionAnswering"]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
 STEPS = 30
 
@@ -196,8 +195,7 @@ def test_the_rows_of_another_seed_exactly(tiny_model: TinyModel, tmp_path: Path)
     np.testing.assert_array_equal(rows.detach().numpy(), full.embedding()[untrained] / 2)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize(("architecture", "head"), TASK_MODELS)
 def test_a_new_head_is_that_of_transformers(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,7 +283,7 @@ def test_a_model_that_has_a_head_already(tiny_model: TinyModel, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS[:2])
+@pytest.mark.parametrize("head", ["TokenClassification", "SequenceClassification"])
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_a_head_for_other_labels_is_made_anew(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, head: str
@@ -307,8 +305,7 @@ def test_a_head_for_other_labels_is_made_anew(
         assert all(name.startswith("classifier.") for name in new)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize(("architecture", "head"), TASK_MODELS)
 def test_the_last_layer_is_exact_under_autocast(tiny_model: TinyModel, architecture: str, head: str) -> None:
     config = {} if head == "QuestionAnswering" else LABELS
     checkpoint = Checkpoint.open(tiny_model(f"{architecture}Model", initializer_range=0.1))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoints.reader import Checkpoint
@@ -34,8 +35,10 @@ KNOWN = ["".join(pair) for pair in product("abcdefgh", "rstuvwxyz")]
 DISEASES = {"tachycardia", "coronavirus", "virus"}
 FAMILIES = [
     *("Bert", "Roberta", "XLMRoberta", "Camembert", "DebertaV2", "Albert", "Ernie"),
-    *("DistilBert", "Electra", "MPNet", "ModernBert"),
+    *("DistilBert", "Electra", "MPNet", "ModernBert", "NomicBert", "Gte"),
 ]
+HEADS = ("TokenClassification", "SequenceClassification", "QuestionAnswering")
+TASK_MODELS = [(family, head) for family in FAMILIES for head in HEADS if hasattr(transformers, f"{family}For{head}")]
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
 
 

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError
 from greenadapt.inference.search.facts import IndexFacts
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
-from greenadapt.storage.files import hash_file, hash_json, read_object, write_json
+from greenadapt.storage.files import hash_file, hash_json, read_object, replace_json, write_json
 from greenadapt.storage.publish import beside, creating, publish_folder
 from greenadapt.tokenization.splitter import load_tokenizer
 
@@ -92,9 +92,7 @@ class FolderStore:
 
     def write_facts(self, facts: IndexFacts) -> None:
         """Replace ``index.json`` at once."""
-        part = self.folder / f"{INDEX_FILE}.part"
-        write_json(part, facts.as_json())
-        part.replace(self.folder / INDEX_FILE)
+        replace_json(self.folder / INDEX_FILE, facts.as_json())
 
     def tokenizer(self) -> Tokenizer:
         """The one in ``tokenizer.json``."""

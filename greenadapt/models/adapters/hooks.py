@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.models.adapters.kinds import Adapter, LayerCall
-from greenadapt.models.adapters.shape import check_model_type, not_adaptable
+from greenadapt.models.adapters.shape import layer_parts, not_adaptable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,14 +27,17 @@ class AdapterHooks:
         """The layers' other arguments, while an adapter is active."""
         self.kept: dict[int, Tensor] = {}
         """The inputs of the layers that ``use`` keeps, (b, m, d), while an adapter is active."""
-        layers: Any = encoder.get_submodule("encoder.layer")
+        kind: str = encoder.config.model_type
+        parts = layer_parts(kind)
+        layers: Any = encoder.get_submodule(ARCHITECTURES[kind].layers)
         self._layers = list(layers)
         for number, layer in enumerate(layers):
+            part = layer.get_submodule
             layer.register_forward_pre_hook(partial(self._enter, number), with_kwargs=True)
-            layer.attention.output.dropout.register_forward_hook(partial(self._after_attention, number))
-            layer.output.register_forward_pre_hook(partial(self._enter_output, number))
-            layer.output.dropout.register_forward_hook(partial(self._after_ffn, number))
-            layer.output.LayerNorm.register_forward_pre_hook(partial(self._add, number))
+            part(parts.attention_output).register_forward_hook(partial(self._after_attention, number))
+            part(parts.ffn).register_forward_pre_hook(partial(self._enter_ffn, number))
+            part(parts.ffn_output).register_forward_hook(partial(self._after_ffn, number))
+            part(parts.norm).register_forward_pre_hook(partial(self._add, number))
             layer.register_forward_hook(partial(self._leave, number))
 
     @contextmanager
@@ -64,15 +68,15 @@ class AdapterHooks:
         if (adapter := self._at(number)) is not None:
             self._beside = [adapter.beside_layer(number, args[0], self.call.mask)]
 
-    def _after_attention(self, number: int, dropout: Any, args: Any, output: Tensor) -> Tensor:
+    def _after_attention(self, number: int, module: Any, args: Any, output: Tensor) -> Tensor:
         adapter = self._at(number)
         return output if adapter is None else adapter.after_attention(number, output)
 
-    def _enter_output(self, number: int, layer: Any, args: tuple[Any, ...]) -> None:
+    def _enter_ffn(self, number: int, module: Any, args: tuple[Any, ...]) -> None:
         if (adapter := self._at(number)) is not None:
-            self._beside.append(adapter.beside_ffn(number, args[1], self.call.mask))
+            self._beside.append(adapter.beside_ffn(number, args[0], self.call.mask))
 
-    def _after_ffn(self, number: int, dropout: Any, args: Any, output: Tensor) -> Tensor:
+    def _after_ffn(self, number: int, module: Any, args: Any, output: Tensor) -> Tensor:
         adapter = self._at(number)
         return output if adapter is None else adapter.after_ffn(number, output)
 
@@ -93,7 +97,7 @@ class AdapterHooks:
 def check_architecture(encoder: "PreTrainedModel") -> None:
     """Raise ``UsageError`` unless ``encoder`` supports adapters."""
     config: Any = encoder.config
-    check_model_type(config.model_type)
+    layer_parts(config.model_type)
     if getattr(config, "is_decoder", False):
         raise not_adaptable(config.model_type, "it is a decoder, which must not see later tokens")
     if chunk := getattr(config, "chunk_size_feed_forward", 0):

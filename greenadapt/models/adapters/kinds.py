@@ -1,5 +1,6 @@
 """Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), in its layers or on top."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.layers import FeedForward, Gelu, Identity, Projected, Residual, SelfAttention
 from greenadapt.models.adapters.shape import AdapterShape
@@ -183,11 +185,20 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     if config.adapter in ("top-attention", "top-ffn"):
         return OnTop(model.hidden_size, shape.size, make.stack())
     if config.adapter == "bert-layer":
-        layers: Any = encoder.get_submodule("encoder.layer")
-        return LayerOnTop(type(layers[0])(model, layer_idx=len(layers)))  # an index without memory
+        return LayerOnTop(_new_layer(encoder))
     if config.placement == "serial":
         return Serial(make.function(), model.hidden_size, model.layer_norm_eps)
     return Parallel(make.function())
+
+
+def _new_layer(encoder: "PreTrainedModel") -> nn.Module:
+    """A layer as the last one of ``encoder``, which sees no memory."""
+    config: Any = encoder.config
+    layers: Any = encoder.get_submodule(ARCHITECTURES[config.model_type].layers)
+    layer_class = type(layers[-1])
+    has_index = "layer_idx" in inspect.signature(layer_class).parameters
+    layer: nn.Module = layer_class(config, **({"layer_idx": len(layers) - 1} if has_index else {}))
+    return layer
 
 
 @dataclass(frozen=True)

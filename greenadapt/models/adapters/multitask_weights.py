@@ -56,7 +56,7 @@ def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], ro
     """
     weights = read_weights(checkpoint)
     weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
-    encoder, new = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
+    encoder, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
     refuse_lost(checkpoint, new)
     return MultitaskModel.of(encoder, heads, seed).eval()
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from greenadapt.architectures.architecture import LayerParts
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import UsageError
 
@@ -11,14 +13,6 @@ _PAPER_SIZE_OF_HALF = 276  # of PALs in six layers of twelve
 _PAPER_BOTTLENECK = 50
 _HEAD_WIDTH = 17
 _REFERENCE_HEADS = 6
-ADAPTABLE_TYPES = ("bert", "roberta", "xlm-roberta")
-"""Architectures that support adapters."""
-_REASONS = {
-    "electra": "it has no pooler, which tasks share",
-    "mpnet": "its layers take a relative position bias, which adapters lack",
-    "distilbert": "it has no pooler, which tasks share, and its layers differ",
-    "modernbert": "it has no pooler, which tasks share, and normalizes before its layers, not after them",
-}
 
 
 @dataclass(frozen=True)
@@ -105,15 +99,18 @@ def _heads(config: AdapterConfig, size: int) -> int:
     return heads
 
 
-def check_model_type(model_type: str) -> None:
-    """Raise ``UsageError`` unless encoders of this type support adapters."""
-    if model_type not in ADAPTABLE_TYPES:
-        raise not_adaptable(model_type, _REASONS.get(model_type, "its layers are unknown"))
+def layer_parts(model_type: str) -> LayerParts:
+    """Where adapters act in encoders of this type; raises ``UsageError`` if they cannot."""
+    parts = ARCHITECTURES[model_type].adapters if model_type in ARCHITECTURES else "its layers are unknown"
+    if isinstance(parts, str):
+        raise not_adaptable(model_type, parts)
+    return parts
 
 
 def not_adaptable(model_type: str, reason: str) -> UsageError:
     """The error that encoders of this type cannot have adapters."""
+    others = (name for name, one in ARCHITECTURES.items() if not isinstance(one.adapters, str))
     return UsageError(
         f"a model of type {model_type} cannot be shared by tasks: {reason}",
-        f"use an encoder of type {', '.join(ADAPTABLE_TYPES)}",
+        f"use an encoder of type {', '.join(others)}",
     )

@@ -10,7 +10,7 @@ from torch import nn
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.kinds import make_adapter
-from greenadapt.models.adapters.shape import AdapterShape, check_model_type
+from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,7 +40,7 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
     import transformers
     from huggingface_hub.errors import StrictDataclassError
 
-    check_model_type(str(settings.get("model_type")))
+    layer_parts(str(settings.get("model_type")))
     auto: Any = transformers.AutoModel
     own = {name: value for name, value in settings.items() if name not in ("model_type", "auto_map", "dtype")}
     try:

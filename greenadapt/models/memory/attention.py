@@ -1,6 +1,6 @@
 """Attention in which the states of another model are memory, as one of transformers' attention functions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, sdpa_mask
 
+from greenadapt.architectures.architecture import LayerAttention
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.config import MemoryVariant
 from greenadapt.errors import UsageError
 
@@ -18,13 +20,8 @@ if TYPE_CHECKING:
 
 NAME = "greenadapt_memory"
 """The value of ``model.config._attn_implementation`` if layers may see memory."""
-MEMORY_TYPES = ("bert", "roberta", "xlm-roberta", "electra")
+MEMORY_TYPES = tuple(name for name, one in ARCHITECTURES.items() if not isinstance(one.memory, str))
 """Architectures whose attention can see memory."""
-_REASONS = {
-    "mpnet": "its attention takes no further arguments and adds a relative position bias, which memory lacks",
-    "distilbert": "its attention does not know its layer",
-    "modernbert": "its attention rotates keys by position, which memory lacks",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,27 +38,48 @@ class Memory:
     """Layer, from 0 → (n_heads,), each head's bias towards memory; variant ``gate`` alone."""
 
 
+class _Current:
+    """The memory of the latest forward pass; that of a copied model is its own."""
+
+    memory: Memory | None = None
+
+    def __deepcopy__(self, _: Any) -> "_Current":
+        return _Current()
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Which layer an attention is in."""
+
+    number: int
+    layer: Any
+    keys_and_values: Callable[[Any, Any], tuple[Tensor, Tensor]]
+    current: _Current
+
+
 def memory_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Self-attention over a layer's input and its memory M_f (arXiv 2212.03613, equations 3 to 8).
 
     ``query``, ``key`` and ``value`` are (b, n_heads, n, d_head); ``attention_mask`` (b, 1, 1 or n, n) bool, true where
-    a key may be seen, or ``None``; ``options`` has ``dropout``, ``scaling`` (1 / √d_head) and ``memory``. With the
-    layer's own W^k and W^v, variant ``memory`` is softmax(Q [K; M_f W^k]ᵀ / √d_head) [V; M_f W^v]; ``cross`` attends to
-    memory alone, with the layer's own context as the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of
-    memory. A row without memory has its own context in all three. Returns (b, n, n_heads, d_head), and no weights.
+    a key may be seen, or float to be added to the scores, or ``None``; ``options`` has ``dropout`` and ``scaling``
+    (1 / √d_head). With the layer's own W^k and W^v, variant ``memory`` is
+    softmax(Q [K; M_f W^k]ᵀ / √d_head) [V; M_f W^v]; ``cross`` attends to memory alone, with the layer's own context as
+    the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of memory. A row without memory has its own
+    context in all three. Returns (b, n, n_heads, d_head), and no weights.
     """
     attend = partial(scaled_dot_product_attention, dropout_p=options["dropout"], scale=options["scaling"])
-    memory: Memory | None = options.get("memory")
-    states = None if memory is None else memory.states.get(module.layer_idx)
-    if memory is None or states is None or states.shape[1] == 0:
+    place: _Place | None = getattr(module, "place", None)
+    memory = None if place is None else place.current.memory
+    states = None if place is None or memory is None else memory.states.get(place.number)
+    if place is None or memory is None or states is None or states.shape[1] == 0:
         context = attend(query, key, value, attn_mask=attention_mask)
         return context.transpose(1, 2).contiguous(), None
-    states = states.to(module.key.weight.dtype)
+    states = states.to(next(place.layer.parameters()).dtype)
     memory_key, memory_value = (
-        layer(states).view(*states.shape[:2], -1, query.shape[-1]).transpose(1, 2)
-        for layer in (module.key, module.value)
+        projected.view(*states.shape[:2], -1, query.shape[-1]).transpose(1, 2)
+        for projected in place.keys_and_values(place.layer, states)
     )
     if memory.variant == "memory":
         mask = _joint_mask(attention_mask, memory.mask, key.shape[2], states.shape[1])
@@ -71,7 +89,7 @@ def memory_attention(
     is_cross = memory.variant == "cross"
     context = attend(own if is_cross else query, memory_key, memory_value, attn_mask=_memory_mask(memory.mask))
     if not is_cross:
-        share = torch.sigmoid(memory.biases[module.layer_idx])[:, None, None].to(own.dtype)
+        share = torch.sigmoid(memory.biases[place.number])[:, None, None].to(own.dtype)
         context = (1 - share) * own + share * context
     if memory.mask is not None:
         context = torch.where(memory.mask.any(1)[:, None, None, None], context, own)
@@ -84,35 +102,52 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
     Replaces neither modules nor weights; a saved model is unaffected. Raises ``UsageError`` for an
     architecture whose attention cannot see memory.
     """
-    _check_attention(model)
+    attention = _attention_of(model)
+    layers: Any = model.base_model.get_submodule(ARCHITECTURES[model.config.model_type].layers)
+    if hasattr(layers[0].get_submodule(attention.path), "place"):
+        return
     from transformers.modeling_utils import AttentionInterface  # slow to import
 
     AttentionInterface.register(NAME, memory_attention)
     AttentionMaskInterface.register(NAME, _key_mask)
     model.set_attn_implementation(NAME)
+    current = _Current()
+    for number, layer in enumerate(layers):
+        layer.get_submodule(attention.path).place = _Place(number, layer, attention.keys_and_values, current)
+    model.register_forward_pre_hook(partial(_set_memory, current), with_kwargs=True)
 
 
-def _check_attention(model: "PreTrainedModel") -> None:
-    """Raise ``UsageError`` unless the layers of ``model`` can see memory."""
+def _set_memory(
+    current: _Current, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Take the argument ``memory``, which not all models pass on to their layers."""
+    current.memory = kwargs.pop("memory", None)
+    return args, kwargs
+
+
+def _attention_of(model: "PreTrainedModel") -> LayerAttention:
+    """How the layers of ``model`` attend; raises ``UsageError`` if they cannot see memory."""
     config: Any = model.config
-    reason = None
-    if config.model_type not in MEMORY_TYPES:
-        reason = _REASONS.get(config.model_type, "its attention is unknown")
-    elif getattr(config, "is_decoder", False):
-        reason = "it is a decoder, which must not see what follows"
-    elif getattr(config, "position_embedding_type", "absolute") != "absolute":
-        reason = "its attention adds a relative position bias, which memory lacks"
-    if reason is not None:
+    known = ARCHITECTURES.get(config.model_type)
+    attention = "its attention is unknown" if known is None else known.memory
+    if not isinstance(attention, str):
+        if getattr(config, "is_decoder", False):
+            attention = "it is a decoder, which must not see what follows"
+        elif getattr(config, "position_embedding_type", "absolute") != "absolute":
+            attention = "its attention adds a relative position bias, which memory lacks"
+    if isinstance(attention, str):
         raise UsageError(
-            f"a model of type {config.model_type} cannot use memory: {reason}",
+            f"a model of type {config.model_type} cannot use memory: {attention}",
             f"use an encoder of type {', '.join(MEMORY_TYPES)} with absolute positions",
         )
+    return attention
 
 
 def _key_mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The mask of plain attention, (b, 1, 1, n): the keys are the same for every query."""
+    """The mask of plain attention, (b, 1, 1, n) where the keys are the same for every query, else (b, 1, n, n)."""
     mask: Tensor | None = sdpa_mask(*args, **kwargs)
-    return None if mask is None else mask[:, :, :1]
+    is_same = kwargs.get("mask_function") is bidirectional_mask_function
+    return mask[:, :, :1] if mask is not None and is_same else mask
 
 
 def _memory_mask(mask: Tensor | None) -> Tensor | None:
@@ -121,13 +156,13 @@ def _memory_mask(mask: Tensor | None) -> Tensor | None:
 
 
 def _joint_mask(own: Tensor | None, memory: Tensor | None, n: int, m: int) -> Tensor | None:
-    """(b, 1, 1 or n, n + m), of the mask of the layer's own keys and the memory's (b, m)."""
+    """(b, 1 or n_heads, 1 or n, n + m), of the mask of the layer's own keys and the memory's (b, m)."""
     if own is None and memory is None:
         return None
     if own is None:
         assert memory is not None
         own = memory.new_ones(len(memory), 1, 1, n)
+    seen = own.new_ones(len(own), m, dtype=torch.bool) if memory is None else memory
     if own.dtype != torch.bool:
-        raise ValueError(f"the attention mask is {own.dtype}, must be (b, n), or bool")
-    memory = own.new_ones(len(own), m) if memory is None else memory
-    return torch.cat([own, memory[:, None, None].expand(-1, -1, own.shape[2], -1)], -1)
+        seen = own.new_zeros(seen.shape).masked_fill(~seen, torch.finfo(own.dtype).min)
+    return torch.cat([own, seen[:, None, None].expand(-1, *own.shape[1:3], -1)], -1)

@@ -125,7 +125,7 @@ def attach_memory(
         raise ValueError(f"strategy {config.strategy} gives no layer a memory")
     use_memory_attention(model)
     memory = add_general(model, general, plan, config, seed)
-    model.register_forward_pre_hook(_give_memory, with_kwargs=True)
+    model.register_forward_pre_hook(_give_memory, prepend=True, with_kwargs=True)
     return memory
 
 

@@ -22,7 +22,7 @@ from greenadapt.progress import Named, Silent
 from greenadapt.stages.finetune.compare import for_model
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, finetune, has_added_words
+from greenadapt.stages.finetune.train import check_finetune, finetune, has_added_words
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, described_in, plain
@@ -78,7 +78,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ]  # all are checked before the first one is trained
     if session.cluster is not None:
         left = [run for pair in runs for run in pair if not run.is_kept]
-        train_on_cluster(session, [run.checked for run in left], [run.name for run in left]).require_all()
+        checked = [check_finetune(run.session, run.request) for run in left]
+        train_on_cluster(session, checked, [run.name for run in left]).require_all()
     measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
     ordered = [example for out in left_out for example in out]
     return {
@@ -137,8 +138,6 @@ class _Run:
     views: tuple[Pool, ...]
     file: Path
     """What is kept of the finished run, see ``_Measured``."""
-    checked: Finetuning
-    """The same as ``finetune`` makes it."""
     name: str
     """In messages."""
 
@@ -153,7 +152,7 @@ class _Run:
         key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
         views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]
         own = replace(session, out=work / _RUNNING / key, cluster=None)
-        return cls(own, request, views, work / f"{key}.safetensors", check_finetune(own, request), name)
+        return cls(own, request, views, work / f"{key}.safetensors", name)
 
     @property
     def is_kept(self) -> bool:

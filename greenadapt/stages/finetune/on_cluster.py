@@ -23,7 +23,7 @@ from greenadapt.errors import InputError, ResourceError, UsageError, first_line
 from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import write_json
+from greenadapt.storage.files import replace_json
 from greenadapt.storage.results import Begun, Outcome, begin_job
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.metrics import metric_of
@@ -226,10 +226,9 @@ class _Training:
         for one in under_way.values():
             with suppress(OSError):  # of what an earlier command trained
                 (one.folder / _PROGRESS).unlink()
-        sent, gpus = [one.sent() for one in under_way.values()], self._session.gpus_each
-        share = (1.0 if any(node.gpus for node in self._cluster.nodes) else 0.0) if gpus is None else gpus
+        sent, gpus = [one.sent() for one in under_way.values()], self._cluster.gpus_each(self._session.gpus_each)
         ending = self._cluster.as_they_end(
-            _train, sent, str(Path.cwd()), cores=self._session.cores_each, gpus=share, every=_EVERY
+            _train, sent, str(Path.cwd()), cores=self._session.cores_each, gpus=gpus, every=_EVERY
         )
         with closing(ending):
             for ended in ending:
@@ -306,6 +305,5 @@ class _Steps:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _EVERY
-        part = self._file.with_name(f"{_PROGRESS}.part")
-        write_json(part, {"node": socket.gethostname(), "step": int(self._made), "steps": int(self._total)})
-        part.replace(self._file)
+        said = {"node": socket.gethostname(), "step": int(self._made), "steps": int(self._total)}
+        replace_json(self._file, said)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from greenadapt.architectures.architecture import Architecture
 from greenadapt.checkpoints.layout import set_label
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import read_entries
 from greenadapt.progress import Named, Progress
 from greenadapt.storage.files import Json
@@ -28,12 +29,15 @@ def read_task_data(
 ) -> TaskData:
     """The data and settings of a task; without ``adapter`` it is a plain model's only task.
 
-    Raises ``InputError``, with the task's name if it has one, for invalid or empty files.
+    Raises ``InputError``, with the task's name if it has one, for invalid or empty files, ``UsageError`` for a plain
+    model that transformers does not have.
     """
     progress = Named(progress, entry.name) if entry.name else progress
     with _named(entry.name):
         encoder = Encoder.of(checkpoint, entry.config.max_length)
         task = make_task(entry.config)
+        if adapter is None:
+            _check_head(checkpoint.architecture, task.head)
         parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
         for source, part in parts.items():
             if adapter is not None and not part:
@@ -110,6 +114,15 @@ def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> d
             label = set_label(kind, name) if entry.name else f"--{kind}"
             raise InputError(f"{label} has no examples", "give a file with examples")
     return sets
+
+
+def _check_head(architecture: Architecture, head: str) -> None:
+    """Raise ``UsageError`` for a plain model that transformers does not have."""
+    if head not in architecture.heads:
+        raise UsageError(
+            f"transformers has no model for {head} of type {architecture.model_type}",
+            "use a model of another type",
+        )
 
 
 @contextmanager

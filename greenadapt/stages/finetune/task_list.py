@@ -19,7 +19,7 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.source import require_whole
 from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import read_task
-from greenadapt.storage.files import Json, described_in, write_json
+from greenadapt.storage.files import Json, described_in, replace_json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, real_folder
 from greenadapt.storage.results import MANIFEST, read_manifest
@@ -113,6 +113,4 @@ def _forget_files(folder: Path, gone: list[Path]) -> None:
     manifest = read_manifest(folder)
     below = tuple(f"{path.relative_to(folder).as_posix()}/" for path in gone)
     files = {name: entry for name, entry in manifest.files.items() if not name.startswith(below)}
-    part = folder / f".{MANIFEST}.part"
-    write_json(part, asdict(replace(manifest, files=files)))
-    part.replace(folder / MANIFEST)
+    replace_json(folder / MANIFEST, asdict(replace(manifest, files=files)))

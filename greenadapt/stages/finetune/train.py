@@ -23,7 +23,7 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import AdapterConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import ConflictError, UsageError, require_torch
-from greenadapt.models.adapters.shape import AdapterShape, check_model_type
+from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.models.task_folder import read_task
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.finetune.request import FinetuneRequest, Start
@@ -330,7 +330,7 @@ def is_other(current: Result, job: Job) -> bool:
 
 def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
     """Raise ``UsageError`` if ``adapter`` does not fit the encoder, before anything is read."""
-    check_model_type(checkpoint.model_type)
+    layer_parts(checkpoint.architecture.model_type)
     AdapterShape.of(adapter, checkpoint.config["hidden_size"], checkpoint.config["num_hidden_layers"])
 
 

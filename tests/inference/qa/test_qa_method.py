@@ -255,7 +255,7 @@ def test_a_word_has_its_highest_logits_and_the_mean_over_the_tokenizers(tiny_mod
     plain = Encoder.of(Checkpoint.open(folder), 32)
     tokenizer, vocabulary = plain.tokenizer.base, BaseVocabulary(plain.tokenizer.base)
     added = AddedWords.build(new_entries(["tach"], vocabulary), vocabulary, vocabulary.size, "base")
-    encoder = Encoder(DualTokenizer(folder, added), plain.model_type, 32)
+    encoder = Encoder(DualTokenizer(folder, added), plain.architecture, 32)
     pieces = [tokenizer.token_to_id(piece) for piece in ("ta", "##c", "##h")]
     table = dict(zip([*pieces, vocabulary.size], [(1, 7), (5, 0), (2, 1), (8, 2)], strict=True))
     model = Lookup(table, vocabulary.size + 1)

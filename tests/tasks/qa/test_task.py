@@ -36,7 +36,7 @@ def expanded(folder: Path, max_length: int | None = None, words: Sequence[str] =
     tokenizer = plain.tokenizer.base
     vocabulary = BaseVocabulary(tokenizer)
     added = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
-    return Encoder(DualTokenizer(folder, added), plain.model_type, plain.max_length)
+    return Encoder(DualTokenizer(folder, added), plain.architecture, plain.max_length)
 
 
 def asked(context: str, text: str = "", question: str = "what was in the sample?", nth: int = 0) -> Question:

@@ -1,0 +1,25 @@
+"""DistilBERT: a BERT of half as many layers, without pooler and segments."""
+
+from greenadapt.architectures.architecture import POSITIONS, WORD_EMBEDDINGS, Architecture, Size
+
+ARCHITECTURES = (
+    Architecture(
+        model_type="distilbert",
+        examples="DistilBERT",
+        prefix="distilbert.",
+        decoder="vocab_projector.weight",
+        biases=("vocab_projector.bias",),
+        apply_head=lambda model, states: model.vocab_projector(
+            model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+        ),
+        sizes=(
+            Size("dim", WORD_EMBEDDINGS, axis=1),
+            POSITIONS,
+            Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
+        ),
+        memory="its attention does not know its layer",
+        adapters="it has no pooler, which tasks share, and its layers differ",
+        layers="transformer.layer",
+        n_layers="n_layers",
+    ),
+)

@@ -1,0 +1,47 @@
+"""NomicBERT and GTE: BERT with gated feed-forward parts and keys that are rotated by their position."""
+
+from greenadapt.architectures.architecture import WORD_EMBEDDINGS, Architecture, Size
+
+_HEADS = ("TokenClassification", "SequenceClassification", "MaskedLM")
+
+ARCHITECTURES = (
+    Architecture(
+        model_type="nomic_bert",
+        examples="Nomic Embed v1 and v1.5",
+        prefix="nomic_bert.",
+        decoder="cls.predictions.decoder.weight",
+        biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        apply_head=lambda model, states: model.cls(states),
+        heads=_HEADS,
+        sizes=(
+            Size("hidden_size", WORD_EMBEDDINGS, axis=1),
+            Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
+            Size("intermediate_size", "encoder.layers.0.mlp.fc2.weight", axis=1),
+        ),
+        memory="its attention rotates keys by position, which memory lacks",
+        adapters="it has no pooler, which tasks share",
+        layers="layers",
+        published_layers="encoder.layers",
+        has_segments=True,
+    ),
+    Architecture(
+        model_type="gte",
+        examples="GTE multilingual",
+        prefix="gte.",
+        decoder="lm_head.decoder.weight",
+        biases=("lm_head.decoder.bias",),
+        apply_head=lambda model, states: model.lm_head(states),
+        heads=_HEADS,
+        sizes=(
+            Size("hidden_size", WORD_EMBEDDINGS, axis=1),
+            Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
+            Size("intermediate_size", "encoder.layer.0.mlp.down_proj.weight", axis=1),
+        ),
+        memory="its attention rotates keys by position, which memory lacks",
+        adapters="it has no pooler, which tasks share",
+        layers="layers",
+        published_layers="encoder.layer",
+        has_two_separators=None,
+        has_segments=True,
+    ),
+)

@@ -1,0 +1,69 @@
+"""Unfinished work: its folder, and the mark beside it, which says what job it is for and what it cost so far."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from greenadapt.cost import Cost
+from greenadapt.storage.files import Json, replace_json
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The attempts at a job that were killed."""
+
+    key: str
+    """Of the job."""
+    attempts: int = 0
+    cost: Cost | None = None
+
+    @classmethod
+    def left(cls, work: Path) -> "Attempts | None":
+        """Those that left the folder ``work``; ``None`` if it has no mark, or an invalid one."""
+        try:
+            values = json.loads(mark_of(work).read_text("utf-8"))
+            return cls(values["key"], int(values["attempts"]), Cost(**values["cost"]) if values["cost"] else None)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @classmethod
+    def at(cls, key: str, work: Path) -> "Attempts":
+        """Those at the job ``key`` that left ``work``."""
+        left = cls.left(work)
+        return left if left is not None and left.key == key else cls(key)
+
+    def plus(self, cost: Cost) -> "Attempts":
+        """These attempts and one more."""
+        return Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
+
+    def write(self, work: Path) -> None:
+        """Mark ``work``."""
+        replace_json(mark_of(work), {"key": self.key, "attempts": self.attempts, "cost": self._cost()})
+
+    def as_dict(self) -> Json:
+        """The cost of all attempts, and how many there were, for the manifest."""
+        return {**self._cost(), "attempts": self.attempts}
+
+    def _cost(self) -> Json:
+        return self.cost.as_dict() if self.cost else {}
+
+
+def begin_attempt(work: Path, key: str, *, resumes: bool) -> Attempts:
+    """Make the folder ``work`` for one more attempt at the job ``key``; returns those before.
+
+    What they left is kept if the job ``resumes``.
+    """
+    left = Attempts.left(work)
+    is_known = left is not None and left.key == key
+    if work.is_dir() and not (is_known and resumes):
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    before = Attempts.at(key, work)
+    replace(before, attempts=before.attempts + 1).write(work)
+    return before
+
+
+def mark_of(work: Path) -> Path:
+    """The mark of the folder ``work``."""
+    return work.with_name(f"{work.name}.key")

@@ -1,0 +1,219 @@
+"""Stages are killed, signalled, and run where disks are full or break, clocks jump, memory ends or locks were left."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from greenadapt.storage.results import MANIFEST
+from torture.outcomes import Outcome
+from torture.stages import Stage
+from torture.states import hidden_in
+from torture.trials import Bench, PromiseError, Reference, check_message
+
+_ERRORS = (errno.ENOSPC, errno.ENOSPC, errno.EIO, errno.EDQUOT)
+_YEAR = 365 * 24 * 3600
+
+
+class Faults:
+    """Kinds of faults × stages. Each attempt starts with an earlier result or without, as drawn."""
+
+    def __init__(self, folder: Path, scale: float) -> None:
+        self._bench = Bench(folder)
+        self._kinds: dict[str, Callable[[Trial], int]] = {
+            "kill": killed, "term": terminated, "interrupt": interrupted, "size": limited, "full-disk": full_disk,
+            "memory": starved, "lock": locked,
+        }  # fmt: skip
+        if self._bench.has_shim:
+            self._kinds |= {"kill-at-write": killed_at_write, "write-error": failing_writes, "clock": wrong_clock}
+        if os.geteuid() != 0:
+            del self._kinds["full-disk"]  # nobody else may mount one
+
+    def cases(self) -> list[str]:
+        """Kills come twice as often as others."""
+        kinds = [*self._kinds, "kill"] + ["kill-at-write"] * self._bench.has_shim
+        return [f"{kind}/{stage}" for kind in kinds for stage in self._bench.stages]
+
+    def once(self, case: str) -> bool:
+        """Never: each attempt is another moment."""
+        return False
+
+    def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
+        """One or several faults, then a run without."""
+        kind, _, name = case.partition("/")
+        stage = self._bench.stages[name]
+        draw = random.Random(seed)
+        trial = Trial(self._bench, stage, draw, replaces=bool(stage.earlier) and draw.random() < 0.5)
+        try:
+            n = self._kinds[kind](trial)
+            left = trial.finish()
+            yield Outcome("survived", "; ".join(trial.notes), n=n, facts={"left": left} if left else {})
+        except PromiseError as error:
+            yield error.outcome
+
+    def close(self) -> None:
+        """Unmount what a full disk left."""
+        self._bench.clear()
+
+
+class Trial:
+    """One attempt at a stage, from its start state."""
+
+    def __init__(self, bench: Bench, stage: Stage, draw: random.Random, *, replaces: bool) -> None:
+        self.bench, self.stage, self.draw, self.replaces = bench, stage, draw, replaces
+        self.reference: Reference = bench.reference(stage, replaces)
+        self.notes: list[str] = []
+        bench.restore(stage, replaces)
+
+    def check(self) -> None:
+        """Every result is as before or as it should become."""
+        self.bench.require(self.stage, self.reference.before, self.reference.after)
+        if self.draw.random() < 0.3 or self.stage.probe[:1] == ("tasks",):
+            self.bench.require_probe(self.stage, *self.reference.probes)
+
+    def judge(self, done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
+        """A run with a fault in it either succeeds or fails as promised."""
+        if done.returncode in (-signal.SIGTERM, -signal.SIGINT) and done.stdout:  # Python was ending: all was written
+            done.returncode = 0
+        if done.returncode == 0:
+            self.bench.require(self.stage, self.reference.after)
+        else:
+            self.check()
+            check_message(done, codes)
+
+    def finish(self) -> list[str]:
+        """The next run ends as an undisturbed one; what it left of temporary files."""
+        done = self.bench.ended(self.stage, self.replaces)
+        if done.returncode:
+            raise PromiseError("lost", f"the next run ended with {done.returncode}: {done.stderr[-1500:]}")
+        self.bench.require(self.stage, self.reference.after)
+        self.bench.require_probe(self.stage, self.reference.probes[1])
+        return hidden_in(self.bench.run)
+
+    def signalled(self, number: int) -> "subprocess.CompletedProcess[str]":
+        """Run the stage and send a signal at a random moment."""
+        process = self.bench.begun(self.stage, self.replaces)
+        time.sleep(self.draw.uniform(0.02, 1.0) * self.reference.seconds)
+        process.send_signal(number)
+        return process.completed(120)
+
+
+def killed(trial: Trial) -> int:
+    """SIGKILL at one to three random moments."""
+    for n in range(trial.draw.randint(1, 3)):
+        done = trial.signalled(signal.SIGKILL)
+        if done.returncode != -signal.SIGKILL:
+            trial.judge(done)
+            return max(n, 1)
+        trial.check()
+    return n + 1
+
+
+def killed_at_write(trial: Trial) -> int:
+    """SIGKILL just before a random change of a file, one to three times."""
+    for n in range(trial.draw.randint(1, 3)):
+        at = trial.draw.randint(1, trial.reference.changes)
+        arm = [str(trial.bench.run), at, -signal.SIGKILL, 0]
+        done = trial.bench.ended(trial.stage, trial.replaces, arm=arm)
+        trial.notes.append(f"at change {at} of {trial.reference.changes}")
+        if done.returncode != -signal.SIGKILL:  # what the runs before left was nearly done
+            trial.judge(done)
+            return max(n, 1)
+        trial.check()
+    return n + 1
+
+
+def terminated(trial: Trial) -> int:
+    """SIGTERM at a random moment."""
+    trial.judge(trial.signalled(signal.SIGTERM), (143,))
+    return 1
+
+
+def interrupted(trial: Trial) -> int:
+    """SIGINT at a random moment."""
+    trial.judge(trial.signalled(signal.SIGINT), (130,))
+    return 1
+
+
+def failing_writes(trial: Trial) -> int:
+    """From a random change on, or only there, changes of files fail."""
+    at, error = trial.draw.randint(1, trial.reference.changes), trial.draw.choice(_ERRORS)
+    goes_on = int(error != errno.EIO or trial.draw.random() < 0.5)
+    trial.notes.append(f"{errno.errorcode[error]} {'from' if goes_on else 'at'} {at} of {trial.reference.changes}")
+    arm = [str(trial.bench.run), at, error, goes_on]
+    trial.judge(trial.bench.ended(trial.stage, trial.replaces, arm=arm))
+    return 1
+
+
+def limited(trial: Trial) -> int:
+    """No file may be longer than a random size (``ulimit -f``)."""
+    size = round(10 ** trial.draw.uniform(1, 5.7))
+    trial.notes.append(f"{size} bytes")
+    trial.judge(trial.bench.ended(trial.stage, trial.replaces, file_bytes=size))
+    return 1
+
+
+def full_disk(trial: Trial) -> int:
+    """A disk of its own, which the stage fills."""
+    run = trial.bench.run
+    kept = run.with_name("kept")
+    subprocess.run(["rm", "-rf", str(kept)], check=True)
+    run.rename(kept)
+    run.mkdir()
+    used = int(subprocess.run(["du", "-sk", str(kept)], capture_output=True, text=True, check=True).stdout.split()[0])
+    size = used + 64 + round(10 ** trial.draw.uniform(0, 3.3))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(run)], check=True)
+    subprocess.run(["cp", "-a", f"{kept}/.", str(run)], check=True)
+    trial.notes.append(f"{size} kB, of which {used} were used")
+    trial.judge(trial.bench.ended(trial.stage, trial.replaces))
+    subprocess.run(["mount", "-o", "remount,size=1g", str(run)], check=True)
+    return 1
+
+
+def wrong_clock(trial: Trial) -> int:
+    """The clock is wrong by up to twenty years, from the start or from a random reading; so are times of files."""
+    for path in [*trial.bench.run.rglob("*"), *trial.bench.inputs.glob("*.txt")]:
+        if path.is_file() and trial.draw.random() < 0.5:
+            when = time.time() + trial.draw.uniform(-20, 20) * _YEAR
+            os.utime(path, (when, when))
+    seconds, reads = round(trial.draw.uniform(-20, 20) * _YEAR), trial.draw.choice([0, trial.draw.randint(1, 60)])
+    trial.notes.append(f"{seconds} s after {reads} readings")
+    done = trial.bench.ended(trial.stage, trial.replaces, clock=[seconds, reads])
+    if done.returncode:
+        raise PromiseError("lost", f"ended with {done.returncode}: {done.stderr[-600:]}")
+    trial.judge(done)
+    return 1
+
+
+def starved(trial: Trial) -> int:
+    """A random part of the memory that it needs (``ulimit -v``)."""
+    size = round(trial.draw.uniform(0.02, 1.0) * trial.reference.memory)
+    trial.notes.append(f"{size / 1e6:.0f} of {trial.reference.memory / 1e6:.0f} MB")
+    done = trial.bench.ended(trial.stage, trial.replaces, memory=size)
+    if done.returncode in (-signal.SIGABRT, -signal.SIGTRAP, -signal.SIGSEGV, -signal.SIGILL, -signal.SIGBUS):
+        trial.check()  # libraries in C++ and Rust end the process themselves
+        trial.notes.append(f"ended by a library: {' '.join(done.stderr.split())[-200:]}")
+        return 1
+    said, _, after = done.stderr.partition("greenadapt: not enough memory")
+    if after:
+        done.stderr = said + "greenadapt: not enough memory"  # libraries may complain when Python ends
+    trial.judge(done)
+    return 1
+
+
+def locked(trial: Trial) -> int:
+    """Locks of dead processes, and files in their place that hold anything."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here", b"\xff\0" * 5000]
+    folders = [path for path in trial.bench.run.rglob("*") if path.is_dir() and not (path / MANIFEST).exists()]
+    for folder in folders:
+        (folder / ".lock").write_bytes(trial.draw.choice(contents))
+    for name in ("out", "index", "many"):
+        (trial.bench.run / f".{name}.lock").write_bytes(trial.draw.choice(contents))
+    trial.judge(trial.bench.ended(trial.stage, trial.replaces))
+    return 1

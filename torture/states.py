@@ -1,0 +1,91 @@
+"""What a folder holds, as its readers see it: the results in it, each with the hash of its content."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from greenadapt.errors import GreenadaptError
+from greenadapt.storage.files import hash_file, hash_json
+from greenadapt.storage.results import MANIFEST, read_manifest, verified
+from greenadapt.storage.results import Result as Opened
+
+TIMED = {"manifest.json", "README.md", "README.new.md", "history.jsonl"}
+"""Files that hold times and costs, so that they differ from run to run. So do pages of ``report``, and the header of a
+fold that ``assess --train`` keeps.
+"""
+_FOLD = re.compile(r"[0-9a-f]{16}\.safetensors")
+_MANY = "multitask.json"
+
+State = dict[str, str]
+"""Path of each result → hash of its content."""
+
+
+class NotWholeError(Exception):
+    """A result that a reader sees is not whole."""
+
+
+def state_of(folder: Path, leave_out: tuple[str, ...] = ()) -> State:
+    """The results and other visible files in a folder; raises ``NotWholeError`` if one does not fit its manifest."""
+    found: State = {}
+    for path in _units(folder):
+        name = path.relative_to(folder).as_posix()
+        if name.partition("/")[0] not in leave_out:
+            found[name] = _digest(path)
+    return found
+
+
+def hidden_in(folder: Path) -> list[str]:
+    """Unfinished and temporary files, which no result needs."""
+    kinds = (".part", ".work", ".lock", ".new", ".key", ".shards", ".old")
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_symlink() and (path.name.endswith(kinds) or ".part" in path.name)
+        if not (path.is_dir() and not any(path.iterdir()))
+    )
+
+
+def _units(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and not (path / MANIFEST).is_file():
+            yield from _units(path)
+        else:
+            yield path
+            if (path / _MANY).is_file():
+                yield from _units(path / "tasks")
+
+
+def _digest(path: Path) -> str:
+    if path.is_file():
+        if _FOLD.fullmatch(path.name):
+            return hash_json({name: array.tobytes().hex() for name, array in sorted(load_file(path).items())})
+        if path.suffix == ".html":
+            if not path.read_text("utf-8").rstrip().endswith("</html>"):
+                raise NotWholeError(f"{path} has no end")
+            return "a page"
+        return hash_file(path)
+    folder = path.resolve()
+    own = [each for each in sorted(folder.rglob("*")) if each.is_file() and not _is_apart(folder, each)]
+    try:
+        verified(Opened(folder, read_manifest(folder), path))
+    except GreenadaptError as error:
+        raise NotWholeError(str(error)) from None
+    return hash_json({str(each.relative_to(folder)): hash_file(each) for each in own if each.name not in TIMED})
+
+
+def _is_apart(folder: Path, file: Path) -> bool:
+    """Whether a file belongs to one of the tasks of a model with many, each of which counts by itself."""
+    parts = file.relative_to(folder).parts
+    return parts[0] == "tasks" and (folder / _MANY).is_file()
+
+
+def differences(found: State, *allowed: State) -> str:
+    """Which results are not as in one of the ``allowed`` states, in a line; "" if each is."""
+    names = dict.fromkeys(name for state in (found, *allowed) for name in state)
+    wrong = [name for name in names if found.get(name) not in [state.get(name) for state in allowed]]
+    return json.dumps({name: found.get(name, "gone")[:12] for name in wrong}) if wrong else ""

@@ -1,0 +1,186 @@
+"""Runs of a stage from the same start again and again, in a folder that is always the same."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import greenadapt
+from greenadapt.storage.files import hash_file, hash_json
+from tests.support.processes import MODULE, Forked
+from torture.injected import CODE
+from torture.outcomes import Outcome, Verdict
+from torture.stages import Stage, make_inputs, make_models, run_all, stages
+from torture.states import NotWholeError, State, differences, state_of
+
+_LONGEST = 300.0
+"""Seconds after which a run hangs."""
+
+
+class PromiseError(Exception):
+    """Something is not as promised."""
+
+    def __init__(self, verdict: Verdict, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome = Outcome(verdict, detail)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A run that nothing disturbs."""
+
+    before: State
+    after: State
+    probes: tuple[str, str]
+    seconds: float
+    changes: int
+    """How many calls changed files."""
+    memory: int
+    """Bytes of addresses that it took beyond those of its parent."""
+
+
+class Bench:
+    """Inputs, start states and references, made when they are first needed; ``run`` is where the stages run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.inputs, self.run = folder / "in", folder / "run"
+        self.has_shim = _preload(folder / "shim.so")
+        self._references: dict[tuple[str, bool], Reference] = {}
+        self._code = hash_json({str(path): hash_file(path) for path in Path(greenadapt.__file__).parent.rglob("*.py")})
+
+    @cached_property
+    def stages(self) -> dict[str, Stage]:
+        """By name."""
+        return stages()
+
+    def reference(self, stage: Stage, replaces: bool) -> Reference:
+        """The run of a stage from its start state."""
+        key = stage.name, replaces
+        if key not in self._references:
+            self._references[key] = self._known(stage, replaces) or self._made(stage, replaces)
+        return self._references[key]
+
+    def restore(self, stage: Stage, replaces: bool) -> None:
+        """Bring the folder into the stage's start state."""
+        self.clear()
+        shutil.copytree(self._start(stage, replaces), self.run, symlinks=True)
+
+    def clear(self) -> None:
+        """Remove the folder in which stages run."""
+        subprocess.run(["umount", "-q", str(self.run)], check=False, capture_output=True)
+        shutil.rmtree(self.run, ignore_errors=True)
+
+    def command(self, stage: Stage, replaces: bool) -> tuple[str, ...]:
+        """What runs the stage."""
+        return (*stage.run, *([stage.force] if replaces and stage.force else []))
+
+    def begun(self, stage: Stage, replaces: bool, **faults: Any) -> Forked:
+        """The stage, started with faults in it."""
+        command = self.command(stage, replaces)
+        return Forked(["-c", CODE, json.dumps(faults), *command] if faults else [*MODULE, *command], self.run)
+
+    def ended(self, stage: Stage, replaces: bool, **faults: Any) -> "subprocess.CompletedProcess[str]":
+        """The same, when it has ended; raises ``PromiseError`` if it does not."""
+        start = time.monotonic()
+        done = self.begun(stage, replaces, **faults).completed(_LONGEST)
+        if time.monotonic() - start > _LONGEST:
+            raise PromiseError("hung", f"{_LONGEST:.0f} s: {done.stderr[-300:]}")
+        return done
+
+    def require(self, stage: Stage, *allowed: State) -> None:
+        """Raise ``PromiseError`` if a result is not as in one of the states, or not whole."""
+        try:
+            found = self.state(stage)
+        except NotWholeError as error:
+            raise PromiseError("lost", str(error)) from None
+        if wrong := differences(found, *allowed):
+            raise PromiseError("lost", f"neither as before nor as an undisturbed run leaves it: {wrong}")
+
+    def require_probe(self, stage: Stage, *allowed: str) -> None:
+        """The same for what the stage's probe prints; an index that is not finished answers from what it has."""
+        if stage.probe and (found := self._probe(stage)) not in allowed:
+            if len(allowed) > 1 and stage.name == "index" and not found.startswith("error"):
+                return
+            raise PromiseError("lost", f"{' '.join(stage.probe)} prints {found[:200]}")
+
+    def state(self, stage: Stage) -> State:
+        """What the folder holds now."""
+        return state_of(self.run, ("index",) if stage.probe[:1] == ("search",) else ())
+
+    def _probe(self, stage: Stage) -> str:
+        if not stage.probe:
+            return ""
+        done = Forked([*MODULE, *stage.probe], self.run).completed(_LONGEST)
+        return done.stdout if done.returncode == 0 else f"error {done.returncode}: {done.stderr}"
+
+    def _start(self, stage: Stage, replaces: bool) -> Path:
+        return self._folder / "starts" / f"{stage.name}{'-again' if replaces else ''}"
+
+    def _known(self, stage: Stage, replaces: bool) -> Reference | None:
+        try:
+            values = json.loads(self._start(stage, replaces).with_suffix(".json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        if values.pop("code") != self._code:
+            return None
+        return Reference(**{**values, "probes": tuple(values["probes"])})
+
+    def _made(self, stage: Stage, replaces: bool) -> Reference:
+        make_inputs(self.inputs)
+        make_models(self.inputs)
+        start = self._start(stage, replaces)
+        self.clear()
+        self.run.mkdir()
+        run_all([*stage.before, *(stage.earlier if replaces else ())], self.run)
+        shutil.rmtree(start, ignore_errors=True)
+        shutil.copytree(self.run, start, symlinks=True)
+        before, first = self.state(stage), self._probe(stage)
+        count = self._folder / "count.json"
+        self._complete(stage, replaces, count=str(count), arm=[str(self.run), -1, 0, 0])
+        after = self.state(stage)
+        self.restore(stage, replaces)
+        begin = time.monotonic()
+        self._complete(stage, replaces)
+        seconds = time.monotonic() - begin
+        if wrong := differences(self.state(stage), after):
+            raise PromiseError("lost", f"two undisturbed runs differ: {wrong}")
+        made = Reference(before, after, (first, self._probe(stage)), seconds, **json.loads(count.read_text()))
+        values = {"code": self._code, **asdict(made)}
+        start.with_suffix(".json").write_text(json.dumps(values), "utf-8")
+        return made
+
+    def _complete(self, stage: Stage, replaces: bool, **faults: Any) -> None:
+        done = self.ended(stage, replaces, **faults)
+        if done.returncode:
+            raise RuntimeError(f"{stage.name} ended with {done.returncode}: {done.stderr[-1000:]}")
+
+
+def check_message(done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
+    """Raise ``PromiseError`` unless a run that failed says so in one line, with the right exit code."""
+    lines = done.stderr.strip().splitlines()
+    if "Traceback" in done.stderr or "Exception ignored" in done.stderr:
+        raise PromiseError("traceback", done.stderr[-3000:])
+    if done.returncode not in codes:
+        name = signal.Signals(-done.returncode).name if done.returncode < 0 else str(done.returncode)
+        raise PromiseError("crashed", f"exit code {name}: {done.stderr[-600:]}")
+    if not lines or not lines[-1].startswith("greenadapt: "):
+        raise PromiseError("unclear", f"the last line is not an error's: {done.stderr[-600:]}")
+
+
+def _preload(shim: Path) -> bool:
+    """Compile the shim and have it loaded into what this process starts; whether there is a compiler."""
+    if shutil.which("cc") is None:
+        print("faults: no C compiler (cc): no write errors and no wrong clocks", file=sys.stderr)
+        return False
+    source = str(Path(__file__).with_name("shim.c"))
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), source, "-ldl"], check=True)
+    os.environ["LD_PRELOAD"] = str(shim.absolute())
+    return True
