@@ -190,7 +190,7 @@ _CODE = "import pathlib; pathlib.Path('owned').touch()\nclass X: pass\n"
 
 
 def _remote_code(folder: Path) -> list[Command]:
-    for name in ("ner", "encoder", "adapted"):
+    for name in ("ner", "base", "adapted"):
         model = folder / "models" / name
         for file, more in (
             ("config.json", {"auto_map": {"AutoConfig": "evil.X", "AutoModel": "evil.X"}, "trust_remote_code": True}),
@@ -210,7 +210,7 @@ def _remote_code(folder: Path) -> list[Command]:
             "-c",
             "words.txt",
             "-m",
-            "models/encoder",
+            "models/base",
             "--dim",
             "8",
             "--min-count",
@@ -298,7 +298,7 @@ def _infinite(folder: Path) -> list[Command]:
     (folder / "words.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
     return [
         ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "out"],
-        ["pretrain", "-c", "words.txt", "-m", "models/base", "--max-steps", "2"],
+        ["pretrain", "--text", "words.txt", "-m", "models/base", "--max-steps", "2"],
         ["adapt", "-c", "words.txt", "-m", "models/base", "--dim", "8", "--min-count", "1", *_QUICK],
     ]  # fmt: skip
 

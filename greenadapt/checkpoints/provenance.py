@@ -25,6 +25,7 @@ from greenadapt.tokenization.special_tokens import read_settings
 from greenadapt.tokenization.writer import copy_tokenizers
 
 _MODEL_FILES = ("config.json", "model.safetensors")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _FRONT_MATTER = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
 
@@ -59,7 +60,7 @@ def licence_of(model: PretrainedModel) -> Json:
     try:
         front = _FRONT_MATTER.match(card.read_text("utf-8-sig")) if card.is_file() else None
         stated = yaml.safe_load(front[1]) if front else None
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         stated = None  # the card is another program's, and only its licence is of interest
     names = ("license", "license_name", "license_link")
     return (
@@ -155,11 +156,14 @@ def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
 
 
 def model_input(model: PretrainedModel) -> Json:
-    """A model as an input in a manifest: a hash of its configuration, tokenizer files and weights."""
+    """A model as an input in a manifest: a hash of its configuration, tokenizer and weights; the commit of one of the hub."""
     names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
     files = [*present, *Checkpoint.open(model.folder).files]
-    return {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
+    entry = {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
+    if model.folder.parent.name == "snapshots" and _COMMIT.fullmatch(model.folder.name):  # in the hub's cache
+        entry["revision"] = model.folder.name
+    return entry
 
 
 def note_code(model: PretrainedModel, progress: Progress) -> None:

@@ -11,11 +11,12 @@ from greenadapt.checkpoints.provenance import (
     copy_task,
     encoder_input,
     licence_of,
+    model_input,
     read_facts,
     starting_model,
     task_input,
 )
-from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.session import adapted_model
 from greenadapt.storage.files import write_json
@@ -42,6 +43,20 @@ def test_a_model_cannot_name_a_folder_outside_the_workspace(tiny_model: TinyMode
     write_json(folder / "greenadapt.json", {**facts_file(folder), "model": {"name": name, "source": "x"}})
     with pytest.raises(InputError, match="calls itself"):
         Workspace(tmp_path / "ws").place("corpus", starting_model(str(folder)).name, "w2v")
+
+
+def test_a_model_of_the_hub_has_its_commit_in_the_manifest(tiny_model: TinyModel, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / ("0123456789" * 4)
+    snapshot.parent.mkdir(parents=True)
+    plain = model_input(find_model(str(tiny_model().rename(snapshot))))
+    assert plain.pop("revision") == snapshot.name
+    assert "revision" not in model_input(find_model(str(snapshot.rename(tmp_path / "copied"))))
+
+
+def test_a_card_of_deep_yaml_states_no_licence(tiny_model: TinyModel) -> None:
+    folder = tiny_model()
+    (folder / "README.md").write_text(f"---\nlicense: {'[' * 20_000}\n---\n")
+    assert licence_of(find_model(str(folder))) == {}
 
 
 def test_the_base_is_a_hub_id_or_unknown(
