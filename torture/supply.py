@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -57,7 +58,7 @@ def dependencies(name: str = "greenadapt") -> dict[str, Distribution]:
 
 def licence_of(one: Distribution) -> str:
     """A distribution's licence: its expression, else its classifiers, else the first line of its field; "" if none."""
-    metadata = one.metadata
+    metadata: Any = one.metadata
     if expression := metadata.get("License-Expression"):
         return str(expression)
     classifiers = [each for each in metadata.get_all("Classifier", []) if each.startswith("License :: ")]

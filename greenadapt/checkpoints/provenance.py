@@ -156,7 +156,7 @@ def check_model(model: PretrainedModel, *, whole: bool = False) -> Checkpoint:
 
 
 def model_input(model: PretrainedModel) -> Json:
-    """A model as an input in a manifest: a hash of configuration, tokenizer and weights; the commit of one of the hub."""
+    """A model as an input in a manifest: a hash of its files that count, and the commit of one from the hub."""
     names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
     files = [*present, *Checkpoint.open(model.folder).files]
