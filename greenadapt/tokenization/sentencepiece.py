@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from greenadapt.errors import InputError
 from greenadapt.storage.arrays import BoolArray, IntArray
 from greenadapt.tokenization.characters import is_of_spaced_word
 
@@ -83,9 +84,17 @@ def _kind(character: str) -> int:
 
 
 def find_unknown(tokenizer: Tokenizer) -> int | None:
-    """The id of what a Unigram model has no piece for; ``None`` if it spells that in bytes."""
+    """The id of what a Unigram model has no piece for; ``None`` if it spells that in bytes.
+
+    Raises ``InputError`` if the model says neither.
+    """
     # The library does not tell; this code point will never be a character, so no vocabulary has it.
-    ids = Tokenizer(tokenizer.model).encode("\U0010ffff", add_special_tokens=False).ids
+    try:
+        ids = Tokenizer(tokenizer.model).encode("\U0010ffff", add_special_tokens=False).ids
+    except Exception as error:  # the library raises nothing narrower
+        raise InputError(
+            f"the tokenizer does not say what it makes of unknown text ({error})", "use the model's own tokenizer.json"
+        ) from None
     return int(ids[0]) if len(ids) == 1 else None
 
 

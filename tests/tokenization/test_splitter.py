@@ -152,3 +152,10 @@ def test_ids_far_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"tokenizer\.json has .* the id 4,294,967,295"):
         load_tokenizer(tmp_path)
+
+
+def test_a_unigram_model_says_what_unknown_text_is() -> None:
+    content = json.loads(unigram_tokenizer().to_str())
+    content["model"]["unk_id"] = None
+    with pytest.raises(InputError, match="unknown text"):
+        WordSplitter(Tokenizer.from_str(json.dumps(content)))
