@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+CAUSAL = "CausalLM"
+"""The head of a decoder."""
 WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
 
@@ -53,11 +55,11 @@ class Architecture:
     prefix: str
     """Prefix of the encoder's weights in a model with a head."""
     decoder: str
-    """Weight of the masked language model's output, (n_rows, dim); not in the file if tied to the embedding."""
+    """Weight of the language model's output, (n_rows, dim); not in the file if tied to the embedding."""
     biases: tuple[str, ...]
     """Biases of that output, (n_rows,) each."""
     apply_head: Callable[[Any, Any], Any]
-    """A masked language model and the states of t pieces (t, d) → logits (t, n_rows)."""
+    """A language model and the states of t pieces (t, d) → logits (t, n_rows)."""
     sizes: tuple[Size, ...]
     """Weights whose sizes its configuration tells."""
     memory: LayerAttention | str
@@ -80,6 +82,11 @@ class Architecture:
     """Whether it is told which part of a pair a piece is of."""
     counts_from_padding: bool = False
     """Whether positions are counted from behind the padding's id, and pieces of padding have none."""
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether it is a decoder, which gets rows for words, and nothing else is done with it."""
+        return CAUSAL in self.heads
 
 
 def bert_sizes(width: str = "hidden_size") -> tuple[Size, ...]:

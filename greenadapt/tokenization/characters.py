@@ -6,11 +6,13 @@ import unicodedata
 WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
 """Unicode categories whose every character is ``\\w`` to the tokenizers library, where added tokens end."""
 # Thai and Lao, Myanmar, Khmer, Han and kana with their signs.
-_UNSPACED = re.compile(
+UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u19e0-\u19ff"
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u303b\u3040-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
+"""The characters of scripts that set no spaces between words, as a regular expression."""
+_UNSPACED = re.compile(UNSPACED)
 
 
 def is_of_spaced_word(character: str) -> bool:
