@@ -166,6 +166,11 @@ _DOCUMENT_BYTES = Option(
     unset="128M, at most a sixteenth of --max-memory",
 )
 _WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.ADVANCED, unset="1000000")
+_COMPRESSION = Option(
+    "Refuse compressed text that unpacks to more than so many times its size, beyond 64M.",
+    panel=Panel.ADVANCED,
+    unset="200",
+)
 
 
 @dataclass(frozen=True)
@@ -179,8 +184,12 @@ class TextLimits(Checked):
     max_document_bytes: Annotated[Count, _DOCUMENT_BYTES] = 128 << 20
     """Of a line of plain text, a record or an article, as encoded in the file."""
     max_word_chars: Annotated[Count, _WORD_CHARS] = 1_000_000
+    max_compression: Annotated[Count, _COMPRESSION] = 200
+    """How many times its size a compressed file may unpack to, beyond 64 MiB."""
     option: str = "--max-document-bytes"
     """What raises ``max_document_bytes``, empty if nothing does; ``within`` may change it."""
+    compression_option: str = "--max-compression"
+    """What raises ``max_compression``, empty if nothing does."""
 
     def within(self, max_memory: int) -> "TextLimits":
         """The same limits, with documents that can be read in ``max_memory`` bytes."""
@@ -242,6 +251,7 @@ class TextOptions(Checked):
     heldout: Annotated[HeldOutShare | None, _HELD_OUT] = None
     max_document_bytes: Annotated[Count | None, _DOCUMENT_BYTES] = None
     max_word_chars: Annotated[Count | None, _WORD_CHARS] = None
+    max_compression: Annotated[Count | None, _COMPRESSION] = None
 
     def of_recipe(self) -> dict[str, Any]:
         """What the user said about the recipe."""
@@ -249,7 +259,11 @@ class TextOptions(Checked):
 
     def said(self) -> dict[str, list[str]]:
         """The options that neither the recipe nor the configuration of a result has, as words of a command."""
-        limits = {"--max-document-bytes": self.max_document_bytes, "--max-word-chars": self.max_word_chars}
+        limits = {
+            "--max-document-bytes": self.max_document_bytes,
+            "--max-word-chars": self.max_word_chars,
+            "--max-compression": self.max_compression,
+        }
         return {
             "--format": [self.format] if self.format else [],
             "--field": list(self.fields),

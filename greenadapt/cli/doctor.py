@@ -18,7 +18,6 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
     """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.layout import hanging, terminal_width
-    from greenadapt.cli.output.messages import harmless
     from greenadapt.stages.doctor import doctor as checks
     from greenadapt.storage.workspace import Workspace
 
@@ -30,6 +29,6 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
         else:
             said = hanging(f"{each.state:<7}  ", f"{each.check}: {each.found}", terminal_width())
             said += hanging(" " * 9, each.advice, terminal_width()) if each.advice else []
-            print_lines(map(harmless, said))
+            print_lines(said)
     if not is_fit:
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import ReadingOptions
-from greenadapt.storage.outputs import check_file, open_output
+from greenadapt.storage.outputs import check_file, open_output, replacing
 
 if TYPE_CHECKING:
     from greenadapt.stages.evaluate import Evaluated
@@ -116,4 +116,5 @@ def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
 
     [one] = found
     [evaluation] = one.evaluations.values()
-    write_arrays(out, stacked(evaluation.logits))
+    with replacing(out) as part:
+        write_arrays(part, stacked(evaluation.logits))

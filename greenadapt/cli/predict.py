@@ -14,6 +14,7 @@ from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output
+from greenadapt.wording import harmless
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Prediction, Predictor
@@ -120,9 +121,10 @@ def predict(
         return
     with open_output(out) as (stream, is_ascii):
         head = style.head
+        shown = harmless if stream.isatty() else str  # a word of the input could control a terminal
         for block in predictor.predict(progress, spread):
             # One by one, so that those before an entry that cannot be written are written.
-            stream.writelines(chain(head, style.lines(block, is_ascii=is_ascii)))
+            stream.writelines(map(shown, chain(head, style.lines(block, is_ascii=is_ascii))))
             head = []
             stream.flush()
 

@@ -37,7 +37,6 @@ def search(
 ) -> None:
     """Show the paragraphs of an index that match a query best."""
     from greenadapt.cli.output.console import make_progress, print_json, print_lines
-    from greenadapt.cli.output.messages import harmless
     from greenadapt.inference.search.index import Index
 
     if address is not None and query is None:
@@ -58,4 +57,4 @@ def search(
         where = f"characters {found.start:,} to {found.end:,}, score {found.score:.4g}"
         title = [found.title] if found.title else []
         lines = [f"{number}. {found.document}, {where}", *title, " ".join(found.text.split()), ""]
-        print_lines(map(harmless, lines))
+        print_lines(lines)

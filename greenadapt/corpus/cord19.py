@@ -14,9 +14,9 @@ from greenadapt.corpus.opening import (
     open_binary,
     open_member,
     squeeze,
-    tar_members,
 )
 from greenadapt.corpus.rows import table_rows
+from greenadapt.corpus.unpacking import tar_members
 from greenadapt.errors import InputError
 from greenadapt.wording import json_kind
 
@@ -45,7 +45,7 @@ def is_release(path: str, kind: str) -> bool:
 def _looks_like_release(path: str) -> bool:
     """Whether one of the first members has a name of the release (without reading a whole archive)."""
     with input_errors(path), open_binary(path) as stream:
-        for position, (name, _) in enumerate(tar_members(stream)):
+        for position, (name, _) in enumerate(tar_members(stream, path)):
             if position == 3:
                 break
             if not set(_MARKS).isdisjoint(PurePosixPath(name).parts):
@@ -64,7 +64,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     Raises InputError if there is no ``metadata.csv`` or it lacks a column.
     """
     papers = _Papers()
-    for name, stream in _release_files(path, parses=False):
+    for name, stream in _release_files(path, decoder, parses=False):
         if PurePosixPath(name).name == "metadata.csv":
             with input_errors(f"{path}:{name}"):
                 yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
@@ -72,7 +72,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
     wanted = {file: uid not in papers.with_abstract for uid, (_, file) in papers.parses.items()}
-    for name, stream in _release_files(path, parses=True):
+    for name, stream in _release_files(path, decoder, parses=True):
         file = PurePosixPath(name)
         if file.suffix != ".json":
             continue
@@ -91,29 +91,31 @@ def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: D
     yield _parsed(stream, name, name, decoder, with_abstract=True)
 
 
-def _release_files(path: str, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
+def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
     """Name and stream of the files in the folder or the archive; those of the inner archive if ``parses``."""
     if not Path(path).is_dir():
-        with open_binary(path) as stream:
-            for name, member in tar_members(stream):
-                yield from _with_inner(path, name, member, parses)
+        with open_binary(path, decoder.limits) as stream:
+            for name, member in tar_members(stream, path):
+                yield from _with_inner(path, name, member, decoder, parses=parses)
         return
     for file in sorted(Path(path).rglob("document_parses/**/*" if parses else "metadata.csv")):
         if file.is_file():
-            with open_binary(str(file)) as stream:
+            with open_binary(str(file), decoder.limits) as stream:
                 yield file.relative_to(path).as_posix(), stream
     for file in sorted(Path(path).rglob("document_parses.tar.gz")) if parses else ():
         if not (file.parent / "document_parses").is_dir():
-            with open_binary(str(file)) as stream:
-                yield from tar_members(stream)
+            with open_binary(str(file), decoder.limits) as stream:
+                yield from tar_members(stream, str(file))
 
 
-def _with_inner(path: str, name: str, member: IO[bytes], parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
+def _with_inner(
+    path: str, name: str, member: IO[bytes], decoder: Decoder, *, parses: bool
+) -> Iterator[tuple[str, IO[bytes]]]:
     if PurePosixPath(name).name != "document_parses.tar.gz":
         yield name, member
     elif parses:
-        with open_member(member, f"{path}:{name}") as inner:
-            yield from tar_members(inner)
+        with open_member(member, f"{path}:{name}", decoder.limits) as inner:
+            yield from tar_members(inner, f"{path}:{name}")
 
 
 def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decoder) -> Iterator[Document]:

@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
+from urllib.parse import urlsplit
 
 from greenadapt.config import TextLimits
+from greenadapt.corpus.unpacking import unpacked
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json
@@ -46,7 +48,7 @@ _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 
 
-_UNALTERABLE = TextLimits(option="")
+_UNALTERABLE = TextLimits(option="", compression_option="")
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -280,22 +282,21 @@ def input_errors(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_binary(path: str) -> Iterator[IO[bytes]]:
-    """A file's bytes, from disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst)."""
+def open_binary(path: str, limits: TextLimits = _UNALTERABLE) -> Iterator[IO[bytes]]:
+    """A file's bytes, from disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``."""
     _log.debug("reads %s", short(path) if "://" in path else path)  # an address may have a password
-    with input_errors(path), _opened(path) as stream:
+    with input_errors(path), _opened(path, limits) as stream:
         yield stream
 
 
-def _opened(path: str) -> IO[bytes]:
-    if "://" not in path and not is_compressed(path):
-        return open(path, "rb")
+def _opened(path: str, limits: TextLimits) -> IO[bytes]:
+    if "://" not in path:
+        file = open(path, "rb")  # noqa: SIM115
+        return unpacked(file, path, limits) if is_compressed(path) else file
     import smart_open  # a fifth of a second
 
-    opened: IO[bytes] = smart_open.open(
-        path, "rb", compression=".gz" if path.endswith(".tgz") else "infer_from_extension"
-    )
-    return opened
+    opened: IO[bytes] = smart_open.open(path, "rb", compression="disable")
+    return unpacked(opened, urlsplit(path).path, limits)
 
 
 def is_read_once(source: str) -> bool:
@@ -335,22 +336,10 @@ def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
 
 
 @contextmanager
-def open_member(stream: IO[bytes], name: str) -> Iterator[IO[bytes]]:
-    """The bytes of an archive's member, decompressed by the suffix of its name."""
-    from smart_open.compression import compression_wrapper
-
-    with input_errors(name), compression_wrapper(stream, "rb", filename=name) as content:
+def open_member(stream: IO[bytes], name: str, limits: TextLimits = _UNALTERABLE) -> Iterator[IO[bytes]]:
+    """The bytes of an archive's member, decompressed by the suffix of its name; see ``unpacked``."""
+    with input_errors(name), unpacked(stream, name, limits) as content:
         yield content
-
-
-def tar_members(stream: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
-    """The regular files of a tar archive in order, each with a stream; nothing is extracted, and no path trusted."""
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        while member := archive.next():
-            if member.isfile() and (content := archive.extractfile(member)):
-                yield member.name, content
-            # tarfile remembers every member; a bulk archive has hundreds of thousands of them.
-            archive.members = []  # type: ignore[attr-defined]
 
 
 def squeeze(text: str) -> str:

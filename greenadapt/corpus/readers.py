@@ -24,11 +24,11 @@ from greenadapt.corpus.opening import (
     open_member,
     path_sha256,
     squeeze,
-    tar_members,
 )
 from greenadapt.corpus.pieces import Piece, is_hidden, is_linewise, pieces_of
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
+from greenadapt.corpus.unpacking import tar_members
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.files import Json
 from greenadapt.wording import counted, json_kind
@@ -235,13 +235,14 @@ def _read_piece(piece: Piece, manner: _Manner, decoder: Decoder) -> Iterator[Doc
 
 def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
     if not is_tar(path):
-        yield from _read_stream(path, open_binary(path), manner, decoder)
+        yield from _read_stream(path, open_binary(path, decoder.limits), manner, decoder)
         return
-    with open_binary(path) as stream:
-        for name, content in tar_members(stream):
+    with open_binary(path, decoder.limits) as stream:
+        for name, content in tar_members(stream, path):
             if not is_hidden(name):
                 member = f"{path}:{name}"
-                yield from _read_stream(member, open_member(content, member), manner, decoder)
+                opening = open_member(content, member, decoder.limits)
+                yield from _read_stream(member, opening, manner, decoder)
 
 
 def _appended(path: Path, size: int, sha256: str) -> Span | None:

@@ -27,7 +27,7 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
-_LIMITS = {"max_document_bytes", "max_word_chars"}
+_LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Recipe:
     """pydocs: only these packages, or ``name[extra]`` for what that needs; empty means all."""
     about: str = ""
     limits: TextLimits = field(default_factory=TextLimits)
-    """Its keys ``max_document_bytes`` and ``max_word_chars``."""
+    """Its keys ``max_document_bytes``, ``max_word_chars`` and ``max_compression``."""
     stated: Stated | None = None
     """How large it is, as somebody stated."""
     given: str = ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from greenadapt.report.tables import VIEW_NAMES, Table, figure, signed
 from greenadapt.storage.files import Json
+from greenadapt.wording import harmless
 
 SHOWN_NAMES = {"base_model": "the base model", **VIEW_NAMES}
 
@@ -23,10 +24,6 @@ _MAX_CHARS = 200  # of an answer that stands alone
 
 
 _WHITE_SPACE = re.compile(r"\s+")
-
-
-# What a terminal takes as commands, what turns the direction of writing round, and what no encoding has.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def printable(text: str) -> str:
     """``text`` on one line, runs of white space as one space, without what a terminal would act on: control
     characters, those that turn the direction of writing, and lone surrogates are U+FFFD.
     """
-    return _UNPRINTABLE.sub("\ufffd", _WHITE_SPACE.sub(" ", text))
+    return harmless(_WHITE_SPACE.sub(" ", text))
 
 
 def answer_lines(row: Json) -> AnswerLines:

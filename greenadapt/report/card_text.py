@@ -12,6 +12,7 @@ from greenadapt.corpus.opening import hub_data_set
 from greenadapt.report.tables import VIEW_NAMES, Table
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
+from greenadapt.wording import harmless
 
 _SENTENCES = """
 `sentence-transformers` reads this folder by the expanded tokenizer alone, and its embeddings can find less than those
@@ -162,18 +163,19 @@ def _emissions(cost: Json, training: str | None) -> Json:
 
 def escaped(text: str) -> str:
     """``text`` in one line, of which nothing is read as Markdown or HTML."""
-    return _MARKS.sub(r"\\\g<0>", escape(" ".join(text.split()), quote=False))
+    return _MARKS.sub(r"\\\g<0>", escape(" ".join(harmless(text).split()), quote=False))
 
 
 def code(text: str) -> str:
     """``text`` in one line, as code within a line."""
-    text = " ".join(text.split())
+    text = " ".join(harmless(text).split())
     fence = "`" * (1 + _longest_run(text))
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
 
 
 def fenced(text: str) -> str:
     """A block of shell commands."""
+    text = harmless(text)
     fence = "`" * max(3, 1 + _longest_run(text))
     return f"{fence}sh\n{text}\n{fence}"
 

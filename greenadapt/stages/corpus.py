@@ -204,7 +204,8 @@ def _settings(config: CorpusConfig) -> Json:
 
 
 def _limits(recipe: Recipe, said: dict[str, list[str]]) -> TextLimits:
-    limits = {"max_document_bytes": "--max-document-bytes", "max_word_chars": "--max-word-chars"}
+    names = ("max_document_bytes", "max_word_chars", "max_compression")
+    limits = {name: f"--{name.replace('_', '-')}" for name in names}
     given: Json = {name: int(said[option][0]) for name, option in limits.items() if said.get(option)}
     return replace(recipe.limits, **given)
 

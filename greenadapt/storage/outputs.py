@@ -11,14 +11,16 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from gzip import GzipFile
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.storage.files import replace_json
-from greenadapt.storage.publish import STDOUT, beside, creating, naming
+from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 _OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")
@@ -47,28 +49,43 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
 
 
 @contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The path to write to instead of ``path``, which is replaced when the block ends without an error.
+
+    Raises what ``check_file`` raises.
+    """
+    check_file(path)
+    if is_written_through(path):
+        yield path
+        return
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")  # two commands may write the same file
+    try:
+        yield part
+        sync_file(part)
+        if target.exists():
+            shutil.copymode(target, part)
+        part.replace(target)
+    except OSError as error:
+        if error.filename == str(part):
+            error.filename = str(path)
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
 def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     """A stream into ``path``, in mode ``w`` (UTF-8) or ``wb``; compressed if the suffix says so.
 
     Raises what ``check_file`` raises, and ``ConflictError`` if it cannot be created.
     """
-    check_file(path)
-    if is_written_through(path):  # append, since stdout may be a file with content
-        with naming(path), _opened(path, path.suffix, mode.replace("w", "a")) as stream:
-            yield stream
-        return
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")  # two commands may write the same file
-    with creating(path):
-        opened = _opened(part, path.suffix, mode)
-    try:
-        with naming(path), opened as stream:
-            yield stream
-        if target.exists():
-            shutil.copymode(target, part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as part, naming(path), ExitStack() as stack:
+        # Append to what is written through, since stdout may be a file with content.
+        own = mode.replace("w", "a") if part == path else mode
+        with creating(path):
+            stream = stack.enter_context(_opened(part, path.suffix, own))
+        yield stream
 
 
 @contextmanager
@@ -123,14 +140,24 @@ class Shards:
         return 0, 0
 
 
-def _opened(path: Path, suffix: str, mode: str) -> IO[Any]:
+@contextmanager
+def _opened(path: Path, suffix: str, mode: str) -> Iterator[IO[Any]]:
     encoding = None if "b" in mode else "utf-8"
-    if suffix.lower() not in COMPRESSIONS:
-        return open(path, mode, encoding=encoding)
-    import smart_open  # half a second
+    if suffix.lower() == ".gz":  # smart_open's would have the time and this file's name in its header
+        with open(path, f"{mode[0]}b") as file, GzipFile("", f"{mode[0]}b", fileobj=file, mtime=0) as packed:
+            if encoding is None:
+                yield packed  # type: ignore[misc]
+            else:
+                with TextIOWrapper(packed, encoding) as text:
+                    yield text
+    elif suffix.lower() in COMPRESSIONS:
+        import smart_open  # half a second
 
-    stream: IO[Any] = smart_open.open(str(path), mode, encoding=encoding, compression=suffix.lower())
-    return stream
+        with smart_open.open(str(path), mode, encoding=encoding, compression=suffix.lower()) as stream:
+            yield stream
+    else:
+        with open(path, mode, encoding=encoding) as stream:
+            yield stream
 
 
 def is_written_through(path: Path) -> bool:

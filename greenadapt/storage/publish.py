@@ -116,11 +116,16 @@ def beside(path: Path, what: str) -> Path:
     return path.absolute().parent / f".{path.name}.{what}"
 
 
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def _sync(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            sync_file(path)
     _sync_folder(folder)
 
 

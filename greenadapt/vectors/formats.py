@@ -1,26 +1,31 @@
 """Word vectors in the formats of other programs: word2vec text and binary, GloVe, fastText; compressed ones too."""
 
 import re
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from greenadapt.corpus.opening import open_binary
+from greenadapt.corpus.opening import is_compressed, open_binary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import Array, Int64Array, row_blocks
 from greenadapt.storage.outputs import open_file
+from greenadapt.vectors.fasttext import MAGIC, check_model
 from greenadapt.vectors.word_vectors import WordVectors
+from greenadapt.wording import byte_size
 
-_FASTTEXT_MODEL = struct.pack("<i", 793712314)
 _PICKLE = b"\x80"
 _CHUNK = 1 << 22  # bytes
 _MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is not a word
 _MAX_PHRASE = 1 << 8  # bytes
+_MAX_LINE = 1 << 24  # bytes of a row as text
+_MAX_DIM = 1 << 20
 _SPACE = re.compile(b" ")
+_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s*")
+_AGAIN = "download or create it again"
+_NOT_TEXT = "give one word and its numbers a line, or name a binary file .bin"
 _END_OF_LINE_WORD = "</s>"  # word2vec's own, not a word of the text
 
 
@@ -36,12 +41,12 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     if not path.is_file():
         raise MissingError(f"no vectors file {path}", "check the path")
     with open_binary(str(path)) as file:
-        start = file.read(len(_FASTTEXT_MODEL))
+        start = file.read(len(MAGIC))
     if start.startswith(_PICKLE):
         raise InputError(
             f"{path} is a Python pickle, which is never unpickled", "export it with gensim's save_word2vec_format"
         )
-    if start == _FASTTEXT_MODEL:
+    if start == MAGIC:
         return _read_fasttext_model(path, progress)
     rows = _Rows(path)
     is_binary = ".bin" in path.suffixes
@@ -66,7 +71,9 @@ def write_vectors(vectors: WordVectors, path: Path) -> None:
     """
     for word in vectors.words:
         if not word or any(character in word for character in " \t\n\r"):
-            raise InputError(f"{word!r} cannot be written to {path.name}: it is empty or has white space")
+            raise InputError(
+                f"{word!r} cannot be written to {path.name}: it is empty or has white space", "leave such words out"
+            )
     lines = _binary_rows(vectors) if ".bin" in path.suffixes else _text_rows(vectors)
     with open_file(path, "wb") as file:
         file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
@@ -101,10 +108,14 @@ class _Rows:
         self._matrix: Array = np.empty((0, 0), np.float32)
         self._broken = self._repeated = 0
 
-    def expect(self, dim: int, rows: int | None = None) -> None:
-        """Set the width and the number of rows in the header."""
-        if dim < 1 or (rows is not None and rows < 0):
-            raise InputError(f"{self.path}: the header says {rows} rows of {dim} numbers")
+    def expect(self, dim: int, rows: int | None = None, least: int = 0) -> None:
+        """Set the width and the number of rows in the header, each of at ``least`` so many bytes in the file."""
+        said = f"{self.path}: the header says {rows or 0:,} rows of {dim:,} numbers"
+        if not 1 <= dim <= _MAX_DIM:
+            raise InputError(f"{said}, which may be from 1 to {_MAX_DIM:,}", _AGAIN)
+        size = self.path.stat().st_size
+        if rows is not None and not is_compressed(str(self.path)) and size + _CHUNK < rows * least:
+            raise InputError(f"{said}, at least {byte_size(rows * least)}, the file has {byte_size(size)}", _AGAIN)
         self.dim, self.expected = dim, rows
         self._matrix = np.empty((min(rows or 1024, _CHUNK // (4 * dim) + 1), dim), np.float32)
 
@@ -129,11 +140,11 @@ class _Rows:
         if self.expected is not None and self.read != self.expected:
             raise InputError(
                 f"{self.path}: the header says {self.expected} rows, the file has {self.read}",
-                "download or create it again",
+                _AGAIN,
             )
         words = list(self._rows)
         if not words:
-            raise InputError(f"{self.path} holds no vectors")
+            raise InputError(f"{self.path} holds no vectors", "give a file that has some")
         self._matrix.resize((len(words), self.dim), refcheck=False)
         _require_finite(self.path, words, self._matrix)
         if self._broken:
@@ -154,21 +165,34 @@ def _require_finite(path: Path, words: list[str], matrix: Array) -> None:
         begin += len(block)
 
 
+def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    number = 0
+    while line := file.readline(_MAX_LINE + 1):
+        number += 1
+        if len(line) > _MAX_LINE:
+            raise InputError(
+                f"{path}, line {number}: over {byte_size(_MAX_LINE)}, which no word vector takes as text", _NOT_TEXT
+            )
+        yield line
+
+
 def _read_text(file: IO[bytes], rows: _Rows) -> None:
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(_lines(file, rows.path), 1):
         word, _, numbers = line.strip(b" \r\n\t").partition(b" ")
-        if number == 1 and word.isdigit() and numbers.isdigit():
-            rows.expect(int(numbers), int(word))
+        if number == 1 and (header := _HEADER.fullmatch(line)):
+            rows.expect(int(header[2]), int(header[1]), 2 + 2 * int(header[2]))
             continue
         if not word:
             continue
         vector = _parse(numbers, f"{rows.path}, line {number}")
         if not len(vector):
-            raise InputError(f"{rows.path}, line {number}: {word[:60].decode(errors='replace')!r} has no numbers")
+            raise InputError(
+                f"{rows.path}, line {number}: {word[:60].decode(errors='replace')!r} has no numbers", _NOT_TEXT
+            )
         if not rows.dim:
             rows.expect(len(vector))
         if len(vector) != rows.dim:
-            raise InputError(f"{rows.path}, line {number}: {len(vector)} numbers, need {rows.dim}")
+            raise InputError(f"{rows.path}, line {number}: {len(vector)} numbers, need {rows.dim}", _AGAIN)
         rows.add(word, vector)
 
 
@@ -176,28 +200,33 @@ def _parse(numbers: bytes, where: str) -> Array:
     try:
         return np.array(numbers.split(), np.float32)
     except ValueError:
-        raise InputError(f"{where}: {numbers[:60].decode(errors='replace')!r} … are not numbers alone") from None
+        raise InputError(
+            f"{where}: {numbers[:60].decode(errors='replace')!r} … are not numbers alone", _NOT_TEXT
+        ) from None
 
 
 def _read_binary(file: IO[bytes], rows: _Rows) -> None:
-    header = file.readline(100).split()
-    if len(header) != 2 or not (header[0].isdigit() and header[1].isdigit()):
+    header = _HEADER.fullmatch(file.readline(100))
+    if header is None:
         raise InputError(
-            f"{rows.path} is not a word2vec binary file: it does not begin with its number of rows and width"
+            f"{rows.path} is not a word2vec binary file: it does not begin with its number of rows and width",
+            "name a file of text .txt or .vec",
         )
-    rows.expect(int(header[1]), int(header[0]))
+    rows.expect(int(header[2]), int(header[1]), 1 + 4 * int(header[2]))
     size = 4 * rows.dim
     rest, begin = b"", 0
-    while rows.read < int(header[0]):
+    while rows.read < int(header[1]):
         space = rest.find(b" ", begin)
         if space < 0 or len(rest) < space + 1 + size:
             if space - begin > _MAX_WORD or (space < 0 and len(rest) - begin > _MAX_WORD):
-                raise InputError(f"{rows.path}, row {rows.read + 1}: a word of over {_MAX_WORD} bytes; is it float32?")
+                raise InputError(
+                    f"{rows.path}, row {rows.read + 1}: a word of over {_MAX_WORD} bytes", "is it float32?"
+                )
             chunk = file.read(max(_CHUNK, size))
             if not chunk:
                 raise InputError(
                     f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows",
-                    "download or create it again",
+                    _AGAIN,
                 )
             rest, begin = rest[begin:] + chunk, 0
             continue
@@ -223,10 +252,10 @@ def _first_phrase(path: Path) -> str | None:
     ``None`` if there is none.
     """
     with open_binary(str(path)) as file:
-        header = file.readline(100).split()
-        if len(header) != 2 or not (header[0].isdigit() and header[1].isdigit()):
+        header = _HEADER.fullmatch(file.readline(100))
+        if header is None or not 1 <= int(header[2]) <= _MAX_DIM:
             return None
-        n_rows, size = int(header[0]), 4 * int(header[1])
+        n_rows, size = int(header[1]), 4 * int(header[2])
         rest, begin = b"", 0
         for _ in range(n_rows):
             if len(rest) - begin < _MAX_PHRASE + size:
@@ -258,10 +287,12 @@ def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
     """fastText's own model: the vectors of its words (subword units already added) and their counts."""
     from gensim.models.fasttext import load_facebook_vectors
 
+    check_model(path)
     try:
-        model: Any = load_facebook_vectors(str(path))
-    except (ValueError, AssertionError, NotImplementedError, EOFError, struct.error) as error:
-        raise InputError(f"{path} is a fastText model that cannot be read ({error})") from None
+        with np.errstate(all="ignore"):  # numbers that are not finite are refused below
+            model: Any = load_facebook_vectors(str(path))
+    except Exception as error:  # the library raises whatever its own reading does
+        raise InputError(f"{path} is a fastText model that cannot be read ({error})", _AGAIN) from None
     rows = [row for row, word in enumerate(model.index_to_key) if word != _END_OF_LINE_WORD]
     words = [model.index_to_key[row] for row in rows]
     counts: Int64Array = np.array([model.get_vecattr(row, "count") for row in rows], np.int64)

@@ -55,6 +55,29 @@ def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (code, "greenadapt: it is closed: standard output\n")
 
 
+@pytest.mark.parametrize(
+    "said", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
+)
+def test_memory_that_ends_in_a_library_is_one_line(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = ValueError("the model cannot be opened")
+    error.__cause__ = RuntimeError(said)
+    with pytest.raises(SystemExit) as stop, in_words():
+        raise error
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.startswith("greenadapt: not enough memory")
+
+
+def test_any_error_at_the_limit_of_addresses_is_one_line(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from greenadapt.cli.boundary import in_words, lacks_memory; import mmap\n"
+        "assert not lacks_memory(SystemError())\n"
+        "kept = mmap.mmap(-1, 1 << 30); resource.setrlimit(resource.RLIMIT_AS, (1 << 30,) * 2)\n"
+        "with in_words(): raise SystemError('error return without exception set')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("greenadapt: not enough memory")) == (1, True), done.stderr
+
+
 def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
     code = (
         "from greenadapt.corpus.opening import open_input\n"

@@ -338,6 +338,16 @@ def test_a_long_list_of_addresses_is_shown_by_its_ends(run: Run, tmp_path: Path)
     assert len(json.loads(run("corpus", "show", recipe, "--json").stdout)["sources"]) == 1334
 
 
+def test_a_recipe_controls_no_terminal(run: Run, tmp_path: Path) -> None:
+    title = "a\x1b]0;b\x07\x9b2J\u202egnp.exe\u2066"
+    recipe = tmp_path / "own.toml"
+    recipe.write_text(f'title = {json.dumps(title)}\nlicence = "L"\nformat = "text"\n[[sources]]\nurl = "text.txt"\n')
+    shown, as_json = run("corpus", "show", recipe).stdout, run("corpus", "show", recipe, "--json").stdout
+    assert not {*"\x1b\x07\x9b\u202e\u2066"} & {*shown, *as_json}
+    assert "gnp.exe" in shown
+    assert json.loads(as_json)["title"] == title
+
+
 def test_the_list_says_how_large_corpora_are_and_how_long_they_take(run: Run, tmp_path: Path) -> None:
     rows = {row["name"]: row for row in map(json.loads, run("corpus", "list", "--json").stdout.splitlines())}
     pmc, pubmed = rows["pmc"], rows["pubmed"]

@@ -7,6 +7,7 @@ from markdown_it.token import Token
 from greenadapt.cost import estimate
 from greenadapt.report.card_text import code, escaped, fenced, front_matter, section, spent
 from greenadapt.report.tables import Table
+from greenadapt.wording import harmless
 
 
 def read(markdown: str) -> list[Token]:
@@ -20,7 +21,13 @@ def test_escaped_text_is_read_as_itself(text: str) -> None:
     tokens = read(f"a {escaped(text)} z")
     assert {token.type for token in tokens} <= {"paragraph_open", "inline", "text", "text_special", "paragraph_close"}
     said = "".join(token.content for token in tokens if token.type != "inline")
-    assert said.split() == f"a {text} z".split()
+    assert said.split() == f"a {harmless(text)} z".split()
+
+
+def test_nothing_in_a_card_turns_the_direction_of_writing() -> None:
+    for write in (escaped, code, fenced):
+        assert "\u202e" not in write("a\u202egnp.exe")
+    assert "\x1b" not in escaped("a\x1b[31m")
 
 
 @given(st.text("`ab <\n"))

@@ -89,6 +89,12 @@ def test_texts_stay_texts(written: str, parsed: Any) -> None:
     assert HOSTILE not in written
 
 
+def test_nothing_turns_the_direction_of_the_page() -> None:
+    turned = html(Page("a\u202egnp.exe", "b\u2066", [], []), "1.0")
+    assert not {"\u202e", "\u2066"} & {*turned}
+    assert "a\ufffdgnp.exe" in turned
+
+
 def test_the_data_of_the_search_is_what_was_given(parsed: Any) -> None:
     (data,) = parsed.xpath("//script[@type='application/json']/text()")
     assert json.loads(data) == {"rows": [[HOSTILE, [QUOTES, "x"]], ["__proto__", ["y"]]], "elsewhere": HOSTILE}

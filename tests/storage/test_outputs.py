@@ -38,6 +38,19 @@ def test_a_file_is_replaced_once_it_is_complete(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_the_same_content_gives_the_same_bytes_whatever_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    written = []
+    for when in (1.0, 1e9):
+        monkeypatch.setattr("time.time", lambda when=when: when)
+        write(path)
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+
+
 def test_two_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with open_file(path, "w") as first:

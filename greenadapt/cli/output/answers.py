@@ -52,4 +52,4 @@ def _print_marked(question: AnswerLines) -> None:
             for number, row in enumerate(text.wrap(console, width) if is_terminal else [text]):
                 row.rstrip()
                 console.print(Text(indent + "  " * (number > 0)).append(row), soft_wrap=True)
-    print_lines([drawn.get()])
+    print_lines([drawn.get()], styled=True)

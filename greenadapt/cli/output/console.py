@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from greenadapt.cli.output.layout import table, terminal_width, wrapped
-from greenadapt.cli.output.messages import harmless, output, write_message
+from greenadapt.cli.output.messages import output, write_message
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import STDOUT, naming
+from greenadapt.wording import harmless, harmless_json
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
 _JSON_EVERY = 10.0  # the same for machines
@@ -51,16 +52,16 @@ def warn_in_words() -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line; pure ASCII if stdout is not UTF-8."""
+    """Print one JSON object on one line; pure ASCII if stdout is not UTF-8, and nothing that controls a terminal."""
     plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    print_lines([json.dumps(value, ensure_ascii=plain)])
+    print_lines([harmless_json(json.dumps(value, ensure_ascii=plain))])
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print plain lines, flushed at once."""
+def print_lines(lines: Iterable[str], *, styled: bool = False) -> None:
+    """Print plain lines, flushed at once; names in them control no terminal, unless they are ``styled`` already."""
     with naming(STDOUT):
         for line in lines:
-            sys.stdout.write(line + "\n")
+            sys.stdout.write((line if styled else harmless(line)) + "\n")
         sys.stdout.flush()  # a full disk shows here, not when Python exits
 
 

@@ -2,14 +2,14 @@
 
 import json
 import os
-import re
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, Literal
 
+from greenadapt.wording import harmless
+
 Level = Literal["debug", "info", "warning", "error"]
-_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,6 @@ def has_colour(stream: IO[str]) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
-
-
-def harmless(message: str) -> str:
-    """``message`` without terminal control characters, which a name or an id from a file may contain."""
-    return _COMMANDS.sub("\ufffd", message)
 
 
 def show_details() -> None:

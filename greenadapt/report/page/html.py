@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from greenadapt.report.page.blocks import Page, Plot
 from greenadapt.report.page.drawing import drawn
+from greenadapt.wording import harmless
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -36,7 +37,7 @@ def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> st
                 "form-action 'none'",
             ]
         ),
-        picture=lambda plot: Markup(picture(plot)),
+        picture=lambda plot: Markup(harmless(picture(plot))),
     )
 
 
@@ -48,9 +49,16 @@ def _asset(name: str) -> str:
     return files("greenadapt.report.page").joinpath(name).read_text("utf-8")
 
 
+def _shown(value: object) -> object:
+    """Text without what would turn the direction of the page; what is HTML already stays."""
+    return harmless(value) if type(value) is str else value
+
+
 @cache
 def _template() -> "Template":
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     return environment.from_string(_asset("page.html.j2"))

@@ -203,15 +203,14 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_archive_and_what_its_members_are_called(tmp_path: Path) -> None:
     members = {
-        "../../evil.txt": "one\ntwo", "a.txt": "1", "./._a.txt": b"\0",
-        "a.txt.gz": gzip.compress(b"packed"), "/abs.txt": "3",
+        "b/b.txt": "one\ntwo", "a.txt": "1", "./._a.txt": b"\0",
+        "a.txt.gz": gzip.compress(b"packed"),
     }  # fmt: skip
     source = write_tar(tmp_path / "x.tar.gz", members)
     assert pairs(source) == [
-        (f"{source}:../../evil.txt", "one\ntwo"),
+        (f"{source}:b/b.txt", "one\ntwo"),
         (f"{source}:a.txt", "1"),
         (f"{source}:a.txt.gz", "packed"),
-        (f"{source}:/abs.txt", "3"),
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.tar.gz"]
 
