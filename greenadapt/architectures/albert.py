@@ -18,7 +18,7 @@ ARCHITECTURES = (
             Size("intermediate_size", _FFN),
             Size("hidden_size", _FFN, axis=1),
         ),
-        memory="its attention is unknown",
+        memory="it has one layer, which is used again and again",
         adapters="its layers are unknown",
         layers="encoder.albert_layer_groups",
         n_layers="num_hidden_groups",

@@ -28,6 +28,9 @@ class LayerAttention:
     """The attention's module in a layer."""
     keys_and_values: Callable[[Any, Any], tuple[Any, Any]]
     """A layer and states (b, m, d) that it sees as memory → keys and values (b, m, d)."""
+    forward: Callable[..., Any] | None = None
+    """What to run in place of the attention's ``forward`` where that does not call one of transformers' attention
+    functions: takes the attention, such a function, and the arguments of ``forward``."""
 
 
 @dataclass(frozen=True)

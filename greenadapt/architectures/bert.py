@@ -26,7 +26,7 @@ ARCHITECTURES = (
         biases=_BIASES,
         apply_head=lambda model, states: model.cls(states),
         sizes=bert_sizes(),
-        memory="its attention is unknown",
+        memory=BERT_ATTENTION,
         adapters="its layers are unknown",
         has_segments=True,
     ),

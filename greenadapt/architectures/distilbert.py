@@ -1,6 +1,6 @@
 """DistilBERT: a BERT of half as many layers, without pooler and segments."""
 
-from greenadapt.architectures.architecture import POSITIONS, WORD_EMBEDDINGS, Architecture, Size
+from greenadapt.architectures.architecture import POSITIONS, WORD_EMBEDDINGS, Architecture, LayerAttention, Size
 
 ARCHITECTURES = (
     Architecture(
@@ -17,7 +17,9 @@ ARCHITECTURES = (
             POSITIONS,
             Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
         ),
-        memory="its attention does not know its layer",
+        memory=LayerAttention(
+            "attention", lambda layer, states: (layer.attention.k_lin(states), layer.attention.v_lin(states))
+        ),
         adapters="it has no pooler, which tasks share, and its layers differ",
         layers="transformer.layer",
         n_layers="n_layers",

@@ -1,7 +1,10 @@
 """NomicBERT and GTE: BERT with gated feed-forward parts and keys that are rotated by their position."""
 
-from greenadapt.architectures.architecture import WORD_EMBEDDINGS, Architecture, Size
+from greenadapt.architectures.architecture import WORD_EMBEDDINGS, Architecture, LayerAttention, Size
 
+_ATTENTION = LayerAttention(
+    "self_attn", lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states))
+)
 _HEADS = ("TokenClassification", "SequenceClassification", "MaskedLM")
 
 ARCHITECTURES = (
@@ -18,7 +21,7 @@ ARCHITECTURES = (
             Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
             Size("intermediate_size", "encoder.layers.0.mlp.fc2.weight", axis=1),
         ),
-        memory="its attention rotates keys by position, which memory lacks",
+        memory=_ATTENTION,
         adapters="it has no pooler, which tasks share",
         layers="layers",
         published_layers="encoder.layers",
@@ -37,7 +40,7 @@ ARCHITECTURES = (
             Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
             Size("intermediate_size", "encoder.layer.0.mlp.down_proj.weight", axis=1),
         ),
-        memory="its attention rotates keys by position, which memory lacks",
+        memory=_ATTENTION,
         adapters="it has no pooler, which tasks share",
         layers="layers",
         published_layers="encoder.layer",
