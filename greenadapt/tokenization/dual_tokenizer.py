@@ -16,6 +16,7 @@ from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
 from greenadapt.storage.sequence_table import Sequences
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.characters import composes
 from greenadapt.tokenization.special_tokens import SpecialIds, read_settings, special_ids
 from greenadapt.tokenization.splitter import load_tokenizer, reads_whole_texts, word_bounds
 
@@ -268,6 +269,7 @@ class _Batch:
         self._given = np.stack([starts, starts + sizes], axis=1).astype(np.int32)
         self._first_character = offsets_of(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))
         self._characters = np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-32-le"), np.uint32)
+        self._whole = np.append(np.flatnonzero(~composes(self._characters)), len(self._characters))
         self._visible = np.append(np.flatnonzero(~np.isin(self._characters, _WHITE)), len(self._characters))
 
     def text_of(self, pieces: _Flat, piece: int) -> str:
@@ -326,7 +328,10 @@ class _Batch:
         return self._first_character[lines] + positions
 
     def _trim(self, pieces: _Flat) -> _Flat:
-        """Take the space before a word out of its span; of a word of spaces only, the first one."""
+        """Take the space before a word out of its span; of a word of spaces only, the first one.
+
+        A span ends behind the marks of its last character, which a normalizer may compose or drop.
+        """
         last = np.flatnonzero(np.append(pieces.begins, True))[1:] - 1
         first = np.flatnonzero(pieces.begins)
         begin, end = (self._place(pieces.lines[at], pieces.spans[at, i]) for i, at in enumerate((first, last)))
@@ -335,4 +340,8 @@ class _Batch:
         spans = pieces.spans.copy()
         spans[first, 0] += np.where(visible < end, visible - begin, is_space).astype(np.int32)
         spans[first, 1] = np.maximum(spans[first, 1], spans[first, 0])
+        ends = self._place(pieces.lines, spans[:, 1])
+        following = np.append(self._place(pieces.lines, spans[:, 0])[1:], len(self._characters))
+        whole = np.minimum(self._whole[np.searchsorted(self._whole, ends)], following)
+        spans[:, 1] += np.where(spans[:, 1] > spans[:, 0], np.maximum(whole - ends, 0), 0).astype(np.int32)
         return replace(pieces, spans=spans)

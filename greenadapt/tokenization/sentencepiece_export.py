@@ -11,7 +11,7 @@ from greenadapt.tokenization.sentencepiece import SPACE
 
 _WHITE = r"\s+"
 _OF_ONE_TOKEN = r"^ (?=(\w+|<\w+>|\[\w+\])$)"
-_WORD = f"(?:(?!{UNSPACED})\\w)"
+_WORD = f"(?:(?!{UNSPACED})[\\w\\x{{200C}}\\x{{200D}}])"
 _SECOND_SPACE = f"^ (?=[ {SPACE}])"
 
 

@@ -22,7 +22,10 @@ def causal_tokenizer(style: str) -> Tokenizer:
 
     ``llama`` is what transformers makes of Llama 2 since its release 5.
     """
-    tokenizer = _bytelevel(style) if style in ("qwen", "gpt-2") else _with_byte_fallback()
+    if style in ("qwen", "gpt-2"):
+        tokenizer = _bytelevel(style)
+    else:
+        tokenizer = with_byte_fallback(trained_pieces("BPE", *SPECIALS), "<unk>")
     spaces = normalizers.Replace(" ", "▁")
     if style == "llama-2":
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces])
@@ -41,11 +44,12 @@ def causal_tokenizer(style: str) -> Tokenizer:
     return tokenizer
 
 
-def _with_byte_fallback() -> Tokenizer:
-    state = json.loads(trained_pieces("BPE", *SPECIALS))
+def with_byte_fallback(trained: str, unknown: str) -> Tokenizer:
+    """A trained BPE that spells other characters in bytes, without pre-tokenizer."""
+    state = json.loads(trained)
     vocabulary = state["model"]["vocab"]
     vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
-    state["model"] |= {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    state["model"] |= {"unk_token": unknown, "fuse_unk": True, "byte_fallback": True}
     state |= {"pre_tokenizer": None, "added_tokens": []}
     return Tokenizer.from_str(json.dumps(state))
 
