@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torture.outcomes import Log, Outcome, Record
 
-PARTS = {"faults": "torture.faults:Faults"}
+PARTS = {"faults": "torture.faults:Faults", "inputs": "torture.inputs:Inputs"}
 """Name → module and class."""
 
 

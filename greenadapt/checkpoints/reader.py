@@ -21,10 +21,22 @@ StoredWeights = ArrayFile | dict[str, Array]
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
 
 
+_FORMS = (("", ""), ("_", ""), ("_", "_internal"))
+
+
+CODE_KEYS = (
+    "auto_map",
+    *(f"{prefix}{what}_implementation{end}" for what in ("attn", "experts") for prefix, end in _FORMS),
+    "quantization_config",
+)
+"""Keys of ``config.json`` by which transformers fetches code from the hub and runs it, or needs other packages."""
+
+
 class Checkpoint:
     """A model folder: ``config``, ``architecture``, and by name its weights in their own element type.
 
-    ``config`` is without ``auto_map``: it names code, which is never run nor copied; ``names_code`` says if it had one.
+    ``config`` is without ``auto_map`` and other keys that can name code, which is never run nor copied; ``names_code``
+    says if it had an ``auto_map``.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
     ``ARCHITECTURES``, for a causal language model unless ``causal`` accepts it, for damaged files and if the
@@ -39,7 +51,9 @@ class Checkpoint:
     def __init__(self, folder: Path, *, causal: bool = False) -> None:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
-        self.names_code = self.config.pop("auto_map", None) is not None
+        self.names_code = "auto_map" in self.config
+        for name in CODE_KEYS:
+            self.config.pop(name, None)
         if "model_type" not in self.config:
             raise InputError(f"{folder / 'config.json'} has no model_type", "download the model again")
         model_type = str(self.config["model_type"])

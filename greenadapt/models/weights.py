@@ -216,8 +216,9 @@ def load_model(
     """The model of transformers' ``mapping``, the names of its weights that are new, and of ``weights`` it lacks."""
     import transformers
 
-    with _quiet():
+    with _quiet(), _described(checkpoint):
         settings = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False, **config)
+        _leave_out_code(settings)
         model_class = getattr(transformers, mapping)[type(settings)]
         torch.manual_seed(seed)
         model, info = model_class.from_pretrained(
@@ -230,6 +231,28 @@ def load_model(
         )
     new = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     return model, sorted(new), sorted(info["unexpected_keys"])
+
+
+@contextmanager
+def _described(checkpoint: Checkpoint) -> Iterator[None]:
+    """Raise ``InputError`` if transformers makes no model of a ``config.json``."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    try:
+        yield
+    except (StrictDataclassError, ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError,
+            TypeError, ValueError) as error:  # fmt: skip
+        raise InputError(
+            f"{checkpoint.folder / 'config.json'} does not describe a model ({' '.join(str(error).split())})",
+            "fetch the model again",
+        ) from None
+
+
+def _leave_out_code(settings: Any) -> None:
+    """Undo what a ``config.json`` says of kernels and quantization: transformers would fetch such code and run it."""
+    settings._attn_implementation = settings._experts_implementation = None
+    if hasattr(settings, "quantization_config"):
+        del settings.quantization_config
 
 
 def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:

@@ -20,6 +20,7 @@ from greenadapt.models.weights import (
     ROWS_FILE,
     TaskModel,
     TrainedRows,
+    open_encoder,
     open_model,
     open_task_model,
     takes_segments,
@@ -405,3 +406,31 @@ def test_tokenizers_are_copied_and_nothing_else(tmp_path: Path) -> None:
     copy_tokenizers(source, folder)
     copied = {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
     assert copied == {name: name for name in wanted}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"attn_implementation": "evil/kernels"}, {"_attn_implementation": "evil/kernels"},
+        {"_attn_implementation_internal": "evil/kernels"}, {"experts_implementation": "evil/kernels"},
+        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+    ],
+)  # fmt: skip
+def test_a_configuration_names_no_code(tiny_model: TinyModel, named: dict[str, Any]) -> None:
+    folder = tiny_model()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | named))
+    checkpoint = Checkpoint.open(folder)
+    assert not named.keys() & checkpoint.config.keys()  # which is what expand copies
+    model = open_encoder(checkpoint, 5)
+    assert model.config._attn_implementation in ("sdpa", "eager")
+    assert not [key for key in json.loads(model.config.to_json_string()) if key in named]
+
+
+@pytest.mark.parametrize("broken", [{"hidden_act": "os.system"}, {"layer_norm_eps": "x"}, {"hidden_dropout_prob": 5}])
+def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyModel, broken: dict[str, Any]) -> None:
+    folder = tiny_model()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | broken))
+    with pytest.raises(InputError, match=r"config\.json does not describe a model"):
+        open_encoder(Checkpoint.open(folder), 5)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from greenadapt.checkpoints.reader import CODE_KEYS
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.kinds import make_adapter
@@ -42,7 +43,7 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
 
     layer_parts(str(settings.get("model_type")))
     auto: Any = transformers.AutoModel
-    own = {name: value for name, value in settings.items() if name not in ("model_type", "auto_map", "dtype")}
+    own = {name: value for name, value in settings.items() if name not in ("model_type", "dtype", *CODE_KEYS)}
     try:
         config = transformers.AutoConfig.for_model(settings["model_type"], **own)
         with torch.device("meta"):

@@ -1,0 +1,130 @@
+"""A process that has imported greenadapt and what it needs, and forks another for each thing to try.
+
+Reads a JSON object a line and answers with one: ``code``, negative for a signal and null for what had to be killed.
+"""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_IMPORTS = (
+    "accelerate", "torch", "transformers.models.bert.modeling_bert", "gensim.models.fasttext", "greenadapt.cli",
+    "greenadapt.stages.adapt", "greenadapt.stages.finetune.train", "greenadapt.inference.predictor",
+)  # fmt: skip
+
+
+class Child:
+    """The process, as the campaign sees it; started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, **asked: Any) -> dict[str, Any]:
+        """Try something; see ``_try``."""
+        if self._process is None or self._process.poll() is not None:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            command = [sys.executable, "-m", "torture.child"]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.communicate()
+
+
+def _serve() -> None:
+    for name in _IMPORTS:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            _redirect(asked)
+            try:
+                _try(asked)
+                code = 0
+            except SystemExit as stop:
+                code = stop.code if isinstance(stop.code, int) else 1
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+                code = 99
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            os._exit(code)
+        print(json.dumps({"code": _wait(child, asked["seconds"])}), flush=True)
+
+
+def _wait(child: int, seconds: float) -> int | None:
+    """The exit code; ``None`` if it had to be killed."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def _redirect(asked: dict[str, Any]) -> None:
+    os.chdir(asked["folder"])
+    os.environ.update(asked.get("environment", {}))
+    for number, name in enumerate((os.devnull, asked["out"], asked["error"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o644), number)
+
+
+def _try(asked: dict[str, Any]) -> None:
+    """Run a command (``arguments``), or read ``n`` changed files of a ``reader`` or send requests (``http``)."""
+    from torture.fuzzing import fuzz, limit_memory
+    from torture.readers import READERS
+    from torture.watch import watch
+
+    limit_memory()
+    folder = Path(asked["folder"])
+    starts = asked.get("starts", ())
+    seen = watch([folder / each for each in asked["readable"]], [folder / each for each in asked["writable"]], starts)
+    if "arguments" in asked:
+        from greenadapt.cli import main
+
+        sys.argv = ["greenadapt", *asked["arguments"]]
+        try:
+            main()
+        finally:
+            Path(asked["seen"]).write_text(json.dumps(seen), "utf-8")
+        return
+    if asked["reader"] == "http":
+        from torture.requests import send
+
+        found = send(folder, asked["seed"], asked["n"], Path(asked["at"]))
+    else:
+        found = fuzz(READERS[asked["reader"]], folder, asked["seed"], asked["n"], Path(asked["at"]))
+    result = {"counts": dict(found.counts), "bad": list(found.bad.values()), "seen": seen}
+    Path(asked["seen"]).write_text(json.dumps(result), "utf-8")
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,334 @@
+"""Commands on files that were made to do harm, and what has to come of them."""
+
+import io
+import json
+import pickle
+import re
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torture.material import tar_of
+from torture.mutation import PACKERS
+from torture.outcomes import Outcome
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SECRET = b"swordfish"
+_PREPARE = ("corpus", "prepare", "--workers", "1", "-m", "models/base")
+_QUICK = ("--workers", "1", "--epochs", "1")
+Command = list[str]
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """One or several commands on hostile files."""
+
+    prepare: Callable[[Path], list[Command]]
+    """Makes the files in a folder of valid ones, and gives the commands to run there."""
+    said: str = ""
+    """What the message has to say, as a regular expression."""
+    codes: tuple[int, ...] = (1,)
+    seconds: float = 100
+    marks: tuple[str, ...] = field(default=("owned",))
+    """Files that only code of the input would make."""
+
+    def judged(self, arguments: Command, code: int | None, work: Path) -> Outcome:
+        """Whether a command ended as it has to."""
+        out, error = ((work / name).read_bytes() for name in ("out", "error"))
+        shown = f"greenadapt {' '.join(arguments)}: "[:200]
+        text = error.decode("utf-8", "replace")
+        if code is None:
+            return Outcome("hung", f"{shown}over {self.seconds:.0f} s")
+        if "Traceback" in text:
+            return Outcome("traceback", shown + text[-600:])
+        if code not in (*self.codes, 0, 1, 2):
+            return Outcome("crashed", f"{shown}exit code {code}: {text[-600:]}")
+        seen = json.loads((work / "seen").read_text("utf-8"))
+        seen += [f"makes {path}" for mark in self.marks for path in work.rglob(mark)]
+        holding = [
+            path for path in [*work.joinpath("ws").rglob("*"), *work.joinpath("in").rglob("out/**/*")] if path.is_file()
+        ]
+        seen += [f"shows a secret in {path.name}" for path in holding if _SECRET in path.read_bytes()]
+        if _SECRET in out + error:
+            seen.append("shows a secret")
+        if seen:
+            return Outcome("leaked", shown + "; ".join(seen))
+        if code not in self.codes:
+            return Outcome("unclear", f"{shown}exit code {code}, not {self.codes}: {text[-600:]}")
+        return self._worded(shown, code, out.decode("utf-8", "replace"), text)
+
+    def _worded(self, shown: str, code: int, out: str, error: str) -> Outcome:
+        if _CONTROLS.search(out + error):
+            return Outcome("unclear", f"{shown}control characters: {(out + error)[-600:]!r}")
+        lines = [line for line in error.splitlines() if line.startswith("greenadapt: ")]
+        if code == 0:
+            return Outcome("accepted")
+        if code == 2:  # wrong usage, which typer words
+            return Outcome("refused")
+        if len(lines) != 1 or error.strip().splitlines()[-1] != lines[0]:
+            return Outcome("unclear", f"{shown}not one line at the end: {error[-600:]}")
+        if not re.search(self.said, lines[0]):
+            return Outcome("unclear", f"{shown}does not say {self.said!r}: {lines[0]}")
+        return Outcome("refused")
+
+
+def _bombs(folder: Path) -> list[Command]:
+    made = {f"bomb.txt{suffix}": pack(b"the same line again\n" * (6 << 20)) for suffix, pack in PACKERS.items()}
+    made["bomb.tar"] = tar_of({"a.txt.gz": made["bomb.txt.gz"]})
+    made["bomb.tgz"] = PACKERS[".gz"](made["bomb.tar"])
+    made["bomb.json.gz"] = PACKERS[".gz"](b'{"body_text": "' + b"a" * (140 << 20))
+    for name, content in made.items():
+        (folder / name).write_bytes(content)
+    labels = ["finetune", "--train", "bomb.txt.gz", "--task", "ner", "-m", "models/base"]
+    return [*([*_PREPARE, name] for name in made), labels, ["align", "-m", "models/base", "--vectors", "bomb.txt.gz"]]
+
+
+def _long_header(folder: Path) -> list[Command]:
+    member = tarfile.TarInfo("a.txt")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
+    content = member.tobuf(tarfile.GNU_FORMAT) + b"a" * (1 << 28)
+    (folder / "a.tar.gz").write_bytes(PACKERS[".gz"](content))
+    return [[*_PREPARE, "a.tar.gz"]]
+
+
+def _deep(folder: Path) -> list[Command]:
+    for name in ("deep.jsonl", "deep.json"):
+        (folder / name).write_text('{"text": ' + "[" * 200_000)
+    (folder / "deep.toml").write_text("a = " + "[" * 200_000)
+    (folder / "models" / "shards" / "config.json").write_text('{"a":' * 200_000)
+    (folder / "models" / "run" / "task.json").write_text("[" * 200_000)
+    return [
+        *([*_PREPARE, name] for name in ("deep.jsonl", "deep.json", "deep.toml")),
+        ["finetune", "--train", "deep.json", "--task", "qa", "-m", "models/base"],
+        ["finetune", "--tasks", "deep.toml", "-m", "models/base"],
+        ["corpus", "prepare", "a.txt", "-m", "models/shards"],
+        ["predict", "-m", "models/run", "-i", "a.txt"],
+    ]
+
+
+def _entities(folder: Path) -> list[Command]:
+    laughs = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(12))
+    for name, entities, used in (
+        ("laughs.xml", f'<!ENTITY a0 "ha">{laughs}', "&a12;"),
+        ("file.xml", '<!ENTITY x SYSTEM "../secret.txt">', "&x;"),
+        ("net.xml", '<!ENTITY x SYSTEM "http://127.0.0.1:9/x">', "&x;"),
+    ):
+        title = f"<ArticleTitle>The heart {used} rate of a patient.</ArticleTitle>"
+        article = f"<PubmedArticle><MedlineCitation><Article>{title}</Article></MedlineCitation></PubmedArticle>"
+        text = f"<!DOCTYPE PubmedArticleSet [{entities}]><PubmedArticleSet>{article}</PubmedArticleSet>"
+        (folder / name).write_text(text)
+    (folder / "parameter.xml").write_text(
+        '<!DOCTYPE PubmedArticleSet [<!ENTITY % x SYSTEM "../secret.txt">%x;]><PubmedArticleSet/>'
+    )
+    return [[*_PREPARE, name] for name in ("laughs.xml", "file.xml", "net.xml", "parameter.xml")]
+
+
+def _archives(folder: Path) -> list[Command]:
+    kinds = {
+        "absolute": ("/tmp/evil.txt", tarfile.REGTYPE, ""), "parent": ("../../evil.txt", tarfile.REGTYPE, ""),
+        "symlink": ("a.txt", tarfile.SYMTYPE, "../secret.txt"), "hardlink": ("a.txt", tarfile.LNKTYPE, "../secret.txt"),
+        "device": ("a.txt", tarfile.CHRTYPE, ""), "block": ("a.txt", tarfile.BLKTYPE, ""),
+        "pipe": ("a.txt", tarfile.FIFOTYPE, ""),
+    }  # fmt: skip
+    for name, (member, kind, target) in kinds.items():
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            info = tarfile.TarInfo(member)
+            info.type, info.linkname = kind, target
+            info.size = 4 if kind == tarfile.REGTYPE else 0
+            archive.addfile(info, io.BytesIO(b"evil"))
+        (folder / f"{name}.tar").write_bytes(made.getvalue())
+    return [[*_PREPARE, f"{name}.tar"] for name in kinds]
+
+
+def _claims(folder: Path) -> list[Command]:
+    (folder / "many.vec").write_bytes(b"1000000000000 300\nthe 1 2 3\n")
+    (folder / "many.bin").write_bytes(b"1000000000000 300\nthe " + bytes(1200))
+    (folder / "wide.vec").write_bytes(b"5 1000000000000\nthe 1 2 3\n")
+    (folder / "digits.vec").write_bytes(b"9" * 5000 + b" 3\nthe 1 2 3\n")
+    content = bytearray((folder / "fast.bin").read_bytes())
+    content[-200:-192] = (10**12).to_bytes(8, "little")
+    content[64:68] = (2**31 - 1).to_bytes(4, "little")
+    (folder / "many-fast.bin").write_bytes(content)
+    names = ("many.vec", "many.bin", "wide.vec", "digits.vec", "many-fast.bin")
+    return [["align", "-m", "models/base", "--vectors", name] for name in names]
+
+
+class _Payload:
+    def __reduce__(self) -> Any:
+        import os
+
+        return os.system, ("touch owned",)
+
+
+def _pickles(folder: Path) -> list[Command]:
+    payload = pickle.dumps({"bert.embeddings.word_embeddings.weight": _Payload()})
+    for name in ("v.kv", "v.bin", "v.vec", "t.npy", "t.pt", "t.pkl", "t.jsonl", "t.txt"):
+        (folder / name).write_bytes(payload)
+    np.save(folder / "objects.npy", np.array([_Payload()], object), allow_pickle=True)
+    model = folder / "models" / "base"
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(payload)
+    (folder / "models" / "run" / "scores.pkl").write_bytes(payload)
+    texts = ([*_PREPARE, name, "--format", "text"] for name in ("t.npy", "t.pt", "t.pkl", "t.txt", "objects.npy"))
+    vectors = (
+        ["align", "-m", "models/encoder", "--vectors", name] for name in ("v.kv", "v.bin", "v.vec", "objects.npy")
+    )
+    return [
+        ["corpus", "prepare", "a.txt", "-m", "models/base"], ["corpus", "prepare", "t.jsonl", "-m", "models/encoder"],
+        ["finetune", "--train", "t.txt", "--task", "ner", "-m", "models/encoder"],
+        ["predict", "-m", "models/ner", "-i", "t.txt"],
+        *texts, *vectors,
+    ]  # fmt: skip
+
+
+_CODE = "import pathlib; pathlib.Path('owned').touch()\nclass X: pass\n"
+
+
+def _remote_code(folder: Path) -> list[Command]:
+    for name in ("ner", "encoder", "adapted"):
+        model = folder / "models" / name
+        for file, more in (
+            ("config.json", {"auto_map": {"AutoConfig": "evil.X", "AutoModel": "evil.X"}, "trust_remote_code": True}),
+            ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["evil.X", None]}, "tokenizer_class": "evil.X"}),
+        ):
+            values = json.loads((model / file).read_text())
+            (model / file).write_text(json.dumps({**values, **more}))
+        (model / "evil.py").write_text(_CODE)
+        (model / "conftest.py").write_text(_CODE)
+    (folder / "sitecustomize.py").write_text(_CODE)
+    (folder / "numpy.py").write_text(_CODE)
+    (folder / "words.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
+    return [
+        ["predict", "-m", "models/ner", "-i", "a.txt"],
+        [
+            "adapt",
+            "-c",
+            "words.txt",
+            "-m",
+            "models/encoder",
+            "--dim",
+            "8",
+            "--min-count",
+            "1",
+            "--engine",
+            "gensim",
+            *_QUICK,
+        ],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/adapted", "--epochs", "1", "-o", "out"],
+    ]
+
+
+def _attention(folder: Path) -> list[Command]:
+    for name, more in (
+        ("ner", {"_attn_implementation": "evil/kernels", "attn_implementation": "evil/kernels"}),
+        ("encoder", {"attn_implementation": "evil/kernels:X", "_attn_implementation_internal": "evil/kernels"}),
+        ("base", {"quantization_config": {"quant_method": "gptq", "bits": 4}}),
+        (
+            "labels",
+            {"_experts_implementation": "evil/kernels", "torch_dtype": "os.system", "base_model_tp_plan": {"*": "x"}},
+        ),
+    ):
+        config = folder / "models" / name / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), **more}))
+    return [
+        ["predict", "-m", "models/ner", "-i", "a.txt"], ["predict", "-m", "models/labels", "-i", "a.txt"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/encoder", "--epochs", "1", "-o", "out/a"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "out/b"],
+    ]  # fmt: skip
+
+
+def _names(folder: Path) -> list[Command]:
+    facts = folder / "models" / "adapted" / "greenadapt.json"
+    facts.write_text(json.dumps({"corpus": "x", "model": {"name": "../../../elsewhere", "source": "y"}}))
+    (folder / "tasks.toml").write_text('[[task]]\nname = "../x"\nkind = "ner"\ntrain = "train.tsv"\n')
+    index = folder / "models" / "shards" / "model.safetensors.index.json"
+    names = json.loads(index.read_text())
+    names["weight_map"] = dict.fromkeys(names["weight_map"], "../base/model.safetensors")
+    index.write_text(json.dumps(names))
+    manifest = folder / "models" / "run" / "manifest.json"
+    values = json.loads(manifest.read_text())
+    values["files"]["../../../secret.txt"] = {"sha256": "0" * 64, "bytes": 30}
+    manifest.write_text(json.dumps(values))
+    several = folder / "models" / "many" / "multitask.json"
+    several.write_text(json.dumps({**json.loads(several.read_text()), "tasks": ["../../run", "ner"]}))
+    return [
+        ["cost", "-c", "../in"], ["w2v", "-c", "../x"], ["w2v", "-c", ".."], ["neighbours", "-c", "../..", "heart"],
+        ["corpus", "prepare", "a.txt", "-m", "models/adapted"], ["pretrain", "-c", "a.txt", "-m", "models/adapted"],
+        ["corpus", "prepare", "a.txt", "-m", "models/shards"],
+        ["finetune", "--tasks", "tasks.toml", "-m", "models/base"],
+        ["predict", "-m", "models/run", "-i", "a.txt"], ["push", "models/run", "a/b", "--dry-run"],
+        ["predict", "-m", "models/many", "--task", "../../run", "-i", "a.txt"],
+    ]  # fmt: skip
+
+
+def _variants(folder: Path) -> list[Command]:
+    return [
+        ["adapt", "-c", "a.txt", "-m", "models/base", "--variant", name] for name in ("../x", "/tmp/x", "a/b", "..")
+    ]
+
+
+def _controls(folder: Path) -> list[Command]:
+    name = "a\x1b]0;owned\x07\x9b2J\u202egnp"
+    (folder / f"{name}.jsonl").write_text('{"\x1b[31m\u202e": 1}\n')
+    (folder / f"{name}.csv").write_text("\x1b[31mid,\u202ename\n1,2\n")
+    (folder / f"{name}.conll").write_text("word\t\x1b[31m\u202eX\n")
+    (folder / f"{name}.vec").write_text("\x1b[31m\u202ew 1 nan\n")
+    return [
+        [*_PREPARE, f"{name}.jsonl"], [*_PREPARE, f"{name}.csv"], [*_PREPARE, f"{name}.none"],
+        ["finetune", "--train", f"{name}.conll", "--task", "ner", "-m", "models/base"],
+        ["align", "-m", "models/base", "--vectors", f"{name}.vec"], ["predict", "-m", name, "-i", "a.txt"],
+    ]  # fmt: skip
+
+
+def _infinite(folder: Path) -> list[Command]:
+    for name, value in (("base", np.nan), ("ner", np.inf)):
+        path = folder / "models" / name / "model.safetensors"
+        content = bytearray(path.read_bytes())
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        weight = next(each for each in header if each.endswith("layer.1.output.dense.weight"))
+        begin = 8 + length + header[weight]["data_offsets"][0]
+        content[begin : begin + 4] = np.float32(value).tobytes()
+        path.write_bytes(content)
+    (folder / "words.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
+    return [
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "out"],
+        ["pretrain", "-c", "words.txt", "-m", "models/base", "--max-steps", "2"],
+        ["adapt", "-c", "words.txt", "-m", "models/base", "--dim", "8", "--min-count", "1", *_QUICK],
+    ]  # fmt: skip
+
+
+def _special_files(folder: Path) -> list[Command]:
+    import os
+
+    os.mkfifo(folder / "pipe.txt")
+    with open(folder / "models" / "shards" / "config.json", "wb") as file:
+        file.truncate(100 << 30)
+    (folder / "link.txt").symlink_to("link.txt")
+    return [
+        [*_PREPARE, "pipe.txt"], [*_PREPARE, "link.txt"], [*_PREPARE, "/dev/zero"], [*_PREPARE, "/proc/self/mem"],
+        ["corpus", "prepare", "a.txt", "-m", "models/shards"],
+    ]  # fmt: skip
+
+
+CASES = {
+    "bombs": Hostile(_bombs, "max-compression|unpack it yourself", seconds=200),
+    "long-header": Hostile(_long_header, "a header of"),
+    "deep": Hostile(_deep, r"JSON|TOML|column|broken", codes=(0, 1)),
+    "entities": Hostile(_entities, codes=(0, 1)),
+    "archives": Hostile(_archives, "pack"),
+    "claims": Hostile(_claims, "rows of|numbers, need|table of|NaN or infinity|truncated|entries"),
+    "pickles": Hostile(_pickles, codes=(0, 1)),
+    "remote-code": Hostile(_remote_code, codes=(0,), seconds=200),
+    "attention": Hostile(_attention, codes=(0, 1), seconds=200),
+    "names": Hostile(_names, codes=(0, 1, 2)),
+    "variants": Hostile(_variants, "variant", codes=(2,)),
+    "controls": Hostile(_controls),
+    "infinite": Hostile(_infinite, "NaN or infinity", seconds=100),
+    "special-files": Hostile(_special_files, codes=(0, 1)),
+}

@@ -1,0 +1,245 @@
+"""Everything that reads a file which somebody else may have written, and a valid file of each kind."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from greenadapt.errors import GreenadaptError
+from greenadapt.progress import Silent
+
+_ENOUGH = 2000
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A function of greenadapt, and the files that are changed for it."""
+
+    name: str
+    files: tuple[str, ...]
+    """In the folder of the material; one of them is changed each time."""
+    read: Callable[[Path, str], Any]
+    """Of the folder and the name of the changed file."""
+    needs_models: bool = False
+
+
+def _drain(entries: Iterable[Any]) -> None:
+    """Take them all, up to an end that no valid file has."""
+    for _, _ in zip(range(_ENOUGH), entries, strict=False):
+        pass
+
+
+def _corpus(kind: str | None) -> Callable[[Path, str], None]:
+    def read(folder: Path, name: str) -> None:
+        from greenadapt.corpus.readers import open_corpus
+        from greenadapt.corpus.recipes import find_recipe
+
+        recipe = find_recipe(str(folder / name), {"format": kind} if kind else {})
+        for strict, lenient in ((False, True), (True, False)):
+            with suppress(*([GreenadaptError] if not strict else [])):
+                _drain(open_corpus(recipe, folder, strict=strict, lenient=lenient).documents())
+
+    return read
+
+
+def _documents(folder: Path, name: str) -> None:
+    from greenadapt.inference.documents import read_texts
+
+    _drain(read_texts(str(folder / name), Silent(), fields=("text", "title")))
+
+
+def _vectors(folder: Path, name: str) -> None:
+    from greenadapt.vectors.formats import read_vectors
+
+    read_vectors(folder / name)
+
+
+def _arrays(folder: Path, name: str) -> None:
+    from greenadapt.storage.arrays import ArrayFile
+
+    file = ArrayFile(folder / name)
+    for each in file.names:
+        file[each].sum()
+
+
+def _tokenizer(folder: Path, name: str) -> None:
+    from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+    from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+
+    tokenizer = load_tokenizer(folder / name)
+    vocabulary = BaseVocabulary(tokenizer)
+    words = WordSplitter(tokenizer).split("The tachycardia of naïve \u202e [SEP] 日本 patients, 120/min\n\0")
+    vocabulary.pieces(words)
+    vocabulary.pieces_without_row(list(vocabulary.whole_words)[:20])
+
+
+def _words(folder: Path, name: str) -> None:
+    from greenadapt.checkpoints.reader import Checkpoint
+    from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+
+    model = (folder / name).parent if "base_tokenizer" not in name else (folder / name).parent.parent
+    tokenizer = DualTokenizer.of_model(model, Checkpoint.open(model).n_rows)
+    tokenizer.added.all_surfaces()
+    tokenizer.encode_batch(["The tachycardia of 🦠 coronavirus", ["dtypes", "", "\u200b"], "x" * 300])
+
+
+def _model(folder: Path, name: str) -> None:
+    from greenadapt.checkpoints.provenance import (
+        base_id,
+        check_model,
+        licence_of,
+        model_input,
+        note_code,
+        starting_model,
+    )
+    from greenadapt.checkpoints.sentence_modules import SentenceModules
+    from greenadapt.checkpoints.writer import copy_side_files
+
+    model = folder / Path(name).parts[0] / Path(name).parts[1]
+    found = starting_model(str(model))
+    for read in (base_id, licence_of, model_input):
+        read(found)
+    note_code(found, Silent())
+    check_model(found, whole=True)
+    SentenceModules.read(model)
+    (folder / "copied").mkdir(exist_ok=True)
+    copy_side_files(model, folder / "copied")
+
+
+def _task(folder: Path, name: str) -> None:
+    from greenadapt.models.task_folder import TaskFolder
+
+    model = folder / Path(name).parts[0] / Path(name).parts[1]
+    opened = TaskFolder.find(str(model), task="ill.1" if model.name == "many" else None)
+    opened.task.settings()
+    opened.task.head_config()
+
+
+def _manifest(folder: Path, name: str) -> None:
+    from greenadapt.checkpoints.source import require_whole
+    from greenadapt.stages.changes import changes
+    from greenadapt.storage.results import Place, read_manifest, verified
+
+    model = (folder / name).parent
+    read_manifest(model)
+    found = Place(model, linked=False).current()
+    assert found is not None
+    with suppress(GreenadaptError):
+        require_whole(model)
+    with suppress(GreenadaptError):
+        verified(found)
+    changes(found, verify=True)
+
+
+def _examples(task: str) -> Callable[[Path, str], None]:
+    def read(folder: Path, name: str) -> None:
+        from greenadapt.config import TaskConfig
+        from greenadapt.tasks.base import make_task
+
+        made = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
+        examples = made.read(str(folder / name), Silent())
+        fitted = made.fit(examples, Silent())
+        fitted.labels_in(examples)
+        fitted.settings()
+
+    return read
+
+
+def _entries(task: str) -> Callable[[Path, str], None]:
+    def read(folder: Path, name: str) -> None:
+        from greenadapt.config import TaskConfig
+        from greenadapt.inference.entries import read_entries
+        from greenadapt.tasks.base import make_task
+
+        made = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
+        _drain(read_entries(made, str(folder / name), None, Silent()))
+
+    return read
+
+
+def _tasks_file(folder: Path, name: str) -> None:
+    from greenadapt.tasks.tasks_file import read_tasks_file
+
+    read_tasks_file(folder / name)
+
+
+def _recipe(folder: Path, name: str) -> None:
+    from greenadapt.corpus.recipes import find_recipe
+
+    find_recipe(str(folder / name))
+
+
+def _settings(folder: Path, name: str) -> None:
+    from typer.main import get_command
+
+    from greenadapt.cli import app
+    from greenadapt.cli.options.settings import find_settings
+
+    find_settings(get_command(app), "w2v", str(folder / name))
+
+
+_M = "models"
+READERS = {
+    reader.name: reader
+    for reader in (
+        Reader("text", ("a.txt", "a.txt.gz", "a.txt.bz2", "a.txt.xz", "a.txt.zst"), _corpus(None)),
+        Reader("jsonl", ("rows.jsonl",), _corpus(None)),
+        Reader("csv", ("rows.csv", "rows.tsv"), _corpus(None)),
+        Reader("xml", ("pubmed.xml", "jats.nxml"), _corpus(None)),
+        Reader("cord19", ("parse.json", "cord.tar.gz"), _corpus("cord19")),
+        Reader("pmc", ("article.txt",), _corpus("pmc")),
+        Reader("archive", ("all.tar", "all.tar.gz"), _corpus(None)),
+        Reader("documents", ("a.txt", "rows.jsonl", "rows.csv", "pubmed.xml", "parse.json", "all.tar.gz"), _documents),
+        Reader("vectors", ("glove.txt", "w2v.vec", "w2v.bin", "w2v.bin.gz", "fast.bin"), _vectors),
+        Reader("conll", ("words.conll", "train.tsv"), _examples("ner")),
+        Reader("squad", ("squad.json",), _examples("qa")),
+        Reader("labels", ("rows.jsonl", "rows.json", "rows.csv", "rows.tsv"), _examples("classification")),
+        Reader("predict-ner", ("a.txt", "words.conll", "rows.jsonl"), _entries("ner")),
+        Reader("predict-texts", ("a.txt", "rows.jsonl", "rows.json"), _entries("classification")),
+        Reader("predict-qa", ("squad.json", "rows.jsonl"), _entries("qa")),
+        Reader("tasks", ("tasks.toml",), _tasks_file),
+        Reader("recipe", ("recipe.toml",), _recipe),
+        Reader("settings", ("settings.toml",), _settings),
+        Reader("safetensors", (f"{_M}/base/model.safetensors", f"{_M}/adapted/words.safetensors"), _arrays, True),
+        Reader(
+            "tokenizer",
+            (f"{_M}/base/tokenizer.json", f"{_M}/bytelevel/tokenizer.json", f"{_M}/unigram/tokenizer.json"),
+            _tokenizer,
+            True,
+        ),
+        Reader(
+            "words",
+            (
+                f"{_M}/adapted/words.safetensors",
+                *(f"{_M}/adapted/base_tokenizer/{each}" for each in ("tokenizer.json", "tokenizer_config.json")),
+            ),
+            _words,
+            True,
+        ),
+        Reader(
+            "model",
+            (
+                *(
+                    f"{_M}/adapted/{each}"
+                    for each in ("config.json", "model.safetensors", "tokenizer_config.json", "greenadapt.json")
+                ),
+                *(f"{_M}/adapted/{each}" for each in ("modules.json", "1_Pooling/config.json", "README.md")),
+                *(f"{_M}/shards/{each}" for each in ("model.safetensors.index.json", "config.json")),
+            ),
+            _model,
+            True,
+        ),
+        Reader(
+            "task",
+            (
+                *(f"{_M}/run/{each}" for each in ("task.json", "config.json", "manifest.json")),
+                *(f"{_M}/many/{each}" for each in ("multitask.json", "scores.json", "tasks/ill.1/task.json")),
+                f"{_M}/labels/task.json",
+            ),
+            _task,
+            True,
+        ),
+        Reader("manifest", (f"{_M}/run/manifest.json", f"{_M}/many/manifest.json"), _manifest, True),
+    )
+}

@@ -1,0 +1,64 @@
+"""What a process opens, changes and starts, by Python's audit events."""
+
+import os
+import site
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_CODE = {"pickle.find_class": ("posix", "os", "subprocess", "builtins", "nt"), "os.system": (), "subprocess.Popen": ()}
+"""Events that data must not cause → modules, if only some count."""
+_CHANGES = (
+    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
+    "shutil.rmtree", "shutil.move",
+)  # fmt: skip
+_SYSTEM = ("/usr", "/lib", "/proc", "/sys", "/dev", "/etc/ssl", "/etc/localtime", "/etc/ld.so.cache", "/etc/mime.types")
+_SCRATCH = ("/dev", "/proc/self")
+_MOST = 20
+
+
+def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[str] = ()) -> list[str]:
+    """Note from now on, in the returned list, what lies outside these folders, and programs but ``starts``.
+
+    Python's own folders and the system's may be read. It cannot be ended.
+    """
+    python = [*sys.path, sys.prefix, sys.base_prefix, *site.getsitepackages(), str(Path(__file__).parents[1])]
+    may_write = tuple(map(_real, [*writable, *_SCRATCH]))
+    may_read = (*map(_real, [*readable, *filter(None, python), *_SYSTEM]), *may_write)
+    found: list[str] = []
+    allowed = frozenset(starts)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        said = ""
+        if event == "open":
+            path, mode, flags = (*arguments, None, None, None)[:3]
+            writes = (isinstance(mode, str) and any(c in mode for c in "wax+")) or (
+                isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+            )
+            if isinstance(path, str | bytes) and not _is_in(path, may_write if writes else may_read):
+                said = f"{'writes' if writes else 'reads'} {os.fsdecode(path)}"
+        elif event in _CHANGES:
+            paths = [each for each in arguments[:2] if isinstance(each, str | bytes)]
+            if event == "os.symlink":  # what it points to is not touched
+                paths = paths[1:]
+            said = next((f"{event} {os.fsdecode(each)}" for each in paths if not _is_in(each, may_write)), "")
+        elif event in _CODE and (not _CODE[event] or arguments[0] in _CODE[event]):
+            is_allowed = event == "subprocess.Popen" and Path(str(arguments[0])).name in allowed
+            said = "" if is_allowed else f"{event} {arguments[:2]}"
+        elif event == "socket.connect" and isinstance(arguments[1], tuple):
+            said = f"connects to {arguments[1]}"
+        if said and len(found) < _MOST:
+            found.append(said)
+
+    sys.addaudithook(hook)
+    return found
+
+
+def _real(path: str | Path) -> str:
+    return os.path.realpath(path)
+
+
+def _is_in(path: str | bytes, folders: tuple[str, ...]) -> bool:
+    real = os.path.realpath(os.fsdecode(path))
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
