@@ -10,7 +10,10 @@ from typing import Protocol
 
 from torture.outcomes import Log, Outcome, Record
 
-PARTS = {"faults": "torture.faults:Faults"}
+PARTS = {
+    "faults": "torture.faults:Faults",
+    "load": "torture.load:Load",
+}
 """Name → module and class."""
 
 
