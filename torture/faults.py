@@ -34,9 +34,11 @@ class Faults:
             del self._kinds["full-disk"]  # nobody else may mount one
 
     def cases(self) -> list[str]:
-        """Kills come twice as often as others."""
+        """All, mixed, so that a short campaign has tried something of everything; kills twice as often as others."""
         kinds = [*self._kinds, "kill"] + ["kill-at-write"] * self._bench.has_shim
-        return [f"{kind}/{stage}" for kind in kinds for stage in self._bench.stages]
+        cases = [f"{kind}/{stage}" for kind in kinds for stage in self._bench.stages]
+        random.Random(0).shuffle(cases)
+        return cases
 
     def once(self, case: str) -> bool:
         """Never: each attempt is another moment."""
