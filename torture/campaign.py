@@ -12,6 +12,8 @@ from torture.outcomes import Log, Outcome, Record
 
 PARTS = {
     "faults": "torture.faults:Faults",
+    "downloads": "torture.downloads:Downloads",
+    "concurrency": "torture.concurrency:Concurrency",
     "load": "torture.load:Load",
 }
 """Name → module and class."""
