@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM := true
 
 SOURCES := $(shell find greenadapt corpora examples experiments -name '*.py' -o -name '*.toml') pyproject.toml README.md LICENSE
 
-.PHONY: help demo check test torture lint format docs bench clean
+.PHONY: help demo check test torture lint format docs bench audit clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ bench: .venv/installed ## benchmarks of the pipeline beside other programs: make
 	$(BIN)/python benchmarks/w2v.py --corpus $(DATA)
 	$(BIN)/python benchmarks/expand.py
 	$(BIN)/python benchmarks/rows.py --work build/rows
+
+audit: .venv/installed ## licences, known vulnerabilities (needs the network), and all parts in build/sbom.json
+	$(BIN)/python torture/supply.py licences hashes
+	test -d build/audit || { $(PYTHON) -m venv build/audit && build/audit/bin/pip install -q pip-audit cyclonedx-bom; }
+	build/audit/bin/cyclonedx-py environment $(BIN)/python --output-reproducible -o build/sbom.json
+	$(BIN)/python torture/supply.py vulnerabilities
 
 clean: ## remove .venv and everything that was built
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

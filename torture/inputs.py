@@ -25,8 +25,8 @@ class Inputs:
         self._material = folder / "material"
 
     def cases(self) -> list[str]:
-        """The named ones first."""
-        return [*(f"named/{name}" for name in CASES), *(f"fuzz/{name}" for name in (*READERS, "http"))]
+        """All readers, then the named ones."""
+        return [*(f"fuzz/{name}" for name in (*READERS, "http")), *(f"named/{name}" for name in CASES)]
 
     def once(self, case: str) -> bool:
         """A named case has no chance in it."""

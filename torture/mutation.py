@@ -121,7 +121,7 @@ _BYTES = (
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data, mtime=0),
     ".bz2": bz2.compress,
-    ".xz": lzma.compress,
+    ".xz": lambda data: lzma.compress(data, preset=0),
     ".zst": zstd.compress,
 }
 UNPACKERS: dict[str, Callable[[bytes], bytes]] = {

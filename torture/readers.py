@@ -60,7 +60,7 @@ def _arrays(folder: Path, name: str) -> None:
 
     file = ArrayFile(folder / name)
     for each in file.names:
-        file[each].sum()
+        file[each].tobytes()
 
 
 def _tokenizer(folder: Path, name: str) -> None:
@@ -139,9 +139,10 @@ def _examples(task: str) -> Callable[[Path, str], None]:
 
         made = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
         examples = made.read(str(folder / name), Silent())
-        fitted = made.fit(examples, Silent())
-        fitted.labels_in(examples)
-        fitted.settings()
+        with suppress(GreenadaptError):  # which is about all the examples, not about a file
+            fitted = made.fit(examples, Silent())
+            fitted.labels_in(examples)
+            fitted.settings()
 
     return read
 

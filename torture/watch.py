@@ -24,8 +24,8 @@ def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[s
     Python's own folders and the system's may be read. It cannot be ended.
     """
     python = [*sys.path, sys.prefix, sys.base_prefix, *site.getsitepackages(), str(Path(__file__).parents[1])]
-    may_write = tuple(_real(path) for path in (*writable, *_SCRATCH))
-    may_read = (*(_real(path) for path in (*readable, *filter(None, python), *_SYSTEM)), *may_write)
+    may_write = tuple(_real(each) for each in (*map(str, writable), *_SCRATCH))
+    may_read = (*(_real(each) for each in (*map(str, readable), *filter(None, python), *_SYSTEM)), *may_write)
     found: list[str] = []
     allowed = frozenset(starts)
 
@@ -55,8 +55,8 @@ def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[s
     return found
 
 
-def _real(path: object) -> str:
-    return os.path.realpath(str(path))
+def _real(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _is_in(path: str | bytes, folders: tuple[str, ...]) -> bool:

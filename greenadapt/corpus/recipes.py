@@ -11,7 +11,7 @@ from typing import Any
 
 from greenadapt.config import TextLimits
 from greenadapt.corpus.opening import open_binary
-from greenadapt.corpus.sources import Source, Stated, check_keys, file_name, read_sources, read_stated
+from greenadapt.corpus.sources import Source, Stated, check_keys, file_name, read_sources, read_stated, refuse_password
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.names import own_folder, path_name, short
 from greenadapt.storage.outputs import COMPRESSIONS
@@ -92,6 +92,8 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
             f"no corpus or file is called {name_or_path}",
             f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(known)}, or give a path",
         )
+    if is_url:
+        refuse_password(name_or_path, "--corpus")
     url = name_or_path if is_url else str(path.resolve())
     guessed = "auto" if path.is_dir() else format_of(url)
     if not guessed and not overrides.get("format"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 from greenadapt.errors import InputError
 from greenadapt.wording import counted
@@ -73,6 +74,16 @@ def file_name(url: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip(".-") or "download"
 
 
+def refuse_password(url: str, where: str) -> None:
+    """Raise ``InputError``, which does not repeat it, for an address with a password: manifests and logs have it."""
+    user, _, host = urlsplit(url).netloc.rpartition("@") if "://" in url else ("", "", "")
+    if user:
+        raise InputError(
+            f"{where}: the address at {host} holds a user or a password, which would be kept",
+            "leave it out, and give the login in ~/.netrc",
+        )
+
+
 def check_keys(table: Mapping[str, Any], known: Iterable[str], required: Iterable[str], where: str) -> None:
     """Raise ``InputError`` for a key of ``table`` that is not known, and for a required one that is missing."""
     known = sorted(known)
@@ -126,6 +137,7 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
         )
     if "://" not in url:
         url = str((folder / url).resolve())
+    refuse_password(url, where)
     if "index" in table or set(table) & (_OF_INDEX[LISTING] | _OF_INDEX[PMC]) - {"md5_beside"}:
         return [_indexed(url, table, where)]
     if "first" not in table and "last" not in table:

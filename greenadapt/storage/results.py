@@ -198,7 +198,16 @@ def _is_input(name: str, entry: Any) -> bool:
         return False
     sources = entry.get("sources", {})
     texts = [entry.get(key, "") for key in ("path", "source", "relative")]
-    return isinstance(sources, dict) and all(isinstance(text, str) for text in (*texts, *sources.values()))
+    return (
+        isinstance(sources, dict)
+        and all(isinstance(text, str) for text in (*texts, *sources.values()))
+        and all(map(_is_name, texts))
+    )
+
+
+def _is_name(text: str) -> bool:
+    """Whether the operating system takes it as a path."""
+    return "\0" not in text and text.encode("utf-8", "replace").decode() == text
 
 
 def _is_file(name: str, entry: Any) -> bool:
@@ -206,7 +215,7 @@ def _is_file(name: str, entry: Any) -> bool:
     if not isinstance(entry, dict) or not (isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int):
         return False
     path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and _is_name(name)
 
 
 def result_behind(entry: Json, path: Path) -> Path | None:

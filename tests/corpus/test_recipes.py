@@ -206,3 +206,12 @@ def test_numbered_addresses_evaluate_nothing_else(tmp_path: Path) -> None:
 def test_endless_numbers_and_lists_are_no_recipe(tmp_path: Path, content: str) -> None:
     with pytest.raises(InputError, match=r"a\.toml is not TOML"):
         read_recipe(write(tmp_path / "a.toml", content))
+
+
+def test_an_address_holds_no_password(tmp_path: Path) -> None:
+    url = "https://me:swordfish@a.org/b.txt"
+    recipe = write(tmp_path / "a.toml", f'{MINIMAL}[[sources]]\nurl = "{url}"\n')
+    for find in (lambda: find_recipe(url), lambda: read_recipe(recipe)):
+        with pytest.raises(InputError, match=r"the address at a\.org holds .*netrc") as caught:
+            find()
+        assert "swordfish" not in str(caught.value)

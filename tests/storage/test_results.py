@@ -221,7 +221,7 @@ def test_a_signal_while_a_finished_result_is_written_loses_nothing(place: Place)
     assert build.runs == 1
 
 
-@pytest.mark.parametrize("name", ["../../secret", "/etc/hostname", "a/../../b", ""])
+@pytest.mark.parametrize("name", ["../../secret", "/etc/hostname", "a/../../b", "", "a\ud800", "a\0"])
 def test_a_manifest_names_files_of_its_own_folder_only(place: Place, name: str) -> None:
     result = run(place, Counter())
     manifest = json.loads((result.folder / "manifest.json").read_text())

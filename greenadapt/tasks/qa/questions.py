@@ -25,6 +25,7 @@ from greenadapt.storage.files import Json
 from greenadapt.tasks.records import records, refuse_repeated
 from greenadapt.wording import json_kind
 
+_CORRECT = "correct the file, or leave the question out"
 _NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
 
 
@@ -166,7 +167,7 @@ class _Maker:
             return (), False
         impossible = record.get("is_impossible", False)
         if not isinstance(impossible, bool):
-            raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false")
+            raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false", _CORRECT)
         if impossible:
             return (), True
         if self.labelled is None and record.get("answers") in (None, ""):  # a table has "" where nothing is known
@@ -183,7 +184,7 @@ class _Maker:
         """A field that is a string, as a tokenizer takes it."""
         text = _get(record, name, where)
         if not isinstance(text, str):
-            raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string")
+            raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string", _CORRECT)
         return self.decoder.without_surrogates(text, where)
 
     def _located(self, text: str, start: int | None, context: str, where: str) -> Answer:
@@ -256,11 +257,11 @@ def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
     """The objects of the list ``name``, each with its path."""
     items = _get(parent, name, prefix.rstrip(".: "))
     if not isinstance(items, list):
-        raise InputError(f"{prefix}{name} is {json_kind(items)}, not a list")
+        raise InputError(f"{prefix}{name} is {json_kind(items)}, not a list", _NEED)
     for i, item in enumerate(items):
         where = f"{prefix}{name}[{i}]"
         if not isinstance(item, dict):
-            raise InputError(f"{where} is {json_kind(item)}, not an object")
+            raise InputError(f"{where} is {json_kind(item)}, not an object", _NEED)
         yield item, where
 
 
@@ -273,7 +274,7 @@ def _get(record: Json, name: str, where: str) -> Any:
 def _id(record: Json, where: str, *, needs_id: bool) -> str:
     value = _get(record, "id", where) if needs_id else record.get("id", where)
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer")
+        raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer", _CORRECT)
     return str(value)
 
 
@@ -283,7 +284,7 @@ def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
         texts = _get(value, "text", where)
         starts = value.get("answer_start") or [None] * len(texts)
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise InputError(f"{where}: 'answers' has lists of texts and of starts that do not match")
+            raise InputError(f"{where}: 'answers' has lists of texts and of starts that do not match", _CORRECT)
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     found = []
     for answer in [value] if isinstance(value, str) else value if isinstance(value, list) else [None]:
