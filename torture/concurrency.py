@@ -130,7 +130,7 @@ def two_corpora(bench: Bench) -> str:
     bench.make_inputs()
     commands = [
         (*MODULE, *f"adapt -c ../in/{name}.txt -m ../in/base --workspace ws --workers 1 --min-count 1".split())
-        for name in ("text", "words")
+        for name in ("text", "more")
     ]
     states: list[State] = []
     for at_once in (False, True):
@@ -139,11 +139,11 @@ def two_corpora(bench: Bench) -> str:
         begun = []
         for command in commands:
             begun.append(Forked(command, bench.run))
-            if not at_once:
-                begun[-1].completed(300)
-        ended = [process.returncode if not at_once else process.completed(300).returncode for process in begun]
-        if any(ended):
-            raise PromiseError("lost", f"exit codes {ended}")
+            while not at_once and begun[-1].poll() is None:
+                time.sleep(0.05)
+        for done in [process.completed(300) for process in begun]:
+            if done.returncode:
+                raise PromiseError("lost", f"exit code {done.returncode}: {done.stderr[-600:]}")
         try:
             states.append(bench.state(bench.stages["adapt"]))
         except NotWholeError as error:
