@@ -46,7 +46,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _cells(one: Architecture) -> tuple[str, ...]:
     optional = ("" if isinstance(part, str) else "yes" for part in (one.memory, one.adapters))
-    adapted = "yes" if "QuestionAnswering" in one.heads else "yes, but not `qa`"
+    adapted = "yes" if "QuestionAnswering" in one.heads else "yes; `qa` with adapters only"
     return f"`{one.model_type}`", one.examples, adapted, "yes", *optional
 
 

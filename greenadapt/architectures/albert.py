@@ -19,7 +19,7 @@ ARCHITECTURES = (
             Size("hidden_size", _FFN, axis=1),
         ),
         memory="it has one layer, which is used again and again",
-        adapters="its layers are unknown",
+        adapters="it has one layer, which is used again and again",
         layers="encoder.albert_layer_groups",
         n_layers="num_hidden_groups",
         has_segments=True,

@@ -35,7 +35,9 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class LayerParts:
-    """Modules in a layer between which adapters act."""
+    """Modules in a layer between which adapters act, of the kind that normalizes behind attention and behind the
+    feed-forward part, or before each.
+    """
 
     attention_output: str = "attention.output.dropout"
     """Its output is that of attention, before it is added to the layer's input."""
@@ -44,7 +46,9 @@ class LayerParts:
     ffn_output: str = "output.dropout"
     """Its output is that of the feed-forward part, before it is added to that part's input."""
     norm: str = "output.LayerNorm"
-    """The last layer norm, which reads that sum."""
+    """The last layer norm, which reads that sum; empty if the sum is the layer's output."""
+    first_norm: str = ""
+    """Its output is what attention reads; empty if that is the layer's input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,8 @@ class Architecture:
     """The same in published files, if transformers renames their weights."""
     n_layers: str = "num_hidden_layers"
     """The configuration's key for their number."""
+    final_norm: str = ""
+    """Module that normalizes the last layer's output, after ``prefix``; empty if there is none."""
     heads: tuple[str, ...] = ("TokenClassification", "SequenceClassification", "QuestionAnswering", "MaskedLM")
     """What transformers has models for."""
     has_two_separators: bool | None = False

@@ -27,7 +27,7 @@ ARCHITECTURES = (
         apply_head=lambda model, states: model.cls(states),
         sizes=bert_sizes(),
         memory=BERT_ATTENTION,
-        adapters="its layers are unknown",
+        adapters=LayerParts(),
         has_segments=True,
     ),
 )

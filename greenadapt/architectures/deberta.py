@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from greenadapt.architectures.architecture import Architecture, LayerAttention, bert_sizes
+from greenadapt.architectures.architecture import Architecture, LayerAttention, LayerParts, bert_sizes
 
 _HIDDEN = -1e4  # finite: pieces of padding see none
 
@@ -56,7 +56,7 @@ ARCHITECTURES = (
             lambda layer, states: (layer.attention.self.key_proj(states), layer.attention.self.value_proj(states)),
             _attend,
         ),
-        adapters="its layers are unknown",
+        adapters=LayerParts(),
         has_segments=True,
     ),
 )

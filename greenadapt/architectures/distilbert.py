@@ -1,6 +1,13 @@
 """DistilBERT: a BERT of half as many layers, without pooler and segments."""
 
-from greenadapt.architectures.architecture import POSITIONS, WORD_EMBEDDINGS, Architecture, LayerAttention, Size
+from greenadapt.architectures.architecture import (
+    POSITIONS,
+    WORD_EMBEDDINGS,
+    Architecture,
+    LayerAttention,
+    LayerParts,
+    Size,
+)
 
 ARCHITECTURES = (
     Architecture(
@@ -20,7 +27,7 @@ ARCHITECTURES = (
         memory=LayerAttention(
             "attention", lambda layer, states: (layer.attention.k_lin(states), layer.attention.v_lin(states))
         ),
-        adapters="it has no pooler, which tasks share, and its layers differ",
+        adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
         layers="transformer.layer",
         n_layers="n_layers",
     ),

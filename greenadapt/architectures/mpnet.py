@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from greenadapt.architectures.architecture import Architecture, LayerAttention, bert_sizes
+from greenadapt.architectures.architecture import Architecture, LayerAttention, LayerParts, bert_sizes
 
 
 def _attend(
@@ -45,7 +45,7 @@ ARCHITECTURES = (
             lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
             _attend,
         ),
-        adapters="its layers take a relative position bias, which adapters lack",
+        adapters=LayerParts(attention_output="attention.dropout"),
         has_two_separators=True,
         counts_from_padding=True,
     ),

@@ -27,6 +27,6 @@ ARCHITECTURES = (
         model_type="camembert",
         examples="CamemBERT",
         memory=BERT_ATTENTION,
-        adapters="its layers are unknown",
+        adapters=LayerParts(),
     ),
 )

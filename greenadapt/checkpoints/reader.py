@@ -104,6 +104,10 @@ class Checkpoint:
     def __getitem__(self, name: str) -> Array:
         return self._weights[name][name]
 
+    def setting(self, *names: str) -> Any:
+        """The value of the first of ``names`` that its configuration has, else ``None``."""
+        return next((self.config[name] for name in names if name in self.config), None)
+
     def embedding(self) -> Array:
         """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's own element type."""
         return self[self.embedding_name]
@@ -163,10 +167,7 @@ class Checkpoint:
 
     def _check_heads(self) -> None:
         """Refuse attention heads that do not share the hidden size evenly."""
-        width, heads = (
-            next((self.config[name] for name in names if name in self.config), None)
-            for names in (("hidden_size", "dim"), ("num_attention_heads", "n_heads"))
-        )
+        width, heads = self.setting("hidden_size", "dim"), self.setting("num_attention_heads", "n_heads")
         if width is None or heads is None or "head_dim" in self.config:
             return
         if not isinstance(heads, int) or heads < 1 or width % heads:

@@ -18,7 +18,8 @@ ARCHITECTURES = tuple(PAD)
 PAD |= {"Camembert": 1, "Ernie": 0, "DistilBert": 0, "MPNet": 1, "DebertaV2": 0}
 PAD |= {"NomicBert": 0, "Gte": 1, "ModernBert": 1}
 WITH_MEMORY = tuple(PAD)
-_SETTINGS: dict[str, dict[str, Any]] = {
+"""All that can have a memory, and adapters."""
+SETTINGS: dict[str, dict[str, Any]] = {
     "DebertaV2": {
         **{"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
         **{"norm_rel_ebd": "layer_norm", "type_vocab_size": 0, "position_biased_input": False},
@@ -48,7 +49,7 @@ def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any
         "max_position_embeddings": 40,
         "num_labels": 2 if head == "ForQuestionAnswering" else 3,
     }
-    own = {"pad_token_id": PAD.get(architecture, 0), **_SETTINGS.get(architecture, {})}
+    own = {"pad_token_id": PAD.get(architecture, 0), **SETTINGS.get(architecture, {})}
     settings = model_class.config_class(**{**sizes, **own, **config})
     has_pooler = head == "Model" and "add_pooling_layer" in inspect.signature(model_class).parameters
     torch.manual_seed(seed)
