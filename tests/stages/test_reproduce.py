@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.ensemble import combined
 from greenadapt.inference.kept_runs import KeptRun
 from greenadapt.progress import Silent
@@ -59,7 +59,7 @@ def ner_set(folder: Path) -> Path:
 def cells(run_alone: Run, *arguments: object) -> dict[tuple[str, str, str], Json]:
     """What the command says of each cell, by table, column and method."""
     found = json.loads(run_alone("reproduce", *arguments, "--workers", 1, "--json").stdout)
-    return {(cell["table"], cell["set"], cell["method"]): cell for cell in found["cells"]}
+    return {(cell["table"], cell["set"], cell["model"]): cell for cell in found["cells"]}
 
 
 @pytest.mark.slow
@@ -325,6 +325,26 @@ def test_published_files_come_whole_or_not_at_all(run_alone: Run, tmp_path: Path
     )
     assert len(server.paths) == asked
     assert server.paths.count("/all.tar.gz") == 2  # its size, and once the archive
+
+
+def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
+    glue = find_set("glue", tmp_path)
+    sets = Sets(tmp_path / "root", {"glue": tmp_path / "mine"}, download=False, progress=Silent())
+    for name in (one.name for one in glue.published):
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).touch()
+    with pytest.raises(MissingError, match=r"MRPC/train\.tsv"):
+        sets.files(glue)
+    for name in ("train", "dev"):
+        (tmp_path / "mine/MRPC").mkdir(exist_ok=True)
+        (tmp_path / f"mine/MRPC/{name}.tsv").touch()
+    tasks = {one.name: one for one in sets.files(glue).tasks}
+    assert tasks["MNLI"].dev["mm"] == str(tmp_path / "mine/MNLI/dev_mismatched.tsv")
+    assert tasks["MRPC"].train == (str(tmp_path / "mine/MRPC/train.tsv"),)
+    assert {name: one.metric for name, one in tasks.items() if one.metric != "accuracy"} == {
+        "CoLA": "mcc", "STS-B": "pearson"
+    }  # fmt: skip
+    assert not (tmp_path / "root").exists()
 
 
 @pytest.mark.parametrize(

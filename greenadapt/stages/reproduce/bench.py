@@ -63,16 +63,16 @@ class Bench:
         """The files of the data set."""
         return self.sets.files(self.recipe.sets[run.set])
 
-    def model(self, role: str, dataset: str = "") -> str:
+    def model(self, role: str) -> str:
         """The model of a role; raises ``MissingError`` if there is none."""
-        return self._of_role("models", self.models, role, dataset, f"--model {role}=FOLDER")
+        return self._of_role("models", self.models, role, f"--model {role}=FOLDER")
 
     def corpus(self, role: str) -> str:
         """The corpus of a role; raises ``MissingError`` if there is none."""
-        return self._of_role("corpora", self.corpora, role, "", f"--corpus {role}=NAME")
+        return self._of_role("corpora", self.corpora, role, f"--corpus {role}=NAME")
 
-    def _of_role(self, table: str, given: Mapping[str, str], role: str, dataset: str, option: str) -> str:
-        found = given.get(role) or self.recipe.table(table, dataset).get(role)
+    def _of_role(self, table: str, given: Mapping[str, str], role: str, option: str) -> str:
+        found = given.get(role) or self.recipe.table(table).get(role)
         if not found:
             one = {"models": "model", "corpora": "corpus"}[table]
             raise MissingError(f"{self.recipe.name} names no {one} for the role {role}", f"give it with {option}")

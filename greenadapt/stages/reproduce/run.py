@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from greenadapt.errors import GreenadaptError, InputError, LockedError, UsageError, require_torch
+from greenadapt.errors import GreenadaptError, LockedError, UsageError, require_torch
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.train import Finetuning
 from greenadapt.stages.reproduce.bench import Bench, Run
@@ -92,7 +92,7 @@ def reproduce(session: Session, request: ReproduceRequest) -> Reproduction:
     recipe = read_recipe(request.recipe)
     sets = _chosen("--only", request.only, list(recipe.sets))
     known = list(dict.fromkeys(row.method for table in recipe.tables for row in table.rows))
-    methods = _chosen("--methods", request.methods, known)
+    methods = _chosen("--method", request.methods, known)
     n_seeds = request.seeds or recipe.seeds
     root = session.workspace.reproduced(recipe.name)
     runs = runs_of(recipe, methods, sets, n_seeds)
@@ -180,20 +180,18 @@ class _Filling:
         self._experiment: Experiment = EXPERIMENTS[bench.recipe.kind](bench)
         self._records: dict[Cell, list[Json]] = {}
         self._reasons: dict[Cell, str] = {}
+        self._given_up: set[Cell] = set()
+        self._failed: set[Run] = set()
 
     def fill(self, runs: Sequence[Run]) -> None:
         """Do all ``runs`` that can be done, with --cluster side by side; the table is written after each."""
         if self._bench.session.cluster is not None:
             self._train_first(runs)
         for run in runs:
-            if run.cell in self._reasons:
+            if run in self._failed or run.cell in self._given_up:
                 continue
-            try:
+            with self._reasoned(run):
                 self._records.setdefault(run.cell, []).append(self._experiment.record(run))
-            except LockedError:
-                raise
-            except GreenadaptError as error:
-                self._fail(run, error)
             self.so_far().write()
         self.so_far().write()
 
@@ -208,23 +206,36 @@ class _Filling:
         used = {**recipe.table("models"), **bench.models, **recipe.table("corpora"), **bench.corpora}
         return Reproduction(recipe, bench.root, lines, share, used)
 
-    def _fail(self, run: Run, error: GreenadaptError) -> None:
-        if str(error) not in self._reasons.values():
-            self._bench.session.progress.warn(f"{run.set}, {run.method}: {error}")
-        self._reasons[run.cell] = str(error)
+    @contextmanager
+    def _reasoned(self, run: Run) -> Iterator[None]:
+        """Keep why a run cannot be done; under other seeds it could not either."""
+        try:
+            yield
+        except LockedError:
+            raise
+        except GreenadaptError as error:
+            self._given_up.add(run.cell)
+            self._keep_reason(run, str(error))
+
+    def _keep_reason(self, run: Run, why: str) -> None:
+        if why not in self._reasons.values():
+            self._bench.session.progress.warn(f"{run.set}, {run.method}: {why}")
+        self._reasons[run.cell] = why
 
     def _train_first(self, runs: Sequence[Run]) -> None:
         """Fine-tune all that is missing on the cluster, side by side."""
         wanted: dict[Path, tuple[Run, Finetuning]] = {}
         for run in runs:
-            try:
+            if run.cell in self._given_up:
+                continue
+            with self._reasoned(run):
                 for one in self._experiment.finetunings(run):
                     if one is not None:
                         wanted.setdefault(one.place.path, (run, one))
-            except GreenadaptError as error:
-                self._fail(run, error)
         session = replace(self._bench.session, out=None)
         chosen = [*wanted.values()]
         failures = train_on_cluster(session, [one for _, one in chosen], [run.name for run, _ in chosen])
         for number in failures.runs:
-            self._fail(chosen[number][0], InputError(f"failed on the cluster: {failures.first}"))
+            run = chosen[number][0]
+            self._failed.add(run)
+            self._keep_reason(run, f"failed on the cluster: {failures.first}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from greenadapt.corpus.download import fetch, local_path
@@ -205,28 +206,37 @@ class Sets:
         )
 
     def _tasks(self, dataset: DataSet, folder: Path) -> tuple[TaskEntry, ...]:
-        """What the tasks file says."""
+        """What the tasks file says; that of a published set is one of greenadapt's examples, read beside ``folder``."""
         try:
-            entries = read_tasks_file(self._tasks_file(dataset, folder))
+            if dataset.folder is not None and folder == dataset.folder:
+                entries = read_tasks_file(folder / dataset.tasks)
+            else:
+                entries = _read_beside(own_folder("examples") / dataset.tasks, dataset.name, folder.resolve())
         except MissingError as error:
             raise MissingError(error.message, dataset.bring or error.hint) from None
         return tuple(replace(one, metric=dataset.metrics.get(one.name, one.metric)) for one in entries)
 
-    def _tasks_file(self, dataset: DataSet, folder: Path) -> Path:
-        """The tasks file; that of a published set is copied to where its relative paths lead to the files."""
-        if dataset.folder is not None and folder == dataset.folder:
-            return dataset.folder / dataset.tasks
-        target = self.root / SETS / dataset.tasks
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(own_folder("examples") / dataset.tasks, target)
-        link = self.root / SETS / dataset.name
-        if link.is_symlink():
-            link.unlink()
-        if folder != link:
-            if link.exists():
-                raise MissingError(f"{link} is in the way of {folder}", "remove it, or leave out --data")
-            link.symlink_to(folder.resolve(), target_is_directory=True)
-        return target
+
+def _read_beside(file: Path, name: str, folder: Path) -> tuple[TaskEntry, ...]:
+    """The tasks of ``file`` as if ``folder`` lay beside it under ``name``; only names of files are read there."""
+    with TemporaryDirectory() as temporary:
+        shutil.copyfile(file, Path(temporary, file.name))
+        beside = Path(temporary, name)
+        beside.symlink_to(folder, target_is_directory=True)
+
+        def real(source: str) -> str:
+            path = Path(source)
+            return str(folder / path.relative_to(beside)) if path.is_relative_to(beside) else source
+
+        return tuple(
+            replace(
+                one,
+                train=tuple(map(real, one.train)),
+                dev={key: real(source) for key, source in one.dev.items()},
+                test={key: real(source) for key, source in one.test.items()},
+            )
+            for one in read_tasks_file(Path(temporary, file.name))
+        )
 
 
 @contextmanager

@@ -31,6 +31,8 @@ class Line:
     table: str
     set: str
     """The column's name."""
+    model: str
+    """The row's name."""
     method: str
     score: str
     published: float | None
@@ -69,7 +71,8 @@ def _line(table: Table, column: Column, row: Row, number: int, found: Found) -> 
     return Line(
         table=table.name,
         set=column.name,
-        method=row.name,
+        model=row.name,
+        method=row.method,
         score=column.score,
         published=published,
         published_std=row.std[number],
@@ -110,7 +113,7 @@ def cells_of(line: Line, notes: Sequence[str]) -> list[str]:
     difference = "" if line.difference is None else f"{line.difference:+.1f}"
     seeds = f"{line.seeds} of {line.wanted}" if line.wanted else ""
     note = f"[{notes.index(line.missing) + 1}]" if line.missing else ""
-    return [line.set, line.method, *figures, difference, seeds, note]
+    return [line.set, line.model, *figures, difference, seeds, note]
 
 
 def _figure(value: float | None, std: float | None) -> str:
