@@ -8,7 +8,7 @@ from pathlib import Path
 from torture.child import Child
 from torture.hostile import CASES, Hostile
 from torture.material import write_models, write_texts
-from torture.outcomes import Outcome
+from torture.outcomes import Outcome, Verdict
 from torture.readers import READERS
 
 _BATCH = 400
@@ -61,7 +61,7 @@ class Inputs:
             seconds=_SECONDS, environment=_environment(work), **files,
         )  # fmt: skip
         if answer["code"] != 0:
-            verdict = "hung" if answer["code"] is None else "crashed"
+            verdict: Verdict = "hung" if answer["code"] is None else "crashed"
             last = (work / "at").read_text() if (work / "at").is_file() else "none"
             said = (work / "error").read_text("utf-8", "replace")[-600:]
             yield Outcome(verdict, f"input {last}, exit code {answer['code']}: {said}")

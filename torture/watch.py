@@ -24,8 +24,8 @@ def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[s
     Python's own folders and the system's may be read. It cannot be ended.
     """
     python = [*sys.path, sys.prefix, sys.base_prefix, *site.getsitepackages(), str(Path(__file__).parents[1])]
-    may_write = tuple(map(_real, [*writable, *_SCRATCH]))
-    may_read = (*map(_real, [*readable, *filter(None, python), *_SYSTEM]), *may_write)
+    may_write = tuple(_real(path) for path in (*writable, *_SCRATCH))
+    may_read = (*(_real(path) for path in (*readable, *filter(None, python), *_SYSTEM)), *may_write)
     found: list[str] = []
     allowed = frozenset(starts)
 
