@@ -4,7 +4,9 @@
 - ``sync``: CPU seconds of one merge on one of two nodes by size of the tables, without Ray.
 - ``overhead``: the same training by one Ray node of two cores and without Ray, in turns, and by more nodes of one core;
   seconds, and CPU seconds of all processes, which depend less on what else runs.
-- ``model``: computes words/s of N nodes from what ``sync`` and ``overhead`` measured.
+- ``model``: computes words/s of N nodes from what ``sync`` and ``overhead`` measured. The last column of ``overhead``
+  is what it says of the nodes there; ``tc qdisc add dev lo root tbf rate 1gbit burst 1mb latency 50ms`` makes the
+  network between them one of ``--gbit 1``.
 
 What is done is kept in ``--work``: the same command goes on where it was.
 """
@@ -22,7 +24,6 @@ import engine_texts
 import numpy as np
 import psutil
 from cluster_nodes import started
-from records import Records
 from tables import aligned
 
 from greenadapt.config import W2VConfig
@@ -30,6 +31,7 @@ from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, hash_json
+from greenadapt.storage.records import Records
 from greenadapt.vectors.averaging import expected_steps
 from greenadapt.vectors.cbow import train, vocabulary_size
 from greenadapt.vectors.engines.parts import StreamPart
@@ -52,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[33_500, 100_000, 300_000])
     parser.add_argument("--speed", type=float, default=0.9e6, help="words/s of a core, for the model")
     parser.add_argument("--cores", type=int, default=16, help="of a node, for the model")
+    parser.add_argument("--gbit", type=float, default=10, help="of the network between the nodes, for what is computed")
     parser.add_argument("--work", type=Path, required=True)
 
 
@@ -153,6 +156,7 @@ def _overhead(options: argparse.Namespace) -> Iterator[list[Any]]:
         "s a merge",
         "bytes a word and node",
         "s training",
+        "s a merge, computed",
     ]
     folder = engine_texts.made(_text(options), options.work, is_written=False)
     runs: dict[int, list[tuple[float, float, Any]]] = {}
@@ -168,7 +172,17 @@ def _overhead(options: argparse.Namespace) -> Iterator[list[Any]]:
             merges = traffic["synchronisations"]
             row += [merges, f"{traffic['synchronising'] / max(merges, 1):.3f}"]
             row += [f"{traffic['received'] / words:.1f}", f"{traffic['training']:.1f}"]
-        yield row + [""] * (8 - len(row))
+            if merges:
+                row.append(f"{_merge_seconds(folder, n_nodes, words / merges / n_nodes, options):.3f}")
+        yield row + [""] * (9 - len(row))
+
+
+def _merge_seconds(folder: Path, n_nodes: int, words: float, options: argparse.Namespace) -> float:
+    """What the model says of nodes of one core that trained on ``words`` words each, over a network of ``--gbit``."""
+    corpus, config = PreparedCorpus.open(folder), W2VConfig(dim=options.dim)
+    counts = np.array(corpus.counts[: vocabulary_size(corpus.counts, config)])
+    found = predicted(counts, config, options.dim, n_nodes, words, cores=1)
+    return float(found["merging"] + 8 * found["bytes"] / (options.gbit * 1e9))
 
 
 def _words(folder: Path, options: argparse.Namespace) -> int:
@@ -221,11 +235,13 @@ def _model(options: argparse.Namespace) -> Iterator[list[Any]]:
     for name, each in ((f"{len(counts):,}", counts), (f"{len(zipf):,}, 1 / rank", zipf)):
         for gigabits in (10, 100):
             for n_nodes in (1, 2, 8, 64):
-                found = predicted(each, config, options, n_nodes, sync_words)
+                words = options.cores * sync_words
+                found = predicted(each, config, options.dim, n_nodes, words, cores=options.cores)
+                training = sync_words / options.speed
                 sending = found["bytes"] * 8 / (gigabits * 1e9)
-                total = found["training"] + found["merging"] + sending
-                speed = n_nodes * options.cores * sync_words / total
-                cells = [f"{found['bytes'] / 1e6:.0f}", f"{found['training']:.2f}", f"{found['merging']:.2f}"]
+                total = training + found["merging"] + sending
+                speed = n_nodes * words / total
+                cells = [f"{found['bytes'] / 1e6:.0f}", f"{training:.2f}", f"{found['merging']:.2f}"]
                 yield [name, gigabits, n_nodes, *cells, f"{sending:.2f}", f"{speed / 1e6:.1f} M"]
 
 
@@ -233,18 +249,16 @@ _NANOSECONDS = 12.0
 """Of one core for each number of both tables and merge; measured by ``sync``."""
 
 
-def predicted(counts: Any, config: W2VConfig, options: argparse.Namespace, n_nodes: int, sync_words: int) -> Json:
-    """Seconds and bytes of an interval of ``n_nodes`` nodes."""
-    words = options.cores * sync_words
-    training = words / (options.cores * options.speed)
+def predicted(counts: Any, config: W2VConfig, dim: int, n_nodes: int, words: float, *, cores: int) -> dict[str, float]:
+    """Seconds of merging and bytes that a node gets, after each of ``n_nodes`` nodes trained on ``words`` words."""
     if n_nodes == 1:
-        return {"training": training, "merging": 0.0, "bytes": 0.0}
+        return {"merging": 0.0, "bytes": 0.0}
     steps = expected_steps(counts, config)
     own, all_ = (sum(float(-np.expm1(-each * read).sum()) for each in steps) for read in (words, n_nodes * words))
-    row = 2 * options.dim + 4
-    numbers = 2 * len(counts) * options.dim
-    merging = _NANOSECONDS * 1e-9 * numbers / options.cores
-    return {"training": training, "merging": merging, "bytes": (own + all_) * row * (n_nodes - 1) / n_nodes}
+    row = 2 * dim + 4
+    numbers = 2 * len(counts) * dim
+    merging = _NANOSECONDS * 1e-9 * numbers / cores
+    return {"merging": merging, "bytes": (own + all_) * row * (n_nodes - 1) / n_nodes}
 
 
 _MEASURES = {"quality": _quality, "sync": _sync, "overhead": _overhead, "model": _model}

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from covid_qa import drawn, papers, write_squad
-from records import Records, resumable
+from records import resumable
 from tables import aligned
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, SearchBy
@@ -35,6 +35,7 @@ from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
+from greenadapt.storage.records import Records
 from greenadapt.tasks.bootstrap import paired, summed
 from greenadapt.tasks.qa.questions import Question, read_questions
 

@@ -1,4 +1,4 @@
-"""The table of arXiv 2004.03354, section 4: entity recognition with the base model and with the adapted one.
+"""Entity recognition with the base model, the adapted one by several recipes of rows, and the control of equal cost.
 
     python benchmarks/green_ner.py --data ner --corpus biomedical.txt.gz --work DIR \\
         [--sets NCBI-disease BC2GM] [--train-sentences 600] [--epochs 15] [--seeds 3] [--arms base control map norm]

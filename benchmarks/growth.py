@@ -26,7 +26,7 @@ from zlib import crc32
 
 import numpy as np
 from draws import draw_lines
-from records import Records, resumable
+from records import resumable
 from tables import aligned
 
 from greenadapt.checkpoints.reader import Checkpoint
@@ -39,6 +39,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.storage.records import Records
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import load_tokenizer
 from greenadapt.vectors.alignment import fit

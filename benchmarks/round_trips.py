@@ -7,8 +7,8 @@ adds the most frequent words that it cuts into pieces, and compares line by line
 
 - ``base``: lines whose base view is not the output of the model's own tokenizer;
 - ``tiles``: lines where the views differ in their words or the characters of these;
-- ``rule``: lines without unknown characters where a word with a row, found by its characters, is not that one id, or
-  another word not its base pieces;
+- ``rule``: lines without unknown characters and single bytes where a word with a row, found by its characters, is not
+  that one id, or another word not its base pieces;
 - ``export``: lines where the exported ``tokenizer.json`` gives other ids than the expanded view; ``hidden``: those of
   them that hold a word which the export cannot find.
 """
@@ -17,6 +17,7 @@ import argparse
 import gzip
 import importlib
 import json
+import re
 import tempfile
 import time
 from collections import Counter
@@ -35,9 +36,14 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
 from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 from greenadapt.tokenization.writer import export_tokenizers
 
-FAMILIES = ("wordpiece", "bytelevel", "unigram-xlm-r", "unigram-deberta", "unigram-albert", "sentencepiece-bpe")
+FAMILIES = ("wordpiece", "bytelevel", "unigram-xlm-r", "unigram-deberta", "unigram-albert", "sentencepiece-bpe",
+            "qwen", "llama-2", "gemma")  # fmt: skip
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
+_QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _BLOCK = 1000
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 Json = dict[str, Any]
 
 
@@ -55,9 +61,13 @@ def make_tokenizer(family: str, lines: list[str], folder: Path, size: int) -> To
     """The tokenizer of a family, trained on ``lines``; that of minilm for WordPiece."""
     if family == "wordpiece":
         return load_tokenizer(find_model("minilm").folder)
-    if family == "bytelevel":
+    if family in ("bytelevel", "qwen"):
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if family == "qwen":
+            tokenizer.normalizer = normalizers.NFC()
+            steps = pre_tokenizers.Split(Regex(_QWEN), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(
             vocab_size=size, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
@@ -77,19 +87,29 @@ def _of_sentencepiece(family: str, lines: list[str], folder: Path, size: int) ->
     """SentencePiece's model behind the normalizer and pre-tokenizer that transformers gives the family."""
     sentencepiece: Any = importlib.import_module("sentencepiece")
     proto: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
-    is_bpe = family == "sentencepiece-bpe"
+    of_whole_texts = family in ("llama-2", "gemma")
+    is_bpe = family == "sentencepiece-bpe" or of_whole_texts
+    options = {"byte_fallback": True, "split_digits": True, "normalization_rule_name": "identity"}
+    options |= {"remove_extra_whitespaces": False, "allow_whitespace_only_pieces": True}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_prefix=str(folder / "trained"), vocab_size=size, minloglevel=1,
         model_type="bpe" if is_bpe else "unigram", character_coverage=0.9995, max_sentence_length=100_000,
-        num_threads=1,
+        num_threads=1, **(options if of_whole_texts else {}),
     )  # fmt: skip
     proto.ParseFromString((folder / "trained.model").read_bytes())
     pieces = [*((name, 0.0) for name in SPECIALS), *((piece.piece, piece.score) for piece in proto.pieces[3:])]
     if is_bpe:
         ids = {piece: i for i, (piece, _) in enumerate(pieces)}
-        tokenizer = Tokenizer(models.BPE(ids, _merges(pieces, ids), unk_token="<unk>", fuse_unk=True))
+        merges, has_bytes = _merges(pieces, ids), of_whole_texts
+        tokenizer = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes))
     else:
         tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3))
+    if of_whole_texts:
+        marks = normalizers.Replace(" ", "▁")
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), marks]) if family == "llama-2" else marks
+        if family == "gemma":
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        return tokenizer
     charsmap = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
     spaces = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(spaces))
@@ -149,8 +169,10 @@ class Expanded:
     def compare(self, lines: list[str]) -> Json:
         """Counts of lines, words and differences."""
         first = self.dual.added.first_id
-        texts = self.entries.strings(BaseVocabulary(self.base))
-        rows = {text.removeprefix("▁"): first + i for i, text in enumerate(texts)}
+        vocabulary = BaseVocabulary(self.base)
+        texts = self.entries.strings(vocabulary)
+        mark = "" if vocabulary.whole_texts else "▁"
+        rows = {text.removeprefix(mark): first + i for i, text in enumerate(texts)}
         counts: Counter[str] = Counter(lines=len(lines), added_words=len(self.entries.words), hidden_words=self.hidden)
         for block in (lines[begin : begin + _BLOCK] for begin in range(0, len(lines), _BLOCK)):
             own = self.base.encode_batch(block, add_special_tokens=False)
@@ -161,8 +183,8 @@ class Expanded:
                 counts["found"] += int((both.expanded.ids >= first).sum())
                 counts["base"] += both.base.ids.tolist() != ids
                 counts["tiles"] += extents(both.base) != extents(both.expanded)
-                if self.unk_id not in ids:
-                    counts["rule"] += by_rule(its.tokens, ids, both.base, rows) != found
+                if self.unk_id not in ids and not any(map(_BYTE.fullmatch, its.tokens)):
+                    counts["rule"] += by_rule(its.tokens, ids, both.base, rows, mark) != found
                 if exported.ids != found:
                     counts["export"] += 1
                     is_hidden = (both.expanded.ids >= first) & (both.expanded.ids < first + self.hidden)
@@ -176,13 +198,13 @@ COLUMNS = (
 )
 
 
-def by_rule(tokens: list[str], ids: list[int], pieces: Pieces, rows: dict[str, int]) -> list[int]:
-    """The expanded view, each word found by its characters."""
+def by_rule(tokens: list[str], ids: list[int], pieces: Pieces, rows: dict[str, int], mark: str) -> list[int]:
+    """The expanded view, each word found by its characters, without its ``mark``."""
     found: list[int] = []
     starts = np.flatnonzero(np.diff(pieces.words, prepend=-1)).tolist()
     for begin, end in pairwise([*starts, len(ids)]):
         text = tokens[begin] if end - begin == 1 else "".join(token.removeprefix("##") for token in tokens[begin:end])
-        row = rows.get(text.removeprefix("▁"))
+        row = rows.get(text.removeprefix(mark))
         found += ids[begin:end] if row is None else [row]
     return found
 

@@ -245,7 +245,6 @@ def connected(address: str) -> Iterator[Cluster]:
         said = " ".join(line.strip() for line in str(error).splitlines())
         raise InputError(f"the cluster at {address} does not run what runs here: {said}", "install the same") from None
     try:
-        ray._private.worker._worker_logs_enabled = False  # else it prints to stdout that a node died
         cluster = Cluster(ray)
         _require_same_version(cluster)
         yield cluster

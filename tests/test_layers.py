@@ -30,6 +30,7 @@ LOOSE_ABOVE = ["vectors", "cli"]
 SIBLINGS = [
     ("stages.demo", "stages.finetune"),
     ("stages.report", "stages.finetune"),
+    ("stages.reproduce", "stages.finetune"),
     ("cli.options", "cli.output"),
     ("inference.qa", "inference.search"),
 ]
@@ -43,6 +44,7 @@ TORCH_FREE = [
         "stages.assess",
         "stages.finetune.train",
         "stages.finetune.cross_validation",
+        "stages.reproduce.run",
     ),
     *("inference.predictor", "inference.ensemble", "inference.qa.answering", "report.task_card"),
     *("tasks.ner.task", "tasks.classification.task", "tasks.qa.task", "vectors.cbow", "vectors.expansion"),

@@ -10,7 +10,13 @@ from typing import Protocol
 
 from torture.outcomes import Log, Outcome, Record
 
-PARTS = {"faults": "torture.faults:Faults", "inputs": "torture.inputs:Inputs"}
+PARTS = {
+    "faults": "torture.faults:Faults",
+    "inputs": "torture.inputs:Inputs",
+    "downloads": "torture.downloads:Downloads",
+    "concurrency": "torture.concurrency:Concurrency",
+    "load": "torture.load:Load",
+}
 """Name → module and class."""
 
 

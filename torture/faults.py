@@ -11,9 +11,7 @@ from pathlib import Path
 
 from greenadapt.storage.results import MANIFEST
 from torture.outcomes import Outcome
-from torture.stages import Stage
-from torture.states import hidden_in
-from torture.trials import Bench, PromiseError, Reference, check_message
+from torture.trials import Bench, PromiseError, Trial
 
 _ERRORS = (errno.ENOSPC, errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _YEAR = 365 * 24 * 3600
@@ -34,9 +32,11 @@ class Faults:
             del self._kinds["full-disk"]  # nobody else may mount one
 
     def cases(self) -> list[str]:
-        """Kills come twice as often as others."""
+        """All, mixed, so that a short campaign has tried something of everything; kills twice as often as others."""
         kinds = [*self._kinds, "kill"] + ["kill-at-write"] * self._bench.has_shim
-        return [f"{kind}/{stage}" for kind in kinds for stage in self._bench.stages]
+        cases = [f"{kind}/{stage}" for kind in kinds for stage in self._bench.stages]
+        random.Random(0).shuffle(cases)
+        return cases
 
     def once(self, case: str) -> bool:
         """Never: each attempt is another moment."""
@@ -58,48 +58,6 @@ class Faults:
     def close(self) -> None:
         """Unmount what a full disk left."""
         self._bench.clear()
-
-
-class Trial:
-    """One attempt at a stage, from its start state."""
-
-    def __init__(self, bench: Bench, stage: Stage, draw: random.Random, *, replaces: bool) -> None:
-        self.bench, self.stage, self.draw, self.replaces = bench, stage, draw, replaces
-        self.reference: Reference = bench.reference(stage, replaces)
-        self.notes: list[str] = []
-        bench.restore(stage, replaces)
-
-    def check(self) -> None:
-        """Every result is as before or as it should become."""
-        self.bench.require(self.stage, self.reference.before, self.reference.after)
-        if self.draw.random() < 0.3 or self.stage.probe[:1] == ("tasks",):
-            self.bench.require_probe(self.stage, *self.reference.probes)
-
-    def judge(self, done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
-        """A run with a fault in it either succeeds or fails as promised."""
-        if done.returncode in (-signal.SIGTERM, -signal.SIGINT) and done.stdout:  # Python was ending: all was written
-            done.returncode = 0
-        if done.returncode == 0:
-            self.bench.require(self.stage, self.reference.after)
-        else:
-            self.check()
-            check_message(done, codes)
-
-    def finish(self) -> list[str]:
-        """The next run ends as an undisturbed one; what it left of temporary files."""
-        done = self.bench.ended(self.stage, self.replaces)
-        if done.returncode:
-            raise PromiseError("lost", f"the next run ended with {done.returncode}: {done.stderr[-1500:]}")
-        self.bench.require(self.stage, self.reference.after)
-        self.bench.require_probe(self.stage, self.reference.probes[1])
-        return hidden_in(self.bench.run)
-
-    def signalled(self, number: int) -> "subprocess.CompletedProcess[str]":
-        """Run the stage and send a signal at a random moment."""
-        process = self.bench.begun(self.stage, self.replaces)
-        time.sleep(self.draw.uniform(0.02, 1.0) * self.reference.seconds)
-        process.send_signal(number)
-        return process.completed(120)
 
 
 def killed(trial: Trial) -> int:

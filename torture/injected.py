@@ -14,7 +14,7 @@ def main() -> None:
     """Run ``greenadapt`` with the arguments after the first one, which says as JSON what goes wrong."""
     _, given, *arguments = sys.argv
     faults: dict[str, Any] = json.loads(given)
-    shim = ctypes.CDLL(None)
+    shim: Any = ctypes.CDLL(None)
     begin = _status("VmSize")
     if "clock" in faults:
         seconds, reads = faults["clock"]
@@ -26,6 +26,10 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (begin + faults["memory"],) * 2)
     if "file_bytes" in faults:
         resource.setrlimit(resource.RLIMIT_FSIZE, (faults["file_bytes"],) * 2)
+    if "patience" in faults:
+        from greenadapt.corpus import download
+
+        download._TIMEOUT = (faults["patience"],) * 2
     from greenadapt.cli import main as greenadapt
 
     sys.argv = ["greenadapt", *arguments]

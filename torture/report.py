@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from greenadapt.wording import byte_size
 from torture.outcomes import GOOD, VERDICTS, Log, Record
 
-TITLES = {"faults": "Faults", "inputs": "Hostile input", "concurrency": "Concurrency", "load": "Load"}
+TITLES = {
+    "faults": "Faults",
+    "inputs": "Hostile input",
+    "downloads": "Downloads",
+    "concurrency": "Concurrency",
+    "load": "Load",
+}
 
 
 def totals(log: Log) -> str:
@@ -15,7 +21,7 @@ def totals(log: Log) -> str:
     blocks = [_sentence(counted)]
     for part in dict.fromkeys(record.part for record in counted):
         own = [record for record in counted if record.part == part]
-        blocks.append(f"{TITLES.get(part, part)}:\n\n{_load(own) if part == 'load' else _counts(own)}")
+        blocks.append(f"{TITLES.get(part, part.capitalize())}:\n\n{_load(own) if part == 'load' else _counts(own)}")
     failed = [record for record in counted if not record.outcome.is_good]
     if failed:
         blocks.append("Not as promised:\n\n" + "\n".join(map(describe, failed)))
@@ -36,7 +42,7 @@ def _sentence(records: list[Record]) -> str:
         return n, n - bad, bad
 
     refused = sum(each.outcome.n for each in records if each.part == "inputs" and each.outcome.outcome == "refused")
-    faults, inputs = tried("faults", "concurrency"), tried("inputs")
+    faults, inputs = tried("faults", "downloads", "concurrency"), tried("inputs")
     hours = sum({(each.part, each.case, each.seed): each.seconds for each in records}.values()) / 3600
     return (
         f"Faults: {faults[0]:,} tried, {faults[1]:,} survived, {faults[2]:,} lost. "

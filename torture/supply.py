@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -58,14 +57,14 @@ def dependencies(name: str = "greenadapt") -> dict[str, Distribution]:
 
 def licence_of(one: Distribution) -> str:
     """A distribution's licence: its expression, else its classifiers, else the first line of its field; "" if none."""
-    metadata: Any = one.metadata
-    if expression := metadata.get("License-Expression"):
-        return str(expression)
+    metadata = one.metadata
+    if expressions := metadata.get_all("License-Expression", []):
+        return str(expressions[0])
     classifiers = [each for each in metadata.get_all("Classifier", []) if each.startswith("License :: ")]
     named = [each.rpartition(" :: ")[2] for each in classifiers if each.count(" :: ") > 1]
     if named:
         return " OR ".join(named)
-    return str(metadata.get("License") or "").strip().split("\n")[0]
+    return "".join(metadata.get_all("License", [])).strip().split("\n")[0]
 
 
 def refused(licence: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from tests.support.processes import MODULE, Forked
 from torture.injected import CODE
 from torture.outcomes import Outcome, Verdict
 from torture.stages import Stage, make_inputs, make_models, run_all, stages
-from torture.states import NotWholeError, State, differences, state_of
+from torture.states import NotWholeError, State, differences, hidden_in, state_of
 
 _LONGEST = 300.0
 """Seconds after which a run hangs."""
@@ -67,6 +68,11 @@ class Bench:
         if key not in self._references:
             self._references[key] = self._known(stage, replaces) or self._made(stage, replaces)
         return self._references[key]
+
+    def make_inputs(self) -> None:
+        """Make what stages read, if it is not there."""
+        make_inputs(self.inputs)
+        make_models(self.inputs)
 
     def restore(self, stage: Stage, replaces: bool) -> None:
         """Bring the folder into the stage's start state."""
@@ -134,8 +140,7 @@ class Bench:
         return Reference(**{**values, "probes": tuple(values["probes"])})
 
     def _made(self, stage: Stage, replaces: bool) -> Reference:
-        make_inputs(self.inputs)
-        make_models(self.inputs)
+        self.make_inputs()
         start = self._start(stage, replaces)
         self.clear()
         self.run.mkdir()
@@ -161,6 +166,48 @@ class Bench:
         done = self.ended(stage, replaces, **faults)
         if done.returncode:
             raise RuntimeError(f"{stage.name} ended with {done.returncode}: {done.stderr[-1000:]}")
+
+
+class Trial:
+    """One attempt at a stage, from its start state."""
+
+    def __init__(self, bench: Bench, stage: Stage, draw: random.Random, *, replaces: bool) -> None:
+        self.bench, self.stage, self.draw, self.replaces = bench, stage, draw, replaces
+        self.reference: Reference = bench.reference(stage, replaces)
+        self.notes: list[str] = []
+        bench.restore(stage, replaces)
+
+    def check(self) -> None:
+        """Every result is as before or as it should become."""
+        self.bench.require(self.stage, self.reference.before, self.reference.after)
+        if self.draw.random() < 0.3 or self.stage.probe[:1] == ("tasks",):
+            self.bench.require_probe(self.stage, *self.reference.probes)
+
+    def judge(self, done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
+        """A run with a fault in it either succeeds or fails as promised."""
+        if done.returncode in (-signal.SIGTERM, -signal.SIGINT) and done.stdout:  # Python was ending: all was written
+            done.returncode = 0
+        if done.returncode == 0:
+            self.bench.require(self.stage, self.reference.after)
+        else:
+            self.check()
+            check_message(done, codes)
+
+    def finish(self) -> list[str]:
+        """The next run ends as an undisturbed one; what it left of temporary files."""
+        done = self.bench.ended(self.stage, self.replaces)
+        if done.returncode:
+            raise PromiseError("lost", f"the next run ended with {done.returncode}: {done.stderr[-1500:]}")
+        self.bench.require(self.stage, self.reference.after)
+        self.bench.require_probe(self.stage, self.reference.probes[1])
+        return hidden_in(self.bench.run)
+
+    def signalled(self, number: int) -> "subprocess.CompletedProcess[str]":
+        """Run the stage and send a signal at a random moment."""
+        process = self.bench.begun(self.stage, self.replaces)
+        time.sleep(self.draw.uniform(0.02, 1.0) * self.reference.seconds)
+        process.send_signal(number)
+        return process.completed(120)
 
 
 def check_message(done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:

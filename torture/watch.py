@@ -13,8 +13,8 @@ _CHANGES = (
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
     "shutil.rmtree", "shutil.move",
 )  # fmt: skip
-_SYSTEM = ("/usr", "/lib", "/proc", "/sys", "/dev", "/etc/ssl", "/etc/localtime", "/etc/ld.so.cache", "/etc/mime.types")
-_SCRATCH = ("/dev", "/proc/self")
+_SYSTEM = ("/usr", "/lib", "/proc", "/sys", "/etc/ssl", "/etc/localtime", "/etc/ld.so.cache", "/etc/mime.types")
+_SCRATCH = ("/dev/null", "/dev/tty", "/dev/pts", "/dev/fd", "/dev/urandom", "/proc/self")
 _MOST = 20
 
 

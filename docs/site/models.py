@@ -1,4 +1,4 @@
-"""The table of what each command supports, by architecture: ``python docs/site/models.py`` writes it into its guide."""
+"""The tables of what each command supports: ``python docs/site/models.py`` writes them into the guide."""
 
 import re
 import sys
@@ -11,6 +11,7 @@ from greenadapt.architectures.architecture import Architecture  # noqa: E402
 from greenadapt.architectures.registry import ARCHITECTURES  # noqa: E402
 
 GUIDE = ROOT / "docs" / "guides" / "your-own-corpus.md"
+_CAUSAL = ("`model_type`", "for example")
 _TITLES = (
     *("`model_type`", "for example", "`adapt`, `finetune`, `predict`, `qa`", "`pretrain`", "`--memory`"),
     "`--tasks` with adapters",
@@ -18,19 +19,25 @@ _TITLES = (
 _TABLE = re.compile(r"^\| `model_type` .*\n(\|.*\n)*", re.MULTILINE)
 
 
-def markdown() -> str:
-    """A row for each architecture."""
-    rows = [_row(_TITLES), "|" + "---|" * len(_TITLES), *(_row(_cells(one)) for one in ARCHITECTURES.values())]
-    return "".join(f"{row}\n" for row in rows)
+def markdown() -> list[str]:
+    """A table of encoders, and one of causal language models."""
+    encoders = [_cells(one) for one in ARCHITECTURES.values() if not one.is_causal]
+    causal = [_cells(one)[: len(_CAUSAL)] for one in ARCHITECTURES.values() if one.is_causal]
+    return [_table(_TITLES, encoders), _table(_CAUSAL, causal)]
 
 
-def with_table(page: str) -> str:
-    """``page`` with the table as the code has it."""
-    table = markdown()
-    changed, n_tables = _TABLE.subn(lambda _: table, page)
-    if n_tables != 1:
-        raise ValueError(f"{GUIDE} has {n_tables} tables of architectures, must have one")
-    return changed
+def with_tables(page: str) -> str:
+    """``page`` with the tables as the code has them."""
+    tables = markdown()
+    if (found := len(_TABLE.findall(page))) != len(tables):
+        raise ValueError(f"{GUIDE} has {found} tables of architectures, must have {len(tables)}")
+    left = iter(tables)
+    return _TABLE.sub(lambda _: next(left), page)
+
+
+def _table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [_row(titles), "|" + "---|" * len(titles), *map(_row, rows)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _row(cells: tuple[str, ...]) -> str:
@@ -39,9 +46,9 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _cells(one: Architecture) -> tuple[str, ...]:
     optional = ("" if isinstance(part, str) else "yes" for part in (one.memory, one.adapters))
-    adapted = "yes" if "QuestionAnswering" in one.heads else "yes, but not `qa`"
+    adapted = "yes" if "QuestionAnswering" in one.heads else "yes; `qa` with adapters only"
     return f"`{one.model_type}`", one.examples, adapted, "yes", *optional
 
 
 if __name__ == "__main__":
-    GUIDE.write_text(with_table(GUIDE.read_text("utf-8")), "utf-8")
+    GUIDE.write_text(with_tables(GUIDE.read_text("utf-8")), "utf-8")

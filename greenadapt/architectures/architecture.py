@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+CAUSAL = "CausalLM"
+"""The head of a decoder."""
 WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
 
@@ -26,11 +28,16 @@ class LayerAttention:
     """The attention's module in a layer."""
     keys_and_values: Callable[[Any, Any], tuple[Any, Any]]
     """A layer and states (b, m, d) that it sees as memory → keys and values (b, m, d)."""
+    forward: Callable[..., Any] | None = None
+    """What to run in place of the attention's ``forward`` where that does not call one of transformers' attention
+    functions: takes the attention, such a function, and the arguments of ``forward``."""
 
 
 @dataclass(frozen=True)
 class LayerParts:
-    """Modules in a layer between which adapters act."""
+    """Modules in a layer between which adapters act, of the kind that normalizes behind attention and behind the
+    feed-forward part, or before each.
+    """
 
     attention_output: str = "attention.output.dropout"
     """Its output is that of attention, before it is added to the layer's input."""
@@ -39,7 +46,9 @@ class LayerParts:
     ffn_output: str = "output.dropout"
     """Its output is that of the feed-forward part, before it is added to that part's input."""
     norm: str = "output.LayerNorm"
-    """The last layer norm, which reads that sum."""
+    """The last layer norm, which reads that sum; empty if the sum is the layer's output."""
+    first_norm: str = ""
+    """Its output is what attention reads; empty if that is the layer's input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +62,11 @@ class Architecture:
     prefix: str
     """Prefix of the encoder's weights in a model with a head."""
     decoder: str
-    """Weight of the masked language model's output, (n_rows, dim); not in the file if tied to the embedding."""
+    """Weight of the language model's output, (n_rows, dim); not in the file if tied to the embedding."""
     biases: tuple[str, ...]
     """Biases of that output, (n_rows,) each."""
     apply_head: Callable[[Any, Any], Any]
-    """A masked language model and the states of t pieces (t, d) → logits (t, n_rows)."""
+    """A language model and the states of t pieces (t, d) → logits (t, n_rows)."""
     sizes: tuple[Size, ...]
     """Weights whose sizes its configuration tells."""
     memory: LayerAttention | str
@@ -72,6 +81,8 @@ class Architecture:
     """The same in published files, if transformers renames their weights."""
     n_layers: str = "num_hidden_layers"
     """The configuration's key for their number."""
+    final_norm: str = ""
+    """Module that normalizes the last layer's output, after ``prefix``; empty if there is none."""
     heads: tuple[str, ...] = ("TokenClassification", "SequenceClassification", "QuestionAnswering", "MaskedLM")
     """What transformers has models for."""
     has_two_separators: bool | None = False
@@ -80,6 +91,11 @@ class Architecture:
     """Whether it is told which part of a pair a piece is of."""
     counts_from_padding: bool = False
     """Whether positions are counted from behind the padding's id, and pieces of padding have none."""
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether it is a decoder, which gets rows for words, and nothing else is done with it."""
+        return CAUSAL in self.heads
 
 
 def bert_sizes(width: str = "hidden_size") -> tuple[Size, ...]:

@@ -26,8 +26,8 @@ ARCHITECTURES = (
         biases=_BIASES,
         apply_head=lambda model, states: model.cls(states),
         sizes=bert_sizes(),
-        memory="its attention is unknown",
-        adapters="its layers are unknown",
+        memory=BERT_ATTENTION,
+        adapters=LayerParts(),
         has_segments=True,
     ),
 )

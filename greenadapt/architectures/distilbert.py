@@ -1,6 +1,13 @@
 """DistilBERT: a BERT of half as many layers, without pooler and segments."""
 
-from greenadapt.architectures.architecture import POSITIONS, WORD_EMBEDDINGS, Architecture, Size
+from greenadapt.architectures.architecture import (
+    POSITIONS,
+    WORD_EMBEDDINGS,
+    Architecture,
+    LayerAttention,
+    LayerParts,
+    Size,
+)
 
 ARCHITECTURES = (
     Architecture(
@@ -17,8 +24,10 @@ ARCHITECTURES = (
             POSITIONS,
             Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
         ),
-        memory="its attention does not know its layer",
-        adapters="it has no pooler, which tasks share, and its layers differ",
+        memory=LayerAttention(
+            "attention", lambda layer, states: (layer.attention.k_lin(states), layer.attention.v_lin(states))
+        ),
+        adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
         layers="transformer.layer",
         n_layers="n_layers",
     ),

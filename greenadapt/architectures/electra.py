@@ -1,6 +1,6 @@
 """ELECTRA: BERT without a pooler, whose embedding may be narrower than its layers."""
 
-from greenadapt.architectures.architecture import BERT_ATTENTION, Architecture, bert_sizes
+from greenadapt.architectures.architecture import BERT_ATTENTION, Architecture, LayerParts, bert_sizes
 
 ARCHITECTURES = (
     Architecture(
@@ -12,7 +12,7 @@ ARCHITECTURES = (
         apply_head=lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
         sizes=bert_sizes("embedding_size"),
         memory=BERT_ATTENTION,
-        adapters="it has no pooler, which tasks share",
+        adapters=LayerParts(),
         has_segments=True,
     ),
 )

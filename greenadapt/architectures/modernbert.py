@@ -1,6 +1,6 @@
 """ModernBERT: layers that normalize their input, and keys that are rotated by their position."""
 
-from greenadapt.architectures.architecture import Architecture, Size
+from greenadapt.architectures.architecture import Architecture, LayerAttention, LayerParts, Size
 
 _EMBEDDING = "embeddings.tok_embeddings.weight"
 
@@ -17,8 +17,13 @@ ARCHITECTURES = (
             Size("hidden_size", _EMBEDDING, axis=1),
             Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
         ),
-        memory="its attention rotates keys by position, which memory lacks",
-        adapters="it has no pooler, which tasks share, and normalizes before its layers, not after them",
+        memory=LayerAttention(
+            "attn",
+            # Without the hooks of adapters, which are for the layer's own input.
+            lambda layer, states: layer.attn.Wqkv(layer.attn_norm.forward(states)).chunk(3, -1)[1:],
+        ),
+        adapters=LayerParts("attn.out_drop", "mlp", "mlp", norm="", first_norm="attn_norm"),
         layers="layers",
+        final_norm="final_norm",
     ),
 )

@@ -1,6 +1,35 @@
 """MPNet: RoBERTa with a bias for relative positions."""
 
-from greenadapt.architectures.architecture import Architecture, bert_sizes
+from collections.abc import Callable
+from typing import Any
+
+from greenadapt.architectures.architecture import Architecture, LayerAttention, LayerParts, bert_sizes
+
+
+def _attend(
+    attention: Any,
+    function: Callable[..., Any],
+    states: Any,
+    mask: Any = None,
+    position_bias: Any = None,
+    output_attentions: bool = False,
+) -> tuple[Any]:
+    """``MPNetSelfAttention.forward`` with one of transformers' attention functions; memory gets no bias."""
+    query, key, value = (
+        layer(states).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+        for layer in (attention.q, attention.k, attention.v)
+    )
+    context, _ = function(
+        attention,
+        query,
+        key,
+        value,
+        position_bias if mask is None else position_bias + mask,
+        dropout=attention.dropout.p if attention.training else 0.0,
+        scaling=attention.attention_head_size**-0.5,
+    )
+    return (attention.o(context.flatten(2)),)
+
 
 ARCHITECTURES = (
     Architecture(
@@ -11,8 +40,12 @@ ARCHITECTURES = (
         biases=("lm_head.bias", "lm_head.decoder.bias"),
         apply_head=lambda model, states: model.lm_head(states),
         sizes=bert_sizes(),
-        memory="its attention takes no further arguments and adds a relative position bias, which memory lacks",
-        adapters="its layers take a relative position bias, which adapters lack",
+        memory=LayerAttention(
+            "attention.attn",
+            lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
+            _attend,
+        ),
+        adapters=LayerParts(attention_output="attention.dropout"),
         has_two_separators=True,
         counts_from_padding=True,
     ),

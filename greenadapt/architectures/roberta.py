@@ -26,7 +26,7 @@ ARCHITECTURES = (
     _roberta(
         model_type="camembert",
         examples="CamemBERT",
-        memory="its attention is unknown",
-        adapters="its layers are unknown",
+        memory=BERT_ATTENTION,
+        adapters=LayerParts(),
     ),
 )

@@ -1,7 +1,11 @@
 """NomicBERT and GTE: BERT with gated feed-forward parts and keys that are rotated by their position."""
 
-from greenadapt.architectures.architecture import WORD_EMBEDDINGS, Architecture, Size
+from greenadapt.architectures.architecture import WORD_EMBEDDINGS, Architecture, LayerAttention, LayerParts, Size
 
+_ATTENTION = LayerAttention(
+    "self_attn", lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states))
+)
+_PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm")
 _HEADS = ("TokenClassification", "SequenceClassification", "MaskedLM")
 
 ARCHITECTURES = (
@@ -18,8 +22,8 @@ ARCHITECTURES = (
             Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
             Size("intermediate_size", "encoder.layers.0.mlp.fc2.weight", axis=1),
         ),
-        memory="its attention rotates keys by position, which memory lacks",
-        adapters="it has no pooler, which tasks share",
+        memory=_ATTENTION,
+        adapters=_PARTS,
         layers="layers",
         published_layers="encoder.layers",
         has_segments=True,
@@ -37,8 +41,8 @@ ARCHITECTURES = (
             Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
             Size("intermediate_size", "encoder.layer.0.mlp.down_proj.weight", axis=1),
         ),
-        memory="its attention rotates keys by position, which memory lacks",
-        adapters="it has no pooler, which tasks share",
+        memory=_ATTENTION,
+        adapters=_PARTS,
         layers="layers",
         published_layers="encoder.layer",
         has_two_separators=None,

@@ -12,7 +12,7 @@ from greenadapt.architectures.architecture import Architecture
 from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import Array, ArrayFile, row_blocks
+from greenadapt.storage.arrays import Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
@@ -39,16 +39,16 @@ class Checkpoint:
     says if it had an ``auto_map``.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
-    ``ARCHITECTURES``, for damaged files and if the configuration does not match the sizes of the weights,
-    ``MissingError`` if there are no weights.
+    ``ARCHITECTURES``, for a causal language model unless ``causal`` accepts it, for damaged files and if the
+    configuration does not match the sizes of the weights, ``MissingError`` if there are no weights.
     """
 
     @classmethod
-    def open(cls, folder: Path) -> "Checkpoint":
+    def open(cls, folder: Path, *, causal: bool = False) -> "Checkpoint":
         """Read the configuration and the names of the weights in ``folder``."""
-        return cls(folder)
+        return cls(folder, causal=causal)
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, causal: bool = False) -> None:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
         self.names_code = "auto_map" in self.config
@@ -62,11 +62,15 @@ class Checkpoint:
                 f"{folder} holds a model of type {model_type}, which greenadapt does not support",
                 f"supported are {', '.join(ARCHITECTURES)}",
             )
-        self.architecture = ARCHITECTURES[model_type]
+        self.architecture = kind = ARCHITECTURES[model_type]
+        if kind.is_causal and not causal:
+            raise InputError(
+                f"{folder} is a causal language model ({model_type}), to which words can only be added",
+                "that is done by w2v, align, expand and adapt; give an encoder here",
+            )
         self.is_compiled = (folder / COMPILED_FILE).is_file()
         """Whether its weights but the embedding are in a graph, which is only run."""
         self._weights = _open_weights(folder)
-        kind = self.architecture
         found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
         if not found:
             raise InputError(
@@ -100,9 +104,20 @@ class Checkpoint:
     def __getitem__(self, name: str) -> Array:
         return self._weights[name][name]
 
+    def setting(self, *names: str) -> Any:
+        """The value of the first of ``names`` that its configuration has, else ``None``."""
+        return next((self.config[name] for name in names if name in self.config), None)
+
     def embedding(self) -> Array:
         """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's own element type."""
         return self[self.embedding_name]
+
+    def untied_output(self) -> Array | None:
+        """The output rows, (n_rows, dim), of a causal language model, if they are not those of the embedding."""
+        if not self.architecture.is_causal or self.decoder_name is None or self.config.get("tie_word_embeddings"):
+            return None
+        output = self[self.decoder_name]
+        return None if same_arrays(output, self.embedding()) else output
 
     def first_new_id(self, n_tokens: int) -> int:
         """Id of the first new row: the number of rows, which may exceed the ``n_tokens`` ids of the tokenizer.
@@ -152,11 +167,8 @@ class Checkpoint:
 
     def _check_heads(self) -> None:
         """Refuse attention heads that do not share the hidden size evenly."""
-        width, heads = (
-            next((self.config[name] for name in names if name in self.config), None)
-            for names in (("hidden_size", "dim"), ("num_attention_heads", "n_heads"))
-        )
-        if width is None or heads is None:
+        width, heads = self.setting("hidden_size", "dim"), self.setting("num_attention_heads", "n_heads")
+        if width is None or heads is None or "head_dim" in self.config:
             return
         if not isinstance(heads, int) or heads < 1 or width % heads:
             raise self._differs(f"there are {heads!r} attention heads", f"the hidden size {width} must be a multiple")

@@ -17,28 +17,32 @@ from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_
 from greenadapt.storage.files import described_in, read_json
 
 _FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
-_SIDE_FILES = ("generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json")
+_SIDE_FILES = (
+    "generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json",
+    "chat_template.jinja",
+)  # fmt: skip
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
 MAX_SHARD_BYTES = 5_000_000_000
 Tensor = Array | Streamed
 
 
-def write_expanded(
+def write_expanded(  # noqa: PLR0913
     checkpoint: Checkpoint,
     new_rows: Tensor,
     folder: Path,
     *,
     dtype: DType | None = None,
     replaced: Mapping[int, Array] | None = None,
+    output_rows: Tensor | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write ``config.json`` and the weights of ``checkpoint`` with ``new_rows`` (n, dim) below its embedding.
 
     Old rows do not change, except those in ``replaced`` (id → (dim,)). Everything keeps its element type, or all
-    floating-point weights get ``dtype``. The output of a masked language model grows too, and its logits of the old
-    ids do not change: its weight gets the same rows if it equals the embedding, otherwise zeros, and its bias the
-    smallest of the old ones, so that no new word is favoured. A shard holds at most
+    floating-point weights get ``dtype``. The output of a language model grows too, and its logits of the old ids do not
+    change: its weight gets the same rows if it equals the embedding, otherwise ``output_rows`` (n, dim), by default
+    zeros, and its bias the smallest of the old ones, so that no new word is favoured. A shard holds at most
     ``max_shard_bytes`` bytes, or one tensor. ``new_rows`` may be read twice.
     Raises ``InputError`` if the rows have the wrong width, or a value is too large for ``dtype``.
     """
@@ -47,7 +51,7 @@ def write_expanded(
             f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}",
             "align the vectors with this model",
         )
-    tensors = _grown(checkpoint, new_rows, replaced or {}, dtype)
+    tensors = _grown(checkpoint, new_rows, output_rows, replaced or {}, dtype)
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, tensors, max_shard_bytes)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
@@ -72,7 +76,11 @@ def copy_side_files(source: Path, folder: Path) -> None:
 
 
 def _grown(
-    checkpoint: Checkpoint, new_rows: Tensor, replaced: Mapping[int, Array], dtype: DType | None
+    checkpoint: Checkpoint,
+    new_rows: Tensor,
+    output_rows: Tensor | None,
+    replaced: Mapping[int, Array],
+    dtype: DType | None,
 ) -> dict[str, Tensor]:
     """All weights by name, in the order of ``checkpoint``, those of the vocabulary with the new rows."""
     old = {name: checkpoint[name] for name in checkpoint.names}
@@ -84,7 +92,9 @@ def _grown(
         decoder = old[checkpoint.decoder_name]
         # An untied decoder has another space than the embedding, for which the new rows are meant.
         tied = same_arrays(decoder, embedding)
-        rows = new_rows if tied else _constant(0, (n_new, decoder.shape[1]), decoder)
+        if output_rows is None:
+            output_rows = _constant(0, (n_new, decoder.shape[1]), decoder)
+        rows = new_rows if tied else output_rows
         grown[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(rows, replaced if tied else {})
     for name in checkpoint.bias_names:
         grown[name] = tensors[name].with_rows(_constant(old[name].min(), (n_new,), old[name]))

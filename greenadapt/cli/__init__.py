@@ -52,6 +52,7 @@ _ORDER = [
     "cost",
     "config",
     "report",
+    "reproduce",
     "demo",
 ]
 

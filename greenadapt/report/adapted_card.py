@@ -30,6 +30,18 @@ both = DualTokenizer.load(FOLDER).encode(TEXT)
 ```
 """
 
+_USE_CAUSAL = """
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model, tokenizer = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+```
+
+`base_tokenizer/` holds the model's own tokenizer.
+"""
+
+_OUTPUT = "The model has output rows of its own; the new ones are by the same recipe, fitted on the old ones."
+
 _ROWS = {
     "map": "the mapped vectors are the new rows",
     "norm": "the mapped vectors, rescaled to the mean length of the model's rows, are the new rows",
@@ -55,6 +67,9 @@ class AdaptedCard(Card):
     heldout: Json
     imported: bool = False
     """Whether the vectors were made elsewhere."""
+    is_causal: bool = False
+    has_output: bool = False
+    """Whether it is a causal language model whose output rows are not those of its embedding."""
 
     @property
     def title(self) -> str:
@@ -76,11 +91,13 @@ class AdaptedCard(Card):
             if self.expand["replace_all"]
             else "The old rows and every other weight are unchanged.",
         )
-        return about, _USE, self.sentences
+        return about, _USE_CAUSAL if self.is_causal else _USE, self.sentences
 
     def notes(self) -> Sequence[str]:
         figures = self.heldout.get("figures")
         notes = [sentences(figures)] if figures else []
+        if self.has_output:
+            notes.append(_OUTPUT)
         if self.rows["heldout"]:
             notes.append(recipes(self.rows))
         if hidden := self.counts["hidden_words"]:

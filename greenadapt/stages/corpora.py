@@ -13,7 +13,7 @@ from greenadapt.stages.session import CORPUS, Session
 from greenadapt.storage.files import Json
 from greenadapt.wording import byte_size
 
-_BYTES_PER_SECOND = 10_000_000
+BYTES_PER_SECOND = 10_000_000
 """The speed of a download for which ``corpus list`` tells the hours."""
 
 
@@ -55,11 +55,11 @@ def _row(session: Session, recipe: Recipe) -> Json:
         "network": _network(recipe, fetched),
         "models": session.workspace.models(recipe.name),
         "stated": recipe.stated and {**asdict(recipe.stated), "on": recipe.stated.on.isoformat()},
-        "download": _download(recipe),
+        "download": download_time(recipe),
     }
 
 
-def _download(recipe: Recipe) -> Json | None:
+def download_time(recipe: Recipe) -> Json | None:
     """The hours of the download ``at`` a speed, from what is stated; ``None`` if that is too little."""
     stated = recipe.stated
     if stated is None:
@@ -71,8 +71,8 @@ def _download(recipe: Recipe) -> Json | None:
     if stated.bytes is None:
         return None
     return {
-        "hours": round(stated.bytes / _BYTES_PER_SECOND / 3600, 1),
-        "at": f"{byte_size(_BYTES_PER_SECOND)}/s",
+        "hours": round(stated.bytes / BYTES_PER_SECOND / 3600, 1),
+        "at": f"{byte_size(BYTES_PER_SECOND)}/s",
     }
 
 

@@ -18,6 +18,7 @@ from greenadapt.checkpoints.provenance import (
     reads_sentences,
     task_input,
 )
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
@@ -27,14 +28,14 @@ from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report.adapted_card import AdaptedCard
 from greenadapt.stages.align import VectorSource, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, Streamed
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.names import short
 from greenadapt.storage.results import Job, Outcome, Result, open_result, read_manifest, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
-from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
 from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
 from greenadapt.vectors.form import GATE, fit_form
@@ -54,7 +55,7 @@ def expand(
     chosen = model_of(aligned)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
-    check_model(chosen, whole=True)
+    check_model(chosen, whole=True, causal=True)
     with session.locked(None if session.out else name, chosen.name):
         return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
 
@@ -146,6 +147,29 @@ class Expansion:
     config: ExpandConfig
     fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
     """How the alignment was fitted and which words were held out."""
+    is_output: bool = False
+    """Whether the rows are output rows of a causal language model, which differ from those of its embedding."""
+
+    @cached_property
+    def output(self) -> "Expansion | None":
+        """The same words' output rows, if the model has its own: by the same recipe, fitted on output rows.
+
+        A word's output row is what a state is compared with to predict the word, and not the row that the word itself
+        is read by; it depends on the word's contexts, too.
+        """
+        output = self.base.checkpoint.untied_output()
+        if output is None:
+            return None
+        words, rows, ids = overlap(self.vectors, self.base.vocabulary)
+        alignment = fit(self.vectors.matrix[rows], np.asarray(output[ids], np.float32), self.fitting, words)
+        config = replace(self.config, rows=self.recipe.config.rows)
+        return replace(self, alignment=alignment, config=config, is_output=True)
+
+    @property
+    def table(self) -> Array:
+        """The rows that the new ones come below, (n_rows, dim)."""
+        output = self.base.checkpoint.untied_output() if self.is_output else None
+        return self.base.checkpoint.embedding() if output is None else output
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -187,7 +211,7 @@ class Expansion:
     @cached_property
     def blank(self) -> Recipe:
         """A recipe without its name."""
-        embedding, vocabulary = self.base.checkpoint.embedding(), self.base.vocabulary
+        embedding, vocabulary = self.table, self.base.vocabulary
         norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
         return Recipe(self.config, self.alignment, embedding, norm)
 
@@ -202,7 +226,7 @@ class Expansion:
             np.asarray(self.vectors.matrix[rows[kept]], np.float32),
             self._weighed.counts[rows[kept]],
             ids[kept],
-            self.base.checkpoint.embedding()[: vocabulary.size],
+            self.table[: vocabulary.size],
             [pieces[i] for i in kept.tolist()],
             vocabulary.special_ids,
             [words[i] for i in kept.tolist()],
@@ -255,12 +279,19 @@ class Expansion:
         replaced = None
         if self.config.replace_all:
             replaced = replacements(self.vectors, vocabulary.whole_words, self.alignment)
-        rows = NewRows(self.entries.surfaces(), self.chosen[self.entries.word], self._weighed, vocabulary, self.recipe)
-        write_expanded(checkpoint, rows.streamed(), work, dtype=self.config.dtype, replaced=replaced)
+        output = None if self.output is None else self._rows(self.output.recipe)
+        write_expanded(
+            checkpoint, self._rows(self.recipe), work, dtype=self.config.dtype, replaced=replaced, output_rows=output
+        )
         copy_side_files(folder, work)
         copy_task(folder, work)
         AddedWords.build(self.entries, vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
-        return export_tokenizers(vocabulary, folder, work, self.entries, first_id, self.config.oov)
+        entries, rule, is_causal = self.entries, self.config.oov, checkpoint.architecture.is_causal
+        return export_tokenizers(vocabulary, folder, work, entries, first_id, rule, is_causal=is_causal)
+
+    def _rows(self, recipe: Recipe) -> Streamed:
+        surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
+        return NewRows(surfaces, rows, self._weighed, self.base.vocabulary, recipe).streamed()
 
 
 def _card(
@@ -268,6 +299,7 @@ def _card(
 ) -> AdaptedCard:
     imported = (aligned.folder / VECTORS).is_file()
     facts = outcome.facts
+    checkpoint = Checkpoint.open(work, causal=True)
     model, made = short(facts["model"]["source"]), [aligned.manifest]
     if not imported:
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
@@ -285,6 +317,8 @@ def _card(
         rows=facts["rows"],
         heldout=aligned.manifest.facts["heldout"],
         imported=imported,
+        is_causal=checkpoint.architecture.is_causal,
+        has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),
         cost=total([*(manifest.whole_cost for manifest in made), cost]).as_dict(),
     )

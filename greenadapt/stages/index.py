@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.provenance import adapted_input
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig
 from greenadapt.corpus.opening import input_name, is_read_once
@@ -59,6 +60,7 @@ class IndexRequest:
         if self.model is None:
             return IndexFacts(given, config)
         found = find_model(self.model)
+        Checkpoint.open(found.folder)  # refuses a causal language model
         return IndexFacts(given, config, {"source": found.source, "sha256": adapted_input(found)["sha256"]})
 
 

@@ -51,6 +51,10 @@ class Workspace:
         """What is kept of finished folds (``assess --train``); may be deleted."""
         return self.root / ".assess"
 
+    def reproduced(self, experiment: str) -> Path:
+        """The folder of an experiment of ``reproduce``."""
+        return self.root / "reproduce" / experiment
+
     def corpora(self) -> list[str]:
         """Names of the corpora that have a folder here."""
         return _visible_folders(self.root)

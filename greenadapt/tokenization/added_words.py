@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
@@ -15,6 +15,7 @@ from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, offsets_of
 from greenadapt.storage.sequence_table import Sequences, SequenceTable
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.characters import WORD_CATEGORIES
+from greenadapt.tokenization.sentencepiece import SPACE
 
 _ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are not words
 
@@ -25,7 +26,7 @@ class NewEntries:
 
     ``words`` are the added words and ``word`` (n_entries,) says which of them a row belongs to. With byte-level BPE a
     word has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same
-    vector. With SentencePiece it has one row, with the mark or without.
+    vector. With SentencePiece it has one row, with the mark or without; if the model reads whole texts, only with it.
     ``exported`` (n_entries,) are those that the exported tokenizer can find: always the last ones, since the
     library gives an ``AddedToken`` the next free id on loading, behind the vocabulary, whatever id its file says.
     """
@@ -90,7 +91,7 @@ def new_entries(
     if not new.any(axis=1).all():
         word = words[int(np.argmin(new.any(axis=1)))]
         raise ValueError(f"{word!r} is in the base vocabulary, or the tokenizer never finds it")
-    if vocabulary.kind == "sentencepiece":  # the library would give a piece, of other words, the id that it has
+    if vocabulary.at_spaces:  # the library would give a piece, of other words, the id that it has
         exportable = np.array([vocabulary.tokenizer.token_to_id(word) is None for word in words], bool)
     elif vocabulary.kind == "wordpiece" and oov == "base":
         exportable = _exportable(words, vocabulary.tokenizer)
@@ -114,9 +115,14 @@ def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bo
     added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     taken = {token.content for token in added}  # these are matched in a text before any word
     probe.add_tokens(added)
-    space = " " if marked and vocabulary.kind != "wordpiece" else ""
-    encodings = probe.encode_batch_fast([space + word for word in words], add_special_tokens=False)
-    alone = (encoding.ids == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
+    before = " " if marked and vocabulary.kind != "wordpiece" else ""
+    if vocabulary.whole_texts:  # at the beginning of a text there may be a mark more, or one less
+        own = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
+        probe.pre_tokenizer = pre_tokenizers.Sequence([*own, pre_tokenizers.Split(SPACE, "merged_with_next")])
+        before = "a "
+    encodings = probe.encode_batch_fast([before + word for word in words], add_special_tokens=False)
+    n_before = int(vocabulary.whole_texts)
+    alone = (encoding.ids[n_before:] == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
     no_words = (word in taken or word.isspace() or not _ASCII_WHITESPACE.isdisjoint(word) for word in words)
     return np.array([found and not no_word for found, no_word in zip(alone, no_words, strict=True)], bool)
 
@@ -143,7 +149,7 @@ class AddedWords:
     ``pieces`` finds a new entry by its base pieces, of which there are at least two; ``surfaces`` finds it by its UTF-8
     bytes where the base tokenizer gives only ``[UNK]`` (``unknown`` (n_unknown,) are those entries). With SentencePiece
     an entry has pieces with the space mark and without, which may be a single one; ``owners`` (n_pieces,) are their
-    entries. Entry ``i`` has id ``first_id + i``.
+    entries, ``None`` if each entry has one. Entry ``i`` has id ``first_id + i``.
     """
 
     first_id: int
@@ -191,7 +197,7 @@ class AddedWords:
         pieces = _pieces(surfaces, entries.marked, vocabulary)
         unknown = np.flatnonzero([own == [vocabulary.unk_id] for own in pieces]).astype(np.int32)
         text, owners = _bytes_of(surfaces), None
-        if vocabulary.kind == "sentencepiece":
+        if vocabulary.at_spaces:
             inner = vocabulary.pieces(surfaces, marked=False)
             also = [i for i, own in enumerate(inner) if vocabulary.is_one_word(own)]
             owners = np.array([*range(len(pieces)), *also], np.int32)

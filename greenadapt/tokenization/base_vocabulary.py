@@ -10,7 +10,7 @@ from greenadapt.errors import InputError
 from greenadapt.tokenization.bytelevel import SPACE_MARK, from_byte_characters, to_byte_characters
 from greenadapt.tokenization.characters import is_of_spaced_word
 from greenadapt.tokenization.sentencepiece import SPACE, best_spelling
-from greenadapt.tokenization.splitter import WordSplitter, unknown_id
+from greenadapt.tokenization.splitter import WordSplitter, reads_whole_texts, unknown_id
 
 _CONTINUES = "##"  # WordPiece's mark of pieces that do not begin a word
 
@@ -26,6 +26,10 @@ class BaseVocabulary:
         self.tokenizer = tokenizer
         splitter = WordSplitter(tokenizer)
         self.kind, self._bounds = splitter.kind, splitter.bounds
+        self.whole_texts = reads_whole_texts(tokenizer)
+        """Whether a SentencePiece model also sees spaces: a row is of a word behind a space, and only of that."""
+        self.at_spaces = self.kind == "sentencepiece" and not self.whole_texts
+        """Whether a SentencePiece model's text is split at spaces: a row is of a word with a mark and without."""
         self._entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids: frozenset[int] = frozenset(row for row, token in added.items() if token.special)
@@ -37,6 +41,13 @@ class BaseVocabulary:
                 "use the model's own tokenizer.json",
             )
         self._model = Tokenizer(tokenizer.model)  # only the model: its input is one pre-token
+
+    @property
+    def merged(self) -> list[str]:
+        """The vocabulary strings without added tokens and single bytes."""
+        of_bytes = self._bounds.of_bytes if self._bounds is not None else {}
+        added = self.tokenizer.get_added_tokens_decoder()
+        return [entry for entry, row in self._entries.items() if row not in added and row not in of_bytes]
 
     @cached_property
     def whole_words(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
 from greenadapt.storage.sequence_table import Sequences
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.special_tokens import read_settings, special_ids
-from greenadapt.tokenization.splitter import load_tokenizer, word_bounds
+from greenadapt.tokenization.characters import composes
+from greenadapt.tokenization.special_tokens import SpecialIds, read_settings, special_ids
+from greenadapt.tokenization.splitter import load_tokenizer, reads_whole_texts, word_bounds
 
 BASE_FOLDER = "base_tokenizer"
 TextOrWords = str | Sequence[str]
@@ -65,15 +67,15 @@ class DualTokenizer:
 
     Every added word becomes one piece and every other word is cut as the base tokenizer cuts it (Poerner et al. 2020,
     section 4). With ``greedy``, the WordPiece tokenizer whose vocabulary the words were put into, the expanded view is
-    that tokenizer's (their code). Truncates nothing. ``special`` has the ids of the special tokens, ``base`` is the
-    base tokenizer, without truncation, padding or template.
+    that tokenizer's (their code). Truncates nothing. ``base`` is the base tokenizer, without truncation, padding or
+    template.
 
     Raises ``InputError`` if words are added to a tokenizer whose words are not known.
     """
 
     def __init__(self, base_folder: Path, added: AddedWords, greedy: Tokenizer | None = None) -> None:
         self.base = load_tokenizer(base_folder)
-        self.special = special_ids(self.base, read_settings(base_folder))
+        self._folder = base_folder
         self.added = added
         self._unk_id = BaseVocabulary(self.base).unk_id if len(added) else None
         self._bounds = word_bounds(self.base)
@@ -83,6 +85,11 @@ class DualTokenizer:
         self._greedy = greedy
         if greedy is not None:
             greedy.post_processor = None
+
+    @cached_property
+    def special(self) -> SpecialIds:
+        """The ids of the special tokens; raises ``InputError`` if the model has none to frame a text with."""
+        return special_ids(self.base, read_settings(self._folder))
 
     @classmethod
     def load(cls, folder: Path | str) -> "DualTokenizer":
@@ -124,9 +131,9 @@ class DualTokenizer:
         zero-width character, an empty string) gets one ``[UNK]``, so that both views have all given words.
         """
         batch = _Batch([text if isinstance(text, str) else " ".join(text) for text in texts], texts)
-        base = batch.complete(self._cut(_encode(self.base, batch.texts), batch), self.special.unk)
+        base = batch.complete(self._cut(_encode(self.base, batch.texts), batch), self)
         if self._greedy is not None:
-            expanded = batch.complete(_encode(self._greedy, batch.texts), self.special.unk)
+            expanded = batch.complete(_encode(self._greedy, batch.texts), self)
         else:
             expanded = self._merge(base, batch)
         return [DualEncoding(*views) for views in zip(batch.split(base), batch.split(expanded), strict=True)]
@@ -211,7 +218,8 @@ def _at_once(tokenizer: Tokenizer, texts: list[str]) -> Iterator[list[_Part]]:
     added = tokenizer.get_added_tokens_decoder().values()
     tokens = (f"{'a ' if token.lstrip else ''}{token.content}{' a' if token.rstrip else ''}" for token in added)
     is_long = max(map(len, texts), default=0) > _AT_ONCE
-    can_cut = is_long and not any(map(_SPACE.search, tokens))  # an added token may contain such a space
+    # An added token may contain such a space, and a normalizer of whole texts begin each part with a mark.
+    can_cut = is_long and not any(map(_SPACE.search, tokens)) and not reads_whole_texts(tokenizer)
     parts: list[_Part] = []
     n = 0
     for line, text in enumerate(texts):
@@ -261,6 +269,7 @@ class _Batch:
         self._given = np.stack([starts, starts + sizes], axis=1).astype(np.int32)
         self._first_character = offsets_of(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))
         self._characters = np.frombuffer("".join(f"{text}\n" for text in texts).encode("utf-32-le"), np.uint32)
+        self._whole = np.append(np.flatnonzero(~composes(self._characters)), len(self._characters))
         self._visible = np.append(np.flatnonzero(~np.isin(self._characters, _WHITE)), len(self._characters))
 
     def text_of(self, pieces: _Flat, piece: int) -> str:
@@ -274,8 +283,8 @@ class _Batch:
             end += 1
         return text[begin:end]
 
-    def complete(self, pieces: _Flat, unk: int) -> _Flat:
-        """Trim spans, find the given word of each piece, and give ``unk`` to given words that have none."""
+    def complete(self, pieces: _Flat, tokenizer: DualTokenizer) -> _Flat:
+        """Trim spans, find the given word of each piece, and give ``[UNK]`` to given words that have none."""
         pieces = self._trim(pieces)
         if not len(self._given):
             return pieces
@@ -289,7 +298,7 @@ class _Batch:
         begins = np.append(pieces.begins, True)
         begins[at] = True
         return _Flat(
-            np.insert(pieces.ids, at, unk),
+            np.insert(pieces.ids, at, tokenizer.special.unk if len(at) else 0),
             np.insert(begins[:-1], at, True),
             np.insert(pieces.spans, at, self._given[missing], axis=0),
             np.insert(pieces.lines, at, lines),
@@ -319,7 +328,10 @@ class _Batch:
         return self._first_character[lines] + positions
 
     def _trim(self, pieces: _Flat) -> _Flat:
-        """Take the space before a word out of its span; of a word of spaces only, the first one."""
+        """Take the space before a word out of its span; of a word of spaces only, the first one.
+
+        A span ends behind the marks of its last character, which a normalizer may compose or drop.
+        """
         last = np.flatnonzero(np.append(pieces.begins, True))[1:] - 1
         first = np.flatnonzero(pieces.begins)
         begin, end = (self._place(pieces.lines[at], pieces.spans[at, i]) for i, at in enumerate((first, last)))
@@ -328,4 +340,8 @@ class _Batch:
         spans = pieces.spans.copy()
         spans[first, 0] += np.where(visible < end, visible - begin, is_space).astype(np.int32)
         spans[first, 1] = np.maximum(spans[first, 1], spans[first, 0])
+        ends = self._place(pieces.lines, spans[:, 1])
+        following = np.append(self._place(pieces.lines, spans[:, 0])[1:], len(self._characters))
+        whole = np.minimum(self._whole[np.searchsorted(self._whole, ends)], following)
+        spans[:, 1] += np.where(spans[:, 1] > spans[:, 0], np.maximum(whole - ends, 0), 0).astype(np.int32)
         return replace(pieces, spans=spans)

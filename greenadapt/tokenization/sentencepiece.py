@@ -1,8 +1,9 @@
 """Where words end between the pieces of a SentencePiece model (Unigram, or BPE behind Metaspace)."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,8 @@ from greenadapt.tokenization.characters import is_of_spaced_word
 
 SPACE = "▁"
 """The mark for the space before a word."""
-_WORD, _ALONE, _MARK = range(3)
+_WORD, _ALONE, _MARK, _INNER = range(4)
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,14 @@ class WordBounds:
     of a script that sets no spaces between words, but only where one of the model's own pieces ends, so that words
     are whole pieces: ``▁(`` ``ta`` ``chy`` ``cardia`` ``),`` is the words ``(``, ``tachycardia`` and ``),``, and ``▁``
     ``日本`` ``では`` the words ``日本`` and ``では``. A space mark alone belongs to the word after it. What the model
-    has no piece for is cut by its text.
+    has no piece for is cut by its text, also if it is spelled in bytes.
     """
 
     unk_id: int | None
+    of_bytes: Mapping[int, str]
+    """The pieces that are one byte each, as ``surrogateescape`` writes it."""
     first: bytes
-    """What each id begins with: a word's character, one that stands alone, or the mark."""
+    """What each id begins with: a word's character, one that stands alone, the mark, or the inner byte of one."""
     last: bytes
     """What it ends with; the mark only if there is nothing else."""
 
@@ -41,27 +45,39 @@ class WordBounds:
         entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         alone = tokenizer.get_added_tokens_decoder()
         bounds = bytearray(1 + max(entries.values(), default=-1)), bytearray(1 + max(entries.values(), default=-1))
+        has_bytes = getattr(tokenizer.model, "byte_fallback", unk_id is None)
+        found = {row: _BYTE.fullmatch(entry) for entry, row in entries.items()} if has_bytes else {}
+        values = {row: bytes([int(match[1], 16)]) for row, match in found.items() if match}
+        of_bytes = {row: byte.decode("utf-8", "surrogateescape") for row, byte in values.items()}
         for entry, row in entries.items():
             text = entry.lstrip(SPACE)
-            if row in alone:
+            if row in of_bytes:
+                ends = (_INNER if "\udc80" <= of_bytes[row] < "\udcc0" else _WORD), _WORD
+            elif row in alone:
                 ends = _ALONE, _ALONE
             elif not text:
                 ends = _MARK, _MARK
             else:
                 ends = (_kind(entry[0]) if text == entry else _MARK), _kind(text[-1])
             bounds[0][row], bounds[1][row] = ends
-        return cls(unk_id, *map(bytes, bounds))
+        return cls(unk_id, of_bytes, *map(bytes, bounds))
 
     def of_piece(self, piece: int, text: str) -> tuple[int, int]:
         """What a piece of this text begins and ends with."""
         if piece == self.unk_id and text:
             return _kind(text[0]), _kind(text[-1])
+        if piece in self.of_bytes and text:
+            return (_INNER if self.first[piece] == _INNER else _kind(text[0])), _kind(text[0])
         return self.first[piece], self.last[piece]
+
+    @cached_property
+    def _by_text(self) -> IntArray:
+        return np.array([*([] if self.unk_id is None else [self.unk_id]), *self.of_bytes], np.int32)
 
     def begins(self, ids: IntArray, text_of: Callable[[int], str]) -> BoolArray:
         """Which of the pieces ``ids`` (n,) begin a word, (n,); ``text_of`` tells the text of the i-th."""
         first, last = (np.frombuffer(kinds, np.uint8)[ids] for kinds in (self.first, self.last))
-        for i in np.flatnonzero(ids == self.unk_id).tolist():
+        for i in np.flatnonzero(np.isin(ids, self._by_text)).tolist():
             first[i], last[i] = self.of_piece(int(ids[i]), text_of(i))
         begins = np.ones(len(ids), bool)
         begins[1:] = ends_word(last[:-1], first[1:])
@@ -75,7 +91,7 @@ class WordBounds:
 
 def ends_word(last: Any, first: Any) -> Any:
     """Whether a word ends between two pieces, by what the former ends and the latter begins with; numbers or arrays."""
-    return (first == _MARK) | (last == _ALONE) | ((first == _ALONE) & (last != _MARK))
+    return (first == _MARK) | ((last == _ALONE) & (first != _INNER)) | ((first == _ALONE) & (last != _MARK))
 
 
 @cache

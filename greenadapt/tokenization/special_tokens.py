@@ -62,6 +62,14 @@ def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, s
     return names
 
 
+def end_names(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, str]:
+    """``bos_token`` and ``eos_token`` → the token's text, if the ``config`` of a causal language model has them."""
+    ids = {role: config.get(f"{role}_id") for role in ("bos_token", "eos_token")}
+    first = {role: found[0] if isinstance(found, list) and found else found for role, found in ids.items()}
+    named = {role: tokenizer.id_to_token(found) for role, found in first.items() if isinstance(found, int)}
+    return {role: name for role, name in named.items() if name is not None}
+
+
 def special_ids(tokenizer: Tokenizer, settings: dict[str, Any]) -> SpecialIds:
     """The ids of ``special_names``; raises ``InputError`` where one is missing."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()

@@ -104,18 +104,23 @@ class WordSplitter:
             if piece in self._special and piece != bounds.unk_id:  # some models have them among their pieces
                 words += [*_PLAIN_WORD.findall(token), ""]
                 continue
-            own = text[begin:end] if piece == bounds.unk_id else token
-            first, ending = bounds.of_piece(piece, own)
+            first, ending = bounds.of_piece(piece, text[begin:end])
+            own = text[begin:end] if piece == bounds.unk_id else bounds.of_bytes.get(piece, token)
             if number != pre_token or ends_word(last, first):
                 words.append("")
             words[-1] += own
             last, pre_token = ending, number
-        texts = (word.replace(SPACE, " ") for word in words)
+        texts = (_of_bytes(word).replace(SPACE, " ") for word in words)
         return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
     def normalize(self, text: str) -> str:
         """``text`` after the tokenizer's normalizer."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
+
+
+def _of_bytes(word: str) -> str:
+    """``word``, in which surrogates stand for the bytes of characters that the model has no piece for."""
+    return word if word.isprintable() else word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def find_kind(tokenizer: Tokenizer) -> Kind | None:
@@ -126,7 +131,21 @@ def find_kind(tokenizer: Tokenizer) -> Kind | None:
         return "wordpiece"
     if model == "BPE" and "ByteLevel" in steps:
         return "bytelevel"
-    return "sentencepiece" if model in ("Unigram", "BPE") and "Metaspace" in steps else None
+    is_split = model in ("Unigram", "BPE") and "Metaspace" in steps
+    return "sentencepiece" if is_split or reads_whole_texts(tokenizer) else None
+
+
+def reads_whole_texts(tokenizer: Tokenizer) -> bool:
+    """Whether a text is one pre-token, spaces and all, to a SentencePiece BPE, as Llama 2 and Gemma have it."""
+    if type(tokenizer.model).__name__ != "BPE":
+        return False
+    steps = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    at_space: dict[str, Any] = {"pattern": {"String": " "}}
+    marks = {"type": "Replace", "content": SPACE, **at_space} in _steps(tokenizer.normalizer, "normalizers")
+    by_metaspace = [step["type"] == "Metaspace" and not step["split"] for step in steps]
+    # Gemma splits at the spaces that its normalizer has replaced.
+    idle = [marks and step["type"] == "Split" and step["pattern"] == at_space["pattern"] for step in steps]
+    return (marks or any(by_metaspace)) and all(map(max, by_metaspace, idle))
 
 
 def _kind(tokenizer: Tokenizer) -> Kind:
@@ -137,8 +156,8 @@ def _kind(tokenizer: Tokenizer) -> Kind:
     model = type(tokenizer.model).__name__
     raise InputError(
         f"{model} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported",
-        "use a model with a WordPiece tokenizer (BERT), a byte-level BPE one (RoBERTa, ModernBERT), or a SentencePiece "
-        "one with Metaspace (XLM-RoBERTa, DeBERTa)",
+        "use a model with a WordPiece tokenizer (BERT), a byte-level BPE one (RoBERTa, ModernBERT, Qwen), or a "
+        "SentencePiece one (XLM-RoBERTa, DeBERTa, Gemma)",
     )
 
 
@@ -165,6 +184,8 @@ def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _is_chunkwise(tokenizer: Tokenizer) -> bool:
+    if reads_whole_texts(tokenizer):
+        return False
     normalizers = _steps(tokenizer.normalizer, "normalizers")
     *before, last = _steps(tokenizer.pre_tokenizer, "pretokenizers")
     if last["type"] == "Metaspace":

@@ -10,12 +10,12 @@ from tokenizers import Tokenizer
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, read_object
 from greenadapt.tokenization.added_words import WORDS_FILE, NewEntries
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
-from greenadapt.tokenization.sentencepiece_export import with_words
-from greenadapt.tokenization.special_tokens import read_settings, special_names
+from greenadapt.tokenization.sentencepiece_export import is_pre_token, with_pre_tokens, with_words
+from greenadapt.tokenization.special_tokens import end_names, read_settings, special_names
 from greenadapt.tokenization.splitter import load_tokenizer
 
 _SETTINGS = "tokenizer_config.json"
@@ -55,20 +55,28 @@ def copy_views(source: Path, folder: Path) -> None:
         copy_tokenizers(source / BASE_FOLDER, folder / BASE_FOLDER)
 
 
-def export_tokenizers(
-    vocabulary: BaseVocabulary, source: Path, folder: Path, entries: NewEntries, first_id: int, oov: OovRule
+def export_tokenizers(  # noqa: PLR0913
+    vocabulary: BaseVocabulary,
+    source: Path,
+    folder: Path,
+    entries: NewEntries,
+    first_id: int,
+    oov: OovRule,
+    *,
+    is_causal: bool = False,
 ) -> ExportReport:
     """Write the tokenizer of ``source``, expanded, into ``folder``, and unchanged into ``base_tokenizer/``.
 
     The files are copied from ``source`` byte for byte, except that truncation and padding are off in ``tokenizer.json``
     of both (they would cut what transformers should encode whole); the expanded one is in ``tokenizer.json`` alone,
     since transformers would rebuild it from a ``vocab.txt`` beside it. New entry ``i`` has id ``first_id + i``.
+    ``is_causal``: of a causal language model, which has no special tokens to frame a text with.
     Raises ``InputError`` if the library would give other ids.
     """
     base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
     _write_base(source, folder / BASE_FOLDER, base)
     changed: list[str] = []
-    if vocabulary.kind == "sentencepiece":
+    if vocabulary.at_spaces:
         n_hidden = _n_hidden(entries)
         begin = first_id + n_hidden
         expanded = with_words(_padded(base, vocabulary, begin), entries.surfaces()[n_hidden:], begin)
@@ -76,10 +84,10 @@ def export_tokenizers(
         expanded = with_added_tokens(base, vocabulary, entries, first_id)
     else:
         expanded = with_entries(base, vocabulary, entries, first_id)
-        changed = unreachable_entries(vocabulary.tokenizer) if vocabulary.kind == "bytelevel" else []
+        changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", expanded)
-    _write_json(folder / _SETTINGS, _settings(source, vocabulary))
+    _write_json(folder / _SETTINGS, _settings(source, vocabulary, is_causal=is_causal))
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
     _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
@@ -101,26 +109,29 @@ def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntrie
 def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
     """``base`` with every new entry in the vocabulary of its model.
 
-    Byte-level BPE matches it as a whole pre-token, with ``ignore_merges``; WordPiece also at the start of longer words,
-    as the paper's own code does.
+    BPE matches it as a whole pre-token, with ``ignore_merges``; WordPiece also at the start of longer words, as the
+    paper's own code does. A BPE that reads whole texts gets a pre-token of each word behind a space.
     """
     model = _with_placeholders(base, vocabulary, first_id)
     model["vocab"] |= {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
-    if vocabulary.kind == "bytelevel":
+    if vocabulary.kind != "wordpiece":
         model["ignore_merges"] = True
-    return {**base, "model": model}
+    expanded = {**base, "model": model}
+    return with_pre_tokens(expanded, vocabulary.merged) if vocabulary.whole_texts else expanded
 
 
-def unreachable_entries(tokenizer: Tokenizer) -> list[str]:
-    """Base vocabulary strings of a byte-level BPE that its merges cut into several pieces.
+def unreachable_entries(vocabulary: BaseVocabulary) -> list[str]:
+    """Base vocabulary strings of a BPE that its merges cut into several pieces.
 
     ``ignore_merges`` keeps such a string as one piece if it is a whole pre-token; a vocabulary trained together with
     its merges has none.
     """
+    tokenizer = vocabulary.tokenizer
     special = set(tokenizer.get_added_tokens_decoder())
     entries = {entry: i for entry, i in tokenizer.get_vocab(with_added_tokens=False).items() if i not in special}
     encodings = Tokenizer(tokenizer.model).encode_batch_fast(list(entries), add_special_tokens=False)
-    return sorted(entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
+    cut = (entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
+    return sorted(entry for entry in cut if not vocabulary.whole_texts or is_pre_token(entry))
 
 
 def _n_hidden(entries: NewEntries) -> int:
@@ -185,15 +196,18 @@ def _without_code(settings: Json) -> Json:
     return {name: value for name, value in settings.items() if name != "auto_map"}
 
 
-def _settings(source: Path, vocabulary: BaseVocabulary) -> Json:
+def _settings(source: Path, vocabulary: BaseVocabulary, *, is_causal: bool) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
     settings = _without_code(read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
     # The classes of transformers would rebuild the model and drop ignore_merges, or another normalizer; their built-in
     # settings have to be written here.
-    names = special_names(vocabulary.tokenizer, settings)
-    own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
+    if is_causal:
+        own = end_names(vocabulary.tokenizer, read_object(source / "config.json", "model folder", "download it again"))
+    else:
+        names = special_names(vocabulary.tokenizer, settings)
+        own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
     types = ["token_type_ids"] if any(vocabulary.tokenizer.encode("a", "a").type_ids) else []
     settings = {"model_input_names": ["input_ids", *types, "attention_mask"], **own, **settings}
     return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
@@ -202,8 +216,7 @@ def _settings(source: Path, vocabulary: BaseVocabulary) -> Json:
 def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> None:
     tokenizer = load_tokenizer(file)
     n_hidden = _n_hidden(entries)
-    is_word = vocabulary.kind == "sentencepiece"
-    strings = entries.surfaces() if is_word else entries.strings(vocabulary)
+    strings = entries.surfaces() if vocabulary.at_spaces else entries.strings(vocabulary)
     for i, string in enumerate(strings[n_hidden:], n_hidden):
         if tokenizer.token_to_id(string) != first_id + i:
             raise InputError(

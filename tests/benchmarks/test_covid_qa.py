@@ -88,12 +88,6 @@ def test_fewer_questions_are_a_part_of_more(bench: ModuleType) -> None:
     assert all(paper["qas"] for paper in few)
 
 
-def test_all_questions_are_asked_of_a_ready_model(bench: ModuleType, tmp_path: Path) -> None:
-    options = write_data(tmp_path, [3, 4, 5])
-    assert asked(bench.write_questions(options, bench.ALL, tmp_path / "all")) == asked(options.data)
-    assert not (tmp_path / "all" / "train.json").exists()
-
-
 def scored(value: float) -> Json:
     """An answer with the same value for its three scores."""
     return {"answer": f"answer of {value}"} | dict.fromkeys(("em", "f1", "substr"), value)

@@ -306,8 +306,8 @@ def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: An
 def test_models_that_do_not_go_together(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, width: int, message: str
 ) -> None:
-    general = tiny_model("BertModel", name="general", width=width)
-    model = tiny_model("BertModel" if width == 64 else "MPNetModel", name="domain")
+    kind = "BertModel" if width == 64 else "AlbertModel"
+    general, model = tiny_model(kind, name="general", width=width), tiny_model(kind, name="domain")
     result = run_alone("finetune", "-m", model, *files, *QUICK, "--memory", general, "-o", "run", code=2)
     assert message in last_line(result)
 

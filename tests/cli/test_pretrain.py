@@ -146,9 +146,8 @@ def test_what_fails_says_so_in_a_line(run_alone: Run, text: str, tiny_model: Tin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "state"), [pytest.param(signal.SIGINT, ".head", marks=pytest.mark.long), (signal.SIGKILL, ".state")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGINT, ".head"), (signal.SIGKILL, ".state")])
 def test_interrupted_in_the_middle(
     run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path, number: signal.Signals, state: str
 ) -> None:

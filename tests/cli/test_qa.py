@@ -248,6 +248,7 @@ def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_interrupted_in_the_middle(run: Run, model: Path, tmp_path: Path) -> None:
     command = ["-m", model, "--data", qa_file(tmp_path / "data.json", 900), *SHORT, "-o", "run"]
     process = subprocess.Popen(

@@ -80,6 +80,7 @@ def test_what_cannot_be(run_alone: Run, many: Path, tmp_path: Path, tiny_model: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     """In the second of the seeds."""
     options = (*QUICK, "--steps-per-epoch", 12, "--epochs", 4, "--seeds", 2)

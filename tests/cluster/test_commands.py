@@ -160,3 +160,24 @@ def test_another_version_on_a_node_is_refused(run_alone: Run, four_nodes: Any, m
 def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:
     address = f"{ADDRESS}:{free_port()}"
     assert address in last_line(run_alone("cluster", "--cluster", address, code=1))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("one_thread")
+def test_an_experiment_is_that_of_one_machine(
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    for seed, name in enumerate(("train", "devel", "test")):
+        (tmp_path / "data/NCBI-disease").mkdir(parents=True, exist_ok=True)
+        ner_file(tmp_path / f"data/NCBI-disease/{name}.tsv", 16, seed)
+    (tmp_path / "small.toml").write_text('extends = "green-ner"\n[training]\nepochs = 1\nbatch-size = 8\n')
+    models = [tiny_model(name=name, initializer_range=0.1 * n) for n, name in enumerate(("base", "other"), 1)]
+    command = ["reproduce", "small.toml", "--only", "NCBI-disease", "--data", "data", "--seeds", 2, "--json"]
+    command += ["--method", "base", "--method", "reference", "-m", models[0], "-m", f"reference={models[1]}"]
+    there = run_alone(*command, "--cluster", four_nodes.address, "--workspace", "there")
+    here = run_alone(*command, "--workspace", "here")
+    assert there.stdout.replace("/there/", "/here/") == here.stdout
+    assert there.stderr.count("trains on") == 4
+    cells = [cell for cell in json.loads(there.stdout)["cells"] if cell["table"] == "Table 2 (bottom)"]
+    assert [(cell["seeds"], cell["missing"]) for cell in cells] == [(2, ""), (2, "")]
+    assert "trains on" not in run_alone(*command, "--cluster", four_nodes.address, "--workspace", "there").stderr

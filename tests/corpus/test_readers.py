@@ -348,6 +348,19 @@ def test_pubmed(tmp_path: Path) -> None:
     assert [d.name.rpartition(":")[2] for d in documents] == ["1", "2", "4"]
 
 
+def test_pubmed_and_pmc_in_one_recipe(tmp_path: Path) -> None:
+    """As ``pubmed-pmc`` has them: the baseline's files, and archives of articles."""
+    for name in ("baseline", "articles"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "baseline" / "pubmed26n0001.xml.gz", gzip.compress(PUBMED.encode()))
+    write_tar(tmp_path / "articles" / "00000.tar.gz", {"PMC1.1.xml": JATS})
+    recipe = 'title = "both"\nlicence = "none"\nformat = "auto"\n'
+    (tmp_path / "both.toml").write_text(recipe + '[[sources]]\nurl = "baseline"\n[[sources]]\nurl = "articles"\n')
+    alone = [*lines(tmp_path / "baseline", format="xml"), *lines(tmp_path / "articles", format="pmc")]
+    assert lines(tmp_path / "both.toml") == alone
+    assert len(alone) == 4
+
+
 def test_pubmed_broken_utf8(tmp_path: Path) -> None:
     path = write(tmp_path / "a.xml", PUBMED.encode().replace(b"A chapter", b"A ch\xffpter"))
     read = reading(path)

@@ -24,7 +24,7 @@ def write(path: Path, content: str) -> Path:
 
 def test_the_named_corpora() -> None:
     recipes = {recipe.name: recipe for recipe in list_recipes()}
-    assert set(recipes) == {"pydocs", "demo", "cord19", "pubmed", "pmc"}
+    assert set(recipes) == {"pydocs", "demo", "cord19", "pubmed", "pmc", "pubmed-pmc"}
     assert [name for name, recipe in recipes.items() if recipe.is_local] == ["demo", "pydocs"]
     assert recipes["cord19"].sources[0].url.endswith("/historical_releases/cord-19_2022-06-02.tar.gz")
     (pubmed,), (pmc,) = recipes["pubmed"].sources, recipes["pmc"].sources
@@ -37,7 +37,7 @@ def test_the_named_corpora() -> None:
 def test_unknown_names_get_the_near_ones(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no corpus or file is called pubmd: did you mean pubmed"):
         find_recipe("pubmd")
-    with pytest.raises(MissingError, match="choose among cord19, demo, pmc, pubmed, pydocs"):
+    with pytest.raises(MissingError, match="choose among cord19, demo, pmc, pubmed-pmc, pubmed, pydocs"):
         find_recipe(str(tmp_path / "zzzz.txt"))
 
 

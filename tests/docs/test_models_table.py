@@ -7,8 +7,8 @@ SITE = Path(__file__).parents[2] / "docs" / "site"
 sys.path.append(str(SITE))
 
 
-def test_the_table_of_models_is_up_to_date() -> None:
+def test_the_tables_of_models_are_up_to_date() -> None:
     import models
 
     page = models.GUIDE.read_text("utf-8")
-    assert models.with_table(page) == page, "run python docs/site/models.py"
+    assert models.with_tables(page) == page, "run python docs/site/models.py"

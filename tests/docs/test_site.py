@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.pages import GROUP, ROOT, navigation
 
-PARTS = ["README.md", "corpora", "benchmarks/RESULTS.md", "docs", "greenadapt", "zensical.toml"]
+PARTS = ["README.md", "corpora", "experiments", "benchmarks/RESULTS.md", "docs", "greenadapt", "zensical.toml"]
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def config_with(folder: Path, **settings: Any) -> Path:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model_type": "electra"}, "a model of type electra cannot be shared by tasks"),
+        ({"model_type": "albert"}, "a model of type albert cannot be shared by tasks"),
         ({"hidden_size": 100}, "does not describe a model: The hidden size (100)"),
         ({"hidden_size": "wide"}, "does not describe a model"),
         ({"hidden_act": "no such"}, "does not describe a model"),

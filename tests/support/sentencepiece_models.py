@@ -26,7 +26,8 @@ def real_lines() -> list[str]:
 
 
 @cache
-def _trained(kind: str, *specials: str) -> str:
+def trained_pieces(kind: str, *specials: str) -> str:
+    """The ``tokenizer.json`` of a Unigram or BPE model trained on ``real_lines``."""
     tokenizer = Tokenizer(models.Unigram() if kind == "Unigram" else models.BPE())
     # SentencePiece, too, keeps scripts and punctuation apart in training.
     apart = pre_tokenizers.Punctuation("isolated")
@@ -44,7 +45,7 @@ def sentencepiece_tokenizer(family: str, kind: str = "Unigram") -> Tokenizer:
     """A tokenizer with the normalizer, pre-tokenizer and special tokens that transformers gives a family."""
     names = LAYOUTS[family]
     specials = list(dict.fromkeys(names[role] for role in ("unk", "cls", "pad", "sep")))
-    tokenizer = Tokenizer.from_str(_trained(kind, *specials))
+    tokenizer = Tokenizer.from_str(trained_pieces(kind, *specials))
     spaced = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
     if family == "DebertaV2":
         steps = [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]

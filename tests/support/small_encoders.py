@@ -1,5 +1,6 @@
 """Two-layer encoders that differ in every weight, padded batches for them, and attention written down once more."""
 
+import inspect
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,9 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from greenadapt.architectures.architecture import LayerAttention
+from greenadapt.architectures.registry import ARCHITECTURES as KNOWN
+
 N_IDS = 90
+HEADS = 4
 PAD = {"Bert": 0, "Roberta": 1, "Electra": 0, "XLMRoberta": 1}
 ARCHITECTURES = tuple(PAD)
+PAD |= {"Camembert": 1, "Ernie": 0, "DistilBert": 0, "MPNet": 1, "DebertaV2": 0}
+PAD |= {"NomicBert": 0, "Gte": 1, "ModernBert": 1}
+WITH_MEMORY = tuple(PAD)
+"""All that can have a memory, and adapters."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "DebertaV2": {
+        **{"relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
+        **{"norm_rel_ebd": "layer_norm", "type_vocab_size": 0, "position_biased_input": False},
+    },
+    "ModernBert": {
+        **{"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
+        **{"local_attention": 4, "global_attn_every_n_layers": 2},
+    },
+}
+_PROJECTIONS = {"DistilBert": "{}_lin", "MPNet": "{}", "NomicBert": "{}_proj", "Gte": "{}_proj"}
+_DEBERTA_TERMS = 3  # of content, and between content and positions
 STRATEGIES = ("single", "multiple", "gated", "chunk")
 VARIANTS = ("memory", "cross", "gate")
 
@@ -23,13 +44,14 @@ def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any
         "vocab_size": N_IDS,
         "hidden_size": 16,
         "num_hidden_layers": 2,
-        "num_attention_heads": 4,
+        "num_attention_heads": HEADS,
         "intermediate_size": 24,
         "max_position_embeddings": 40,
         "num_labels": 2 if head == "ForQuestionAnswering" else 3,
     }
-    settings = model_class.config_class(**{**sizes, "pad_token_id": PAD.get(architecture, 0), **config})
-    has_pooler = head == "Model" and architecture in ("Bert", "Roberta", "XLMRoberta")
+    own = {"pad_token_id": PAD.get(architecture, 0), **SETTINGS.get(architecture, {})}
+    settings = model_class.config_class(**{**sizes, **own, **config})
+    has_pooler = head == "Model" and "add_pooling_layer" in inspect.signature(model_class).parameters
     torch.manual_seed(seed)
     model = model_class(settings, **({"add_pooling_layer": False} if has_pooler else {}))
     with torch.no_grad():
@@ -75,30 +97,93 @@ def call(model: Any, own: Batch, other: Batch, **more: Any) -> Any:
 
 def attention_of(model: Any) -> list[Any]:
     """Every layer's self-attention."""
-    return [layer.attention.self for layer in model.base_model.encoder.layer]
+    known = KNOWN[model.config.model_type]
+    assert isinstance(known.memory, LayerAttention)
+    path = known.memory.path
+    return [layer.get_submodule(path) for layer in model.base_model.get_submodule(known.layers)]
 
 
-def context(attention: Any, row: Tensor, memory: Tensor, variant: str = "memory", bias: Any = None) -> Tensor:
-    """What heads read from one ``row`` (n, d) and its ``memory`` (m, d), neither with padding: (n, n_heads, d_head)."""
+def _projections(attention: Any) -> list[Any]:
+    """How it makes queries, keys and values of states."""
+    if hasattr(attention, "Wqkv"):
+        return [lambda states, i=i: attention.Wqkv(states).chunk(3, -1)[i] for i in range(3)]
+    if hasattr(attention, "query_proj"):
+        return [attention.query_proj, attention.key_proj, attention.value_proj]
+    names = next((name for name in _PROJECTIONS.values() if hasattr(attention, name.format("q"))), None)
+    if names is not None:
+        return [getattr(attention, names.format(letter)) for letter in "qkv"]
+    return [attention.query, attention.key, attention.value]
 
-    def heads(layer: Any, states: Tensor) -> Tensor:
-        projected = torch.einsum("td,od->to", states, layer.weight) + layer.bias
-        return projected.unflatten(1, (attention.num_attention_heads, -1))
 
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scores = torch.einsum("qhe,khe->hqk", query, key) / math.sqrt(query.shape[-1])
+def output_of(attention: Any, context: Tensor) -> Tensor:
+    """What the attention's module makes of what its heads read (…, d)."""
+    names = ("out_lin", "o", "o_proj", "Wo")
+    layer: Any = next((getattr(attention, name) for name in names if hasattr(attention, name)), torch.nn.Identity())
+    projected: Tensor = layer(context)
+    return projected
+
+
+def context(
+    attention: Any, row: Tensor, memory: Tensor, variant: str = "memory", bias: Any = None, model: Any = None
+) -> Tensor:
+    """What heads read from one ``row`` (n, d) and its ``memory`` (m, d), neither with padding: (n, n_heads, d_head).
+
+    ``model`` is the attention's, if that knows relative positions.
+    """
+
+    def heads(projection: Any, states: Tensor) -> Tensor:
+        return torch.as_tensor(projection(states)).unflatten(1, (HEADS, -1))
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, more: Tensor | float = 0.0) -> Tensor:
+        scores = torch.einsum("qhe,khe->hqk", query, key) / math.sqrt(query.shape[-1] * n_terms)
+        if isinstance(more, Tensor):
+            scores[:, :, : more.shape[-1]] += more
         weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
         return torch.einsum("hqk,khe->qhe", weights, value)
 
-    query, key, value = (heads(layer, row) for layer in (attention.query, attention.key, attention.value))
-    own = attend(query, key, value)
+    kind = "" if model is None else model.config.model_type
+    n_terms = _DEBERTA_TERMS if kind == "deberta-v2" else 1
+    query, key, value = (heads(projection, row) for projection in _projections(attention))
+    query, key, more = _positioned(attention, model, query, key)
+    own = attend(query, key, value, more)
     if not len(memory):
         return own
-    memory_key, memory_value = heads(attention.key, memory), heads(attention.value, memory)
+    memory_key, memory_value = (heads(projection, memory) for projection in _projections(attention)[1:])
     if variant == "memory":
-        return attend(query, torch.cat([key, memory_key]), torch.cat([value, memory_value]))
+        return attend(query, torch.cat([key, memory_key]), torch.cat([value, memory_value]), more)
     of_memory = attend(own if variant == "cross" else query, memory_key, memory_value)
     if variant == "cross":
         return of_memory
     share = 1 / (1 + torch.exp(-bias))[:, None]
     return (1 - share) * own + share * of_memory
+
+
+def _positioned(attention: Any, model: Any, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+    """Queries and keys (n, n_heads, d_head) with what ``model`` does about positions, and what it adds to the scores,
+    (n_heads, n, n).
+    """
+    kind = "" if model is None else model.config.model_type
+    if kind == "mpnet":
+        return query, key, model.encoder.compute_position_bias(query[None])[0]
+    if kind == "deberta-v2":
+        flat = [states.transpose(0, 1) for states in (query, key)]
+        relative = model.encoder.get_rel_pos(query[None, :, 0])
+        embeddings = model.encoder.get_rel_embedding()
+        return query, key, attention.disentangled_attention_bias(*flat, relative, embeddings, _DEBERTA_TERMS)
+    if kind in ("nomic_bert", "gte", "modernbert"):
+        more = [model.config.layer_types[attention.layer_idx]] if kind == "modernbert" else []
+        cos, sin = model.rotary_emb(query, torch.arange(len(query))[None], *more)
+        query, key = (rotated(states, cos[0], sin[0]) for states in (query, key))
+    n = len(query)
+    if kind == "modernbert" and attention.sliding_window:
+        distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+        return query, key, torch.zeros(HEADS, n, n).masked_fill(distance >= attention.sliding_window, -1e9)
+    return query, key, 0.0
+
+
+def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """States (n, n_heads, d_head) turned by angles (n, d_head), whose halves are alike."""
+    half = states.shape[-1] // 2
+    first, second = states[..., :half], states[..., half:]
+    cosines, sines = cos[:, None, :half], sin[:, None, :half]
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)

@@ -7,14 +7,14 @@ import torch
 
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from tests.support.small_encoders import N_IDS, PAD
+from tests.support.small_encoders import N_IDS, PAD, SETTINGS
 
 ARCHITECTURES = ("Bert", "Roberta", "XLMRoberta")
 N_OUTPUTS = {"SequenceClassification": 3, "TokenClassification": 4, "QuestionAnswering": 2}
 
 
 def shared_encoder(architecture: str = "Bert", **config: Any) -> Any:
-    """An encoder with a pooler, of two layers 16 wide, in evaluation mode."""
+    """An encoder with a pooler, if its kind has one, of two layers 16 wide, in evaluation mode."""
     import transformers
 
     model_class: Any = getattr(transformers, f"{architecture}Model")
@@ -25,7 +25,8 @@ def shared_encoder(architecture: str = "Bert", **config: Any) -> Any:
         "num_attention_heads": 4,
         "intermediate_size": 24,
         "max_position_embeddings": 40,
-        "pad_token_id": PAD[architecture],
+        "pad_token_id": PAD.get(architecture, 0),
+        **SETTINGS.get(architecture, {}),
     }
     torch.manual_seed(0)
     model = model_class(model_class.config_class(**{**sizes, **config}))

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.config import AdapterConfig
+from greenadapt.errors import UsageError
 from greenadapt.models.adapters.layers import FeedForward, Gelu, Identity, Projected, Residual, SelfAttention
-from greenadapt.models.adapters.shape import AdapterShape
+from greenadapt.models.adapters.shape import AdapterShape, first_setting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -32,7 +33,15 @@ class LayerCall:
     def mask(self) -> Tensor | None:
         """The mask of the layer's attention, (b, 1, 1 or m, m), bool or to be added; ``None``: no padding."""
         mask: Tensor | None = self.args[0] if self.args else self.kwargs.get("attention_mask")
-        return mask
+        if mask is None or mask.is_floating_point() or mask.dtype == torch.bool:
+            return mask
+        return mask[:, :, :1].bool()  # of DeBERTa, where padding itself sees nothing: the first piece sees all others
+
+
+def first_of(output: Any) -> Tensor:
+    """The states in what a layer returns, which is a tuple in some architectures."""
+    states: Tensor = output[0] if isinstance(output, tuple) else output
+    return states
 
 
 class Adapter(nn.Module):
@@ -162,8 +171,7 @@ class LayerOnTop(Adapter):
         self.layer = layer
 
     def on_top(self, states: Tensor, call: LayerCall) -> Tensor:
-        output: Tensor = self.layer(states, *call.args, **call.kwargs)
-        return output
+        return first_of(self.layer(states, *call.args, **call.kwargs))
 
 
 def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
@@ -173,7 +181,7 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     """
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
-    make = _Maker(config, shape, model)
+    make = _Maker(config, shape, model, _eps(encoder))
     if config.adapter == "none":
         return Adapter()
     if config.adapter == "lhuc":
@@ -187,8 +195,18 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
     if config.adapter == "bert-layer":
         return LayerOnTop(_new_layer(encoder))
     if config.placement == "serial":
-        return Serial(make.function(), model.hidden_size, model.layer_norm_eps)
+        if ARCHITECTURES[model.model_type].final_norm:
+            raise UsageError(
+                f"--placement serial normalizes each layer's output, which a model of type {model.model_type} does not",
+                "use --placement parallel",
+            )
+        return Serial(make.function(), model.hidden_size, make.eps)
     return Parallel(make.function())
+
+
+def _eps(encoder: "PreTrainedModel") -> float:
+    """That of the encoder's layer norms."""
+    return next(float(module.eps) for module in encoder.modules() if isinstance(module, nn.LayerNorm))
 
 
 def _new_layer(encoder: "PreTrainedModel") -> nn.Module:
@@ -209,6 +227,8 @@ class _Maker:
     shape: AdapterShape
     model: Any
     """The encoder's configuration."""
+    eps: float
+    """Of its layer norms."""
 
     def function(self) -> Projected:
         """The function beside or after each layer."""
@@ -235,10 +255,10 @@ class _Maker:
         functions = [
             self._attention(mixing=True) if is_attention else FeedForward(size, 2 * size) for _ in range(_TOP_LAYERS)
         ]
-        return [Residual(function, size, self.model.layer_norm_eps) for function in functions]
+        return [Residual(function, size, self.eps) for function in functions]
 
     def _attention(self, *, mixing: bool = False) -> SelfAttention:
-        dropout = self.model.attention_probs_dropout_prob
+        dropout = first_setting(self.model, "attention_probs_dropout_prob", "attention_dropout")
         return SelfAttention(self.shape.size, self.shape.heads, dropout, mixing=mixing)
 
 
@@ -247,7 +267,7 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
     for part in module.modules():
         if isinstance(part, nn.Linear):
             nn.init.normal_(part.weight, std=_STD, generator=generator)
-            nn.init.zeros_(part.bias)
         elif isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
+        if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
             nn.init.zeros_(part.bias)

@@ -12,6 +12,7 @@ from greenadapt.config import AdapterConfig
 from greenadapt.errors import MissingError
 from greenadapt.models.adapters.hooks import AdapterHooks, check_architecture
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, make_adapter
+from greenadapt.models.adapters.shape import first_setting
 from greenadapt.models.tensors import exact_linear
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ class TaskPart(nn.Module):
         self.spec = spec
         self.adapter: Adapter = make_adapter(spec.adapter, encoder)
         self.head = ExactLinear(config.hidden_size, spec.n_outputs)
-        dropout = getattr(config, "classifier_dropout", None)
-        dropout = config.hidden_dropout_prob if dropout is None else dropout
+        dropout = first_setting(config, "classifier_dropout", "hidden_dropout_prob", "dropout")
         self.dropout = nn.Dropout(0.0 if spec.head == "QuestionAnswering" else dropout)
 
     @classmethod
@@ -70,10 +70,13 @@ class TaskPart(nn.Module):
             part.adapter.zero()
         return part.to(encoder.device, encoder.dtype).train(encoder.training)
 
-    def forward(self, states: Tensor, pooler: nn.Module) -> TaskOutput:
-        """The head's output for the adapted states (b, m, d), through the shared pooler if it classifies texts."""
-        is_text = self.spec.head == _TEXT_HEAD
-        logits = self.head(self.dropout(pooler(states) if is_text else states))
+    def forward(self, states: Tensor, pooler: nn.Module | None) -> TaskOutput:
+        """The head's output for the adapted states (b, m, d); if it classifies texts, through the shared pooler, or
+        without one for the first piece's state.
+        """
+        if self.spec.head == _TEXT_HEAD:
+            states = states[:, 0] if pooler is None else pooler(states)
+        logits = self.head(self.dropout(states))
         if self.spec.head != "QuestionAnswering":
             return {"logits": logits}
         start, end = logits.split(1, dim=-1)
@@ -108,6 +111,12 @@ class MultitaskModel(nn.Module):
         return self.encoder.config
 
     @property
+    def pooler(self) -> nn.Module | None:
+        """The encoder's pooler, if it has one."""
+        pooler: nn.Module | None = getattr(self.encoder, "pooler", None)
+        return pooler
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(_task(key) for key in self.parts)
@@ -120,8 +129,8 @@ class MultitaskModel(nn.Module):
         specs = [self.part(task).spec for task in self.tasks]
         if any(spec.adapter.freeze_encoder for spec in specs):
             self.encoder.requires_grad_(False)
-        if all(spec.head != _TEXT_HEAD for spec in specs):
-            self.encoder.pooler.requires_grad_(False)
+        if self.pooler is not None and all(spec.head != _TEXT_HEAD for spec in specs):
+            self.pooler.requires_grad_(False)
 
     def get_input_embeddings(self) -> nn.Module:
         """The encoder's word embeddings."""
@@ -152,8 +161,8 @@ class MultitaskModel(nn.Module):
         part = self.part(task)
         with self._hooks.use(part.adapter):
             states = self._encoded(input_ids, attention_mask, token_type_ids, others)
-            states = part.adapter.on_top(states, self._hooks.call)
-        output: TaskOutput = part(states, self.encoder.pooler)
+            states = part.adapter.on_top(states, self._hooks.calls[-1])
+        output: TaskOutput = part(states, self.pooler)
         return output
 
     def each(
@@ -168,19 +177,19 @@ class MultitaskModel(nn.Module):
         first = {task: self.n_untouched(task) for task in tasks}
         outputs: dict[str, TaskOutput] = {}
         kept: dict[int, Tensor] = {}
-        call = LayerCall()
+        calls: list[LayerCall] = []
         for task in sorted(
             first, key=first.__getitem__, reverse=True
         ):  # the first one keeps the states that the others need
             part = self.part(task)
             with self._hooks.use(part.adapter, keep=set(first.values())):
                 if outputs:
-                    states = self._hooks.resume(kept[first[task]], call, first[task])
+                    states = self._hooks.resume(kept[first[task]], calls, first[task])
                 else:
                     states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
-                    kept, call = {self.config.num_hidden_layers: states} | self._hooks.kept, self._hooks.call
-                states = part.adapter.on_top(states, call)
-            outputs[task] = part(states, self.encoder.pooler)
+                    kept, calls = {self.config.num_hidden_layers: states} | self._hooks.kept, self._hooks.calls
+                states = part.adapter.on_top(states, calls[-1])
+            outputs[task] = part(states, self.pooler)
         return {task: outputs[task] for task in tasks}
 
     def n_untouched(self, task: str) -> int:

@@ -1,6 +1,7 @@
 """The size, heads and layers of a task's adapters, and which encoders can have them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from greenadapt.architectures.architecture import LayerParts
 from greenadapt.architectures.registry import ARCHITECTURES
@@ -97,6 +98,11 @@ def _heads(config: AdapterConfig, size: int) -> int:
             f"use --adapter-size {max(1, round(size / heads)) * heads}, or heads that divide {size}",
         )
     return heads
+
+
+def first_setting(config: Any, *names: str) -> Any:
+    """The first of these settings of a model that it has; architectures have different names for the same."""
+    return next(value for name in names if (value := getattr(config, name, None)) is not None)
 
 
 def layer_parts(model_type: str) -> LayerParts:

@@ -69,6 +69,8 @@ def memory_attention(
     the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of memory. A row without memory has its own
     context in all three. Returns (b, n, n_heads, d_head), and no weights.
     """
+    if attention_mask is not None and attention_mask.dtype != torch.bool:
+        attention_mask = attention_mask.to(query.dtype)
     attend = partial(scaled_dot_product_attention, dropout_p=options["dropout"], scale=options["scaling"])
     place: _Place | None = getattr(module, "place", None)
     memory = None if place is None else place.current.memory
@@ -99,8 +101,8 @@ def memory_attention(
 def use_memory_attention(model: "PreTrainedModel") -> None:
     """Let the layers of ``model`` see its keyword argument ``memory``, a ``Memory``; without it nothing changes.
 
-    Replaces neither modules nor weights; a saved model is unaffected. Raises ``UsageError`` for an
-    architecture whose attention cannot see memory.
+    Replaces neither modules nor weights, only what some modules call; a saved model is unaffected. Raises
+    ``UsageError`` for an architecture whose attention cannot see memory.
     """
     attention = _attention_of(model)
     layers: Any = model.base_model.get_submodule(ARCHITECTURES[model.config.model_type].layers)
@@ -108,12 +110,16 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
         return
     from transformers.modeling_utils import AttentionInterface  # slow to import
 
-    AttentionInterface.register(NAME, memory_attention)
-    AttentionMaskInterface.register(NAME, _key_mask)
-    model.set_attn_implementation(NAME)
+    if attention.forward is None:
+        AttentionInterface.register(NAME, memory_attention)
+        AttentionMaskInterface.register(NAME, _key_mask)
+        model.set_attn_implementation(NAME)
     current = _Current()
     for number, layer in enumerate(layers):
-        layer.get_submodule(attention.path).place = _Place(number, layer, attention.keys_and_values, current)
+        module = layer.get_submodule(attention.path)
+        module.place = _Place(number, layer, attention.keys_and_values, current)
+        if attention.forward is not None:
+            module.forward = partial(attention.forward, module, memory_attention)
     model.register_forward_pre_hook(partial(_set_memory, current), with_kwargs=True)
 
 

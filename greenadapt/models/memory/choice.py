@@ -159,7 +159,7 @@ class _Described:
 
 def _check_fit(domain: PretrainedModel, general: PretrainedModel, config: MemoryConfig) -> None:
     """Raise ``UsageError`` for layers that do not exist, before anything is read or trained."""
-    settings = (Checkpoint.open(model.folder).config for model in (domain, general))
-    n_domain, n_general = (one.get("num_hidden_layers") for one in settings)
+    opened = (Checkpoint.open(model.folder) for model in (domain, general))
+    n_domain, n_general = (one.setting("num_hidden_layers", "n_layers") for one in opened)
     if n_domain and n_general:  # other architectures are refused elsewhere, with the reason
         MemoryPlan.of(config, n_domain, n_general)

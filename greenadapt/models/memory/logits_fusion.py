@@ -33,30 +33,39 @@ def attach_logits_fusion(
             f"--strategy logits does not support models of type {model.config.model_type}",
             f"use one of type {', '.join(MEMORY_TYPES)}",
         )
+    if getattr(model.config, "classifier_pooling", "cls") == "mean" and type(model).__name__.endswith(_FIRST_PIECE):
+        raise UsageError(
+            "--strategy logits adds logits of the first piece, and the head of this model reads the mean of all",
+            "use another strategy",
+        )
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
     if plan.targets:
         raise ValueError(f"strategy {config.strategy} adds no logits")
     memory = add_general(model, general, plan, config, seed)
     reads_first = type(model).__name__.endswith(_FIRST_PIECE)
-    model.register_forward_pre_hook(_read_general, with_kwargs=True)
-    model.base_model.register_forward_hook(partial(_stack, reads_first), with_kwargs=True)
+    read: dict[str, Tensor] = {}  # from one hook to the next: not all models pass arguments on to their encoder
+    model.register_forward_pre_hook(partial(_read_general, read), with_kwargs=True)
+    model.base_model.register_forward_hook(partial(_stack, reads_first, read))
     model.register_forward_hook(_add_halves)
     return memory
 
 
-def _read_general(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The keyword ``general_states`` (b, m, d_D) reaches the encoder instead of the general model's arguments."""
+def _read_general(
+    read: dict[str, Tensor], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Take the general model's arguments, and leave its states (b, m, d_D) to ``_stack``."""
     if kwargs.get("labels") is not None or kwargs.get("start_positions") is not None:
         raise ValueError("a model whose logits are added computes no loss: leave out the labels")
     given = {name: value for name, value in kwargs.items() if name in KEYWORDS}
     own = {name: value for name, value in kwargs.items() if name not in KEYWORDS}
-    return args, {**own, "general_states": model.memory.projected(model.memory.read(**given)[0])}
+    read["states"] = model.memory.projected(model.memory.read(**given)[0])
+    return args, own
 
 
-def _stack(reads_first: bool, encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+def _stack(reads_first: bool, read: dict[str, Tensor], encoder: Any, args: tuple[Any, ...], output: Any) -> Any:
     """The encoder's output with the general model's states below its own: (2 b, n, d_D)."""
     own: Tensor = output.last_hidden_state
-    other = kwargs["general_states"].to(own.dtype)
+    other = read.pop("states").to(own.dtype)
     if getattr(encoder, "pooler", None) is not None:
         output.pooler_output = torch.cat([output.pooler_output, encoder.pooler(other)])
     if reads_first:

@@ -121,7 +121,7 @@ def _check_head(architecture: Architecture, head: str) -> None:
     if head not in architecture.heads:
         raise UsageError(
             f"transformers has no model for {head} of type {architecture.model_type}",
-            "use a model of another type",
+            "use a model of another type, or --tasks, whose heads are greenadapt's own",
         )
 
 

@@ -331,7 +331,8 @@ def is_other(current: Result, job: Job) -> bool:
 def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
     """Raise ``UsageError`` if ``adapter`` does not fit the encoder, before anything is read."""
     layer_parts(checkpoint.architecture.model_type)
-    AdapterShape.of(adapter, checkpoint.config["hidden_size"], checkpoint.config["num_hidden_layers"])
+    width, n_layers = checkpoint.setting("hidden_size", "dim"), checkpoint.setting("num_hidden_layers", "n_layers")
+    AdapterShape.of(adapter, width, n_layers)
 
 
 def is_finished(work: Path, seed: int) -> bool:

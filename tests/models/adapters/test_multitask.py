@@ -229,9 +229,8 @@ def test_logits_are_exact_under_autocast(adapter: AdapterName) -> None:
 @pytest.mark.parametrize(
     ("architecture", "config", "message"),
     [
-        ("Electra", {}, "a model of type electra cannot be shared by tasks: it has no pooler"),
-        ("DistilBert", {}, "a model of type distilbert cannot be shared by tasks"),
-        ("Albert", {}, "a model of type albert cannot be shared by tasks: its layers are unknown"),
+        ("Albert", {}, "a model of type albert cannot be shared by tasks: it has one layer"),
+        ("GPT2", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 cannot be shared by tasks: its layers are unknown"),
         ("Bert", {"is_decoder": True}, "a model of type bert cannot be shared by tasks: it is a decoder"),
         ("Bert", {"chunk_size_feed_forward": 4}, "it uses chunked feed-forward"),
     ],

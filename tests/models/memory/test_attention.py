@@ -7,7 +7,18 @@ from torch import Tensor
 
 from greenadapt.errors import UsageError
 from greenadapt.models.memory.attention import NAME, Memory, use_memory_attention
-from tests.support.small_encoders import ARCHITECTURES, PAD, VARIANTS, Batch, attention_of, batch, context, encoder
+from tests.support.small_encoders import (
+    ARCHITECTURES,
+    PAD,
+    VARIANTS,
+    WITH_MEMORY,
+    Batch,
+    attention_of,
+    batch,
+    context,
+    encoder,
+    output_of,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,7 +40,8 @@ def memory_of(lengths: list[int], layers: tuple[int, ...], variant: str, seed: i
 
 
 def run(model: Any, inputs: Batch, memory: Memory | None = None, **more: Any) -> Tensor:
-    output = model(input_ids=inputs.ids, attention_mask=inputs.mask, memory=memory, **more)
+    given = {} if memory is None else {"memory": memory}
+    output = model(input_ids=inputs.ids, attention_mask=inputs.mask, **given, **more)
     states: Tensor = output.last_hidden_state
     return states
 
@@ -50,19 +62,25 @@ def contexts(model: Any, inputs: Batch, memory: Memory) -> list[tuple[Tensor, Te
     return found
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def norm_of(model: Any) -> Any:
+    """What the second layer does with states before it attends to them."""
+    return model.layers[1].attn_norm if model.config.model_type == "modernbert" else torch.nn.Identity()
+
+
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 @pytest.mark.parametrize("lengths", [[7, 3, 5], [6, 6, 6]])
-def test_without_memory_it_is_plain_attention_to_the_bit(architecture: str, lengths: list[int]) -> None:
+def test_without_memory_it_is_plain_attention(architecture: str, lengths: list[int]) -> None:
     inputs = batch(lengths, pad=PAD[architecture])
     plain, model = encoder(architecture), with_attention(architecture)
-    assert plain.config._attn_implementation == "sdpa"
-    assert model.config._attn_implementation == NAME
-    assert torch.equal(run(model, inputs), run(plain, inputs))
-    other_layer = Memory({7: torch.randn(3, 4, 16)})
-    assert torch.equal(run(model, inputs, other_layer), run(plain, inputs))
+    is_exact = architecture not in ("MPNet", "DebertaV2")  # which have a function of their own
+    assert (plain.config._attn_implementation == "sdpa") == (model.config._attn_implementation == NAME) == is_exact
+    tolerance = 0.0 if is_exact else 2e-6
+    for memory in (None, Memory({7: torch.randn(3, 4, 16)})):
+        got, expected = run(model, inputs, memory)[inputs.real], run(plain, inputs)[inputs.real]
+        torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_is_the_formula(architecture: str, variant: str) -> None:
     model = with_attention(architecture).double()
@@ -76,10 +94,10 @@ def test_it_is_the_formula(architecture: str, variant: str) -> None:
             bias = memory.biases.get(1)
             attention = attention_of(model)
             seen = memory.states[1][i, : m[i]]
-            alone = context(attention[0], row[i, : n[i]], seen[:0]).flatten(1)
-            expected = context(attention[1], hidden[i, : n[i]], seen, variant, bias).flatten(1)
-            torch.testing.assert_close(own[i, : n[i]], alone, rtol=0, atol=1e-6)
-            torch.testing.assert_close(mixed[i, : n[i]], expected, rtol=0, atol=1e-6)
+            alone = context(attention[0], row[i, : n[i]], seen[:0], model=model).flatten(1)
+            expected = context(attention[1], hidden[i, : n[i]], norm_of(model)(seen), variant, bias, model).flatten(1)
+            torch.testing.assert_close(own[i, : n[i]], output_of(attention[0], alone), rtol=0, atol=1e-6)
+            torch.testing.assert_close(mixed[i, : n[i]], output_of(attention[1], expected), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -95,7 +113,7 @@ def test_no_padding_needs_no_mask(variant: str) -> None:
     torch.testing.assert_close(one_sided, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_memory_is_the_plain_layer(architecture: str, variant: str) -> None:
     inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
@@ -127,14 +145,14 @@ def test_rows_without_memory_have_finite_gradients(variant: str) -> None:
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "Camembert", "Ernie", "DistilBert"])  # no relative positions
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_layers_own_input_as_memory_changes_nothing(architecture: str, layer: int) -> None:
     inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
     plain = model(input_ids=inputs.ids, attention_mask=inputs.mask, output_hidden_states=True)
     memory = Memory({layer: plain.hidden_states[layer]}, inputs.real)
     mixed = run(model, inputs, memory)[inputs.real]
-    torch.testing.assert_close(mixed, plain.last_hidden_state[inputs.real], rtol=0, atol=1e-6)
+    torch.testing.assert_close(mixed, plain.last_hidden_state[inputs.real], rtol=0, atol=3e-6)
     shorter = Memory({layer: plain.hidden_states[layer][:, :2]}, inputs.real[:, :2])
     assert (run(model, inputs, shorter)[inputs.real] - plain.last_hidden_state[inputs.real]).abs().max() > 1e-3
 
@@ -150,7 +168,7 @@ def test_the_order_of_memory_does_not_matter(variant: str) -> None:
     torch.testing.assert_close(run(model, inputs, permuted), run(model, inputs, memory), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_padding_on_neither_side_reaches_a_real_piece(architecture: str, variant: str) -> None:
     inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
@@ -163,30 +181,28 @@ def test_padding_on_neither_side_reaches_a_real_piece(architecture: str, variant
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
-def test_a_gate_that_is_shut_is_the_plain_layer() -> None:
-    inputs, model = batch([7, 3, 5]), with_attention()
-    plain = run(model, inputs)[inputs.real]
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
+def test_a_gate_that_is_shut_is_the_plain_layer(architecture: str) -> None:
+    inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
+    plain = run(encoder(architecture), inputs)[inputs.real]
     memory = memory_of([4, 9, 6], (0, 1), "gate")
 
     def with_bias(value: float) -> Tensor:
         biases = dict.fromkeys((0, 1), torch.full((4,), value))
         return run(model, inputs, Memory(memory.states, memory.mask, "gate", biases))[inputs.real]
 
-    torch.testing.assert_close(with_bias(-30), plain, rtol=0, atol=1e-6)
+    torch.testing.assert_close(with_bias(-30), plain, rtol=0, atol=3e-6)
     assert (with_bias(0) - plain).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 def test_cross_attention_to_one_piece_is_its_value(architecture: str) -> None:
     inputs, model = batch([7, 3], pad=PAD[architecture]), with_attention(architecture)
     memory = memory_of([1, 1], (0,), "cross")
-    attention = model.base_model.encoder.layer[0].attention
-    before_residual: list[Tensor] = []
-    attention.output.dense.register_forward_hook(lambda layer, args, output: before_residual.append(output))
-    run(model, inputs, memory)
-    value = attention.self.value(memory.states[0].float())
-    expected = attention.output.dense(value).expand(-1, 7, -1)
-    torch.testing.assert_close(before_residual[0], expected, rtol=0, atol=1e-6)
+    [(_, got), *_] = contexts(model, inputs, memory)
+    attention = attention_of(model)[0]
+    value = torch.stack([context(attention, row, row).flatten(1) for row in memory.states[0].float()])
+    torch.testing.assert_close(got, output_of(attention, value).expand(-1, 7, -1), rtol=0, atol=1e-6)
 
 
 def test_a_mask_that_differs_by_query_is_kept() -> None:
@@ -261,14 +277,7 @@ def test_it_may_be_used_twice_and_other_models_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("architecture", "head", "config", "reason"),
     [
-        ("MPNet", "Model", {}, "mpnet .*takes no further arguments"),
-        ("DistilBert", "Model", {}, "distilbert .*does not know its layer"),
-        (
-            "ModernBert",
-            "Model",
-            {"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
-            "modernbert .*position",
-        ),
+        ("Albert", "Model", {}, "albert .*used again"),
         ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*its attention is unknown"),
         ("Bert", "LMHeadModel", {"is_decoder": True}, "bert .*decoder"),
         ("Roberta", "Model", {"position_embedding_type": "relative_key"}, "roberta .*relative position"),

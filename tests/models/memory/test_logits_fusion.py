@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.memory.logits_fusion import attach_logits_fusion
-from tests.support.small_encoders import ARCHITECTURES, PAD, Batch, batch, call, encoder
+from tests.support.small_encoders import ARCHITECTURES, PAD, WITH_MEMORY, Batch, batch, call, encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,6 +46,21 @@ def by_hand(model: Any, head: str, states: Tensor) -> Tensor:
     return logits
 
 
+def by_head(model: Any, states: Tensor) -> Tensor:
+    """The same by transformers' own code, whose encoder gives ``states``."""
+
+    def give(encoder: Any, args: Any, output: Any) -> Any:
+        output.last_hidden_state = states
+        if getattr(encoder, "pooler", None) is not None:
+            output.pooler_output = encoder.pooler(states)
+        return output
+
+    hook = model.base_model.register_forward_hook(give)
+    output = model(input_ids=torch.full(states.shape[:2], 7))
+    hook.remove()
+    return logits_of(output)
+
+
 def logits_of(output: Any) -> Tensor:
     """(b, n_labels), (b, n, n_labels), or the two of a span (b, n, 2)."""
     logits: Tensor = output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
@@ -69,6 +84,17 @@ def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(architecture: st
     torch.testing.assert_close(logits_of(output), expected, rtol=0, atol=1e-5)
     names = [name for name in model.state_dict() if not name.startswith("memory.")]
     assert names == list(plain.state_dict())
+
+
+@pytest.mark.parametrize("architecture", [name for name in WITH_MEMORY if name not in ARCHITECTURES])
+@pytest.mark.parametrize("head", [CLASSIFICATION, TOKENS])
+def test_it_is_the_sum_for_other_heads_too(architecture: str, head: str) -> None:
+    own, other = (batch([7, 3, 5], seed, PAD[architecture]) for seed in (0, 1))
+    plain, general = encoder(architecture, head), encoder(architecture, seed=1, num_hidden_layers=3)
+    expected = by_head(plain, last_states(plain.base_model, own)) + by_head(plain, last_states(general, other))
+    got = logits_of(call(fused(architecture, head), own, other))
+    real = slice(None) if head == CLASSIFICATION else own.real
+    torch.testing.assert_close(got[real], expected[real], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -157,5 +183,8 @@ def test_what_cannot_be() -> None:
         fused("Bert", QA)(input_ids=inputs.ids, memory_ids=inputs.ids, start_positions=torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="strategy chunk adds no logits"):
         fused("Bert", CLASSIFICATION, MemoryConfig())
-    with pytest.raises(UsageError, match="mpnet"):
-        attach_logits_fusion(encoder("MPNet", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)
+    with pytest.raises(UsageError, match="albert"):
+        attach_logits_fusion(encoder("Albert", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)
+    averages = encoder("ModernBert", CLASSIFICATION, classifier_pooling="mean")
+    with pytest.raises(UsageError, match="reads the mean"):
+        attach_logits_fusion(averages, encoder("ModernBert"), LOGITS, seed=0)

@@ -10,12 +10,12 @@ from typer.testing import Result
 
 from greenadapt.config import TrainConfig
 from greenadapt.errors import UsageError
+from greenadapt.inference.kept_runs import KeptRun
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.streaming import pooled
 from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.arrays import ArrayFile
-from tests.conftest import load_benchmark
 from tests.support.small_multitask import entry, task_file
 from tests.support.small_multitask import request as request_of_many
 from tests.support.small_tasks import Json, TinyModel, adapted, lines, ner_request, read_json, session
@@ -49,7 +49,7 @@ def test_every_seed_is_used_with_the_best_pool_on_dev(
     assert settings["pools"] == {str(seed): pool for seed, pool in pools.items()}
     assert settings["pool"] == pools[0]
 
-    kept = load_benchmark("ensembles").KeptRun.open(folder)
+    kept = KeptRun.open(folder)
     for one in scores["seeds"]:
         seed, scored = one["seed"], one["test"]
         pool = pools[seed]

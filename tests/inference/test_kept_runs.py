@@ -1,4 +1,4 @@
-"""``benchmarks/ensembles.py``: ensembles of kept logits, against prediction with both models."""
+"""Ensembles of kept logits, against prediction with both models."""
 
 import json
 import shutil
@@ -15,15 +15,14 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.kept_runs import KeptRun, score_ensemble
 from greenadapt.inference.predictor import PredictRequest
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.train import finetune
-from tests.conftest import last_line, load_benchmark
+from tests.conftest import last_line
 from tests.support.small_tasks import TinyModel, adapted, lines, ner_request, qa_file, session, texts_file
 
 SEEDS = (3, 4)
-BENCH = load_benchmark("ensembles")
-KeptRun, score_ensemble = BENCH.KeptRun, BENCH.score_ensemble
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,43 @@
+"""Causal language models: they get rows for words, and nothing else is done with them."""
+
+from functools import partial
+
+from greenadapt.architectures.architecture import CAUSAL, Architecture, Size
+
+_EMBEDDING = "embed_tokens.weight"
+
+_causal = partial(
+    Architecture,
+    heads=(CAUSAL,),
+    decoder="lm_head.weight",
+    biases=(),
+    apply_head=lambda model, states: model.lm_head(states),
+    memory="it sees only what comes before",
+    adapters="it sees only what comes before",
+)
+_llama = partial(
+    _causal,
+    prefix="model.",
+    embedding=_EMBEDDING,
+    layers="layers",
+    sizes=(Size("hidden_size", _EMBEDDING, axis=1), Size("intermediate_size", "layers.0.mlp.gate_proj.weight")),
+)
+
+ARCHITECTURES = (
+    _llama(model_type="llama", examples="Llama, SmolLM, TinyLlama; SentencePiece BPE, or byte-level BPE since Llama 3"),
+    _llama(model_type="mistral", examples="Mistral; SentencePiece BPE"),
+    _llama(model_type="qwen2", examples="Qwen 2 and 2.5; byte-level BPE"),
+    _llama(model_type="qwen3", examples="Qwen 3; byte-level BPE"),
+    _llama(model_type="gemma", examples="Gemma; SentencePiece BPE"),
+    _llama(model_type="gemma2", examples="Gemma 2; SentencePiece BPE"),
+    _llama(model_type="gemma3_text", examples="Gemma 3, those without images; SentencePiece BPE"),
+    _causal(
+        model_type="gpt2",
+        examples="GPT-2; byte-level BPE",
+        prefix="transformer.",
+        embedding="wte.weight",
+        layers="h",
+        n_layers="n_layer",
+        sizes=(Size("n_embd", "wte.weight", axis=1), Size("n_positions", "wpe.weight")),
+    ),
+)

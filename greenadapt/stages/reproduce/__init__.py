@@ -1,0 +1,1 @@
+"""The tables of the three papers, filled by our own runs."""

@@ -1,0 +1,36 @@
+"""Records of finished runs, so that what takes long goes on where it was stopped."""
+
+import json
+import os
+from pathlib import Path
+
+from greenadapt.errors import InputError
+from greenadapt.storage.files import Json
+from greenadapt.storage.publish import naming
+
+
+class Records:
+    """Finished runs by what decides them, each a line of a file; a line that a kill has cut off is none.
+
+    Raises ``InputError`` if another line is no record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = path.read_text("utf-8") if path.is_file() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            path.write_text(whole, "utf-8")
+        try:
+            self.by_key: dict[str, Json] = {row["key"]: row for row in map(json.loads, whole.splitlines())}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} has a line that is no record ({error!r})", "remove that line") from None
+
+    def add(self, record: Json) -> Json:
+        """Write one more line, and have it on disk."""
+        with naming(self._path), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.by_key[record["key"]] = record
+        return record

@@ -1,0 +1,108 @@
+"""Causal language models get rows for words, and are refused by what does more."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.stages.align import overlap
+from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.conftest import Run, last_line
+from tests.support.decoders import DECODERS, causal_model
+from tests.support.sentencepiece_models import real_lines
+
+ODD = ["  two  spaces, and x_{i} = 日本 naïve 😀", "(tachycardia) re-enters\ttabs", "é e\u0301 <0x41>", ""]
+LONG = ("Gemma", "Qwen3")
+
+
+def adapt(run_alone: Run, base: Path, *options: object) -> None:
+    Path("text.txt").write_text("\n".join(real_lines()), "utf-8")
+    vectors = ("--min-count", 3, "--epochs", 1, "--workers", 1, "--engine", "gensim")
+    run_alone("w2v", "-c", "text.txt", "-m", base, *vectors)
+    run_alone("align", "-c", "text.txt", "-m", base)
+    run_alone("expand", "-c", "text.txt", "-m", base, "-o", "adapted", *options)
+
+
+def logits(folder: Path, ids: list[int]) -> torch.Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.tensor([ids])).logits
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("family", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in DECODERS])
+def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
+    base = causal_model(tmp_path / "base", family)
+    adapt(run_alone, base, "--rows", "map")
+    folder = tmp_path / "adapted"
+    before, after = (Checkpoint.open(path, causal=True) for path in (base, folder))
+    dual, own = DualTokenizer.load(folder), load_tokenizer(base)
+    assert after.n_rows == before.n_rows + len(dual.added)
+    assert len(dual.added) > 50
+
+    plain, plain_base = (transformers.AutoTokenizer.from_pretrained(path) for path in (folder, base))
+    assert plain.eos_token == "</s>"
+    n_found = 0
+    for line in [*real_lines(), *ODD]:
+        both, ids = dual.encode(line), plain(line, add_special_tokens=False)["input_ids"]
+        assert both.base.ids.tolist() == own.encode(line, add_special_tokens=False).ids
+        assert both.expanded.ids.tolist() == ids
+        assert plain.decode(ids) == plain_base.decode(both.base.ids)
+        n_found += sum(i >= before.n_rows for i in ids)
+    assert n_found > 200
+
+    ids = next(dual.encode(line).base.ids.tolist() for line in real_lines() if len(dual.encode(line).base.ids) > 20)
+    torch.testing.assert_close(logits(folder, ids)[..., : before.n_rows], logits(base, ids))
+
+    vectors = WordVectors.load(next((tmp_path / "ws").glob("*/*/w2v")))
+    _, rows, base_ids = overlap(vectors, BaseVocabulary(own))
+    assert (before.untied_output() is None) == (family in ("Gemma", "GPT2"))
+    for name in (before.embedding_name, *([before.decoder_name] if before.untied_output() is not None else [])):
+        known, made = vectors.matrix[rows].astype(float), [vectors.index[word] for word in dual.added.all_surfaces()]
+        solution = np.linalg.lstsq(known, before[name][base_ids].astype(float), rcond=None)[0]
+        np.testing.assert_array_equal(after[name][: before.n_rows], before[name])
+        np.testing.assert_allclose(after[name][before.n_rows :], vectors.matrix[made] @ solution, atol=1e-4)
+
+
+def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
+    ner = ("--task", "ner", "--train", "a.tsv", "--test", "a.tsv", "-o", "made")
+    return {
+        "finetune": ("-m", model, *ner),
+        "finetune with a memory": ("-m", "minilm", "--memory", model, *ner),
+        "pretrain": ("-m", model, "--text", "a.txt", "-o", "made"),
+        "predict": ("-m", model, "-i", "a.txt"),
+        "evaluate": ("-m", model, "--test", "a.tsv"),
+        "qa": ("-m", model, "--data", "a.txt"),
+        "compile": ("-m", model, "-o", "made"),
+        "serve": ("-m", model),
+        "index": ("--documents", "a.txt", "-m", model, "-o", "made"),
+        "interpolate": ("-m", model, "--with", model, "--weight", 0.5, "-o", "made"),
+    }
+
+
+def test_everything_else_refuses_them_by_name(run_alone: Run, tmp_path: Path) -> None:
+    base = causal_model(tmp_path / "base", "Llama")
+    Path("a.txt").write_text("the heart\n")
+    Path("a.tsv").write_text("the\tO\nheart\tB-X\n\n")
+    for command, options in refusals(base).items():
+        said = last_line(run_alone(command.split()[0], *options, code=1))
+        assert "causal language model (llama)" in said, command
+    assert not Path("made").exists()
+
+
+def test_wrong_sizes_are_refused(run_alone: Run, tmp_path: Path) -> None:
+    base = causal_model(tmp_path / "base", "Llama")
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    (tmp_path / "text.txt").write_text("the heart\n")
+    assert "num_hidden_layers is 3" in last_line(run_alone("w2v", "-c", "text.txt", "-m", base, code=1))

@@ -1,0 +1,386 @@
+"""``reproduce``: the four experiments in miniature from local files, what is missing, and how they go on."""
+
+import io
+import itertools
+import json
+import tarfile
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from greenadapt.errors import InputError, MissingError
+from greenadapt.inference.ensemble import combined
+from greenadapt.inference.kept_runs import KeptRun
+from greenadapt.progress import Silent
+from greenadapt.stages.reproduce.recipe import read_recipe, recipe_names
+from greenadapt.stages.reproduce.run import runs_of
+from greenadapt.stages.reproduce.sets import Sets, find_set
+from greenadapt.storage.records import Records
+from greenadapt.training.loop import Training
+from tests.conftest import Run, last_line, tiny_model_in
+from tests.support.file_server import serving
+from tests.support.small_tasks import TinyModel, expand, lines, ner_file, qa_file, sentences, texts_file
+
+Json = dict[str, Any]
+QUICK = "[w2v]\nepochs = 1\nmin-count = 1\n[task]\nmax-length = 64\n[training]\nepochs = 1\nbatch-size = 8\n"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``base``, ``other`` and ``squad``."""
+    folder = tmp_path_factory.mktemp("models")
+    tiny_model = partial(tiny_model_in, folder, initializer_range=0.1)
+    tiny_model(name="base")
+    tiny_model(name="other", num_attention_heads=2)
+    tiny_model("BertForQuestionAnswering", name="squad")
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    file = tmp_path / "papers.txt"
+    file.write_text("\n".join(" ".join(words) for words in sentences(300, 1)))
+    return file
+
+
+def ner_set(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for seed, (name, n) in enumerate((("train", 16), ("devel", 8), ("test", 12))):
+        ner_file(folder / f"{name}.tsv", n, seed)
+    return folder
+
+
+def cells(run_alone: Run, *arguments: object) -> dict[tuple[str, str, str], Json]:
+    """What the command says of each cell, by table, column and method."""
+    found = json.loads(run_alone("reproduce", *arguments, "--workers", 1, "--json").stdout)
+    return {(cell["table"], cell["set"], cell["model"]): cell for cell in found["cells"]}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_green_ner_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_path: Path) -> None:
+    ner_set(tmp_path / "data" / "NCBI-disease")
+    (tmp_path / "small.toml").write_text(f'extends = "green-ner"\n{QUICK}')
+    given = ["--only", "NCBI-disease", "--only", "LINNAEUS", "--seeds", 2, "--data", tmp_path / "data"]
+    given += ["--corpus", corpus, "--model", models / "base", "--model", f"reference={models / 'other'}"]
+    given += ["--method", "base", "--method", "green", "--method", "reference"]
+    command = ("small.toml", *given)
+
+    planned = [json.loads(line) for line in run_alone("reproduce", *command, "--dry-run", "--json").stdout.splitlines()]
+    assert not (tmp_path / "ws").exists()
+    here, elsewhere, vectors, runs, *_, together = planned
+    assert (here["stage"], here["status"], elsewhere["status"]) == ("data", "up to date", "missing")
+    assert "--download" in elsewhere["why"]
+    assert vectors["stage"] == "w2v"
+    assert "6 runs of 6" in runs["why"]
+    assert runs["hours"] > 0
+    assert "computed" in runs["basis"]
+    assert together["hours"] == pytest.approx(runs["hours"])
+
+    found = cells(run_alone, *command)
+    ours = {method: cell for (table, name, method), cell in found.items() if name == "NCBI-disease" and "2" in table}
+    records = lines(tmp_path / "ws/reproduce/small/records.jsonl")
+    assert [(row["method"], row["seed"]) for row in records] == [
+        (method, seed) for seed in (0, 1) for method in ("base", "green", "reference")
+    ]
+    f1 = [100 * row["scores"]["f1"] for row in records if row["method"] == "base"]
+    assert ours["BERT"]["ours"] == pytest.approx(np.mean(f1))
+    assert ours["BERT"]["std"] == pytest.approx(np.std(f1, ddof=1))
+    assert ours["BERT"]["published"] == 85.63
+    assert ours["BERT"]["difference"] == pytest.approx(np.mean(f1) - 85.63)
+    assert (ours["GreenBioBERT"]["seeds"], ours["GreenBioBERT"]["published"]) == (2, None)
+    missing = found["Table 2 (bottom)", "LINNAEUS", "BERT"]
+    assert (missing["ours"], missing["seeds"], missing["published"]) == (None, 0, 87.6)
+    assert "--download" in missing["missing"]
+    assert len({row["asked"]["model"] for row in records}) == 3
+    assert all(len(row["asked"]["files"]) == 3 for row in records)  # training, development and test sentences
+    assert not list((tmp_path / "ws/reproduce/small/runs").glob("[!.]*"))
+
+    # All is kept: nothing is trained again, and another setting is another run.
+    (tmp_path / "ws/reproduce/small/table.md").unlink()
+    again = cells(run_alone, *command)
+    assert again == found
+    page = (tmp_path / "ws/reproduce/small/table.md").read_text()
+    assert "| NCBI-disease | BERT | 85.6 |" in page
+    assert "base = base" in page
+    assert len(lines(tmp_path / "ws/reproduce/small/records.jsonl")) == len(records)
+    runs = next(
+        step
+        for step in map(
+            json.loads, run_alone("reproduce", *command, "--seeds", 3, "--dry-run", "--json").stdout.splitlines()
+        )
+        if step["stage"] == "finetune"
+    )
+    assert "3 runs of 9" in runs["why"]
+    assert "measured" in runs["basis"]
+    assert runs["hours"] == pytest.approx(3 * np.mean([row["seconds"] for row in records]) / 3600)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_green_qa_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_path: Path) -> None:
+    data = qa_file(tmp_path / "questions.json", 6)
+    (tmp_path / "small.toml").write_text(f'extends = "green-qa"\n{QUICK.split("[task]")[0]}')
+    given = ["--data", f"covid-qa={data}", "--model", models / "squad", "--corpus", f"cord19={corpus}"]
+    found = cells(run_alone, "small.toml", *given)
+    row = "Table 3 (bottom)", "F1"
+    for method, published in (("SQuADBERT", 55.71), ("Green, CORD-19 only", 57.04)):
+        cell = found[*row, method]
+        assert (cell["published"], cell["seeds"], cell["wanted"], cell["missing"]) == (published, 1, 1, "")
+    assert "--corpus all=" in found[*row, "Green, CORD-19, PubMed and PMC"]["missing"]
+    folder = tmp_path / "ws/reproduce/small"
+    for record in lines(folder / "records.jsonl"):
+        (answered,) = folder.glob(f"runs/covid-qa-{record['method']}-0-*/answers.jsonl")
+        assert record["scores"]["f1"] == pytest.approx(np.mean([one["f1"] for one in lines(answered)]))
+    assert cells(run_alone, "small.toml", *given) == found
+    assert len(lines(folder / "records.jsonl")) == 2
+
+
+def gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Path, epochs: int = 1) -> Callable[..., Any]:
+    """Runs G-MAP on one small set of texts."""
+    folder = tmp_path / "data" / "chemprot"
+    folder.mkdir(parents=True)
+    for seed, part in enumerate(("train", "dev", "test")):
+        texts_file(folder / f"{part}.txt", 24 if seed == 0 else 12, seed)
+    base = tiny_model("BertForMaskedLM", name="base", initializer_range=0.1)
+    domain = expand(base, tmp_path / "domain")
+    (tmp_path / "small.toml").write_text(
+        'extends = "gmap"\n[tapt]\nepochs = 1\n[own.chemprot]\n'
+        f"task = {{ max-length = 32 }}\ntraining = {{ epochs = {epochs}, batch-size = 8, learning-rate = 3e-3 }}\n"
+    )
+    given = ["--only", "chemprot", "--data", tmp_path / "data", "--model", base, "--model", f"domain={domain}"]
+
+    def run(*methods: str, code: int = 0) -> Any:
+        chosen = [word for method in methods for word in ("--method", method)]
+        command = ("small.toml", *given, *chosen, "--seeds", 1)
+        return run_alone("reproduce", *command, code=code) if code else cells(run_alone, *command)
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
+    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = gmap(run_alone, tiny_model, tmp_path, epochs=2)
+    file = tmp_path / "ws/reproduce/small/records.jsonl"
+    steps, numbers = Training.steps, []
+
+    def watched(self: Training, last: int) -> Any:
+        for step in itertools.islice(steps(self), last):
+            numbers.append(step.number)
+            yield step
+        if last == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "steps", lambda self: watched(self, 4))
+    assert "goes on" in last_line(run("ensemble", code=130))
+    assert not file.exists()
+    monkeypatch.setattr(Training, "steps", lambda self: watched(self, 99))
+    found = run("ensemble")
+    assert numbers == [1, 2, 3, 4, 4, 5, 6, 1, 2, 3, 4, 5, 6]  # from the end of the first epoch; then the other member
+    rows = lines(file)
+    assert [row["method"] for row in rows] == ["fine-tuning", "dapt", "ensemble"]
+
+    kept = [KeptRun.open(path) for path in sorted((tmp_path / "ws/reproduce/small/kept").iterdir())]
+    task = kept[0].model.task
+    pairs = zip(*(one.logits(0) for one in kept), strict=True)
+    labels = [task.labels[combined(pair, "probabilities", task.head).argmax()] for pair in pairs]
+    gold = [row["label"] for row in lines(tmp_path / "data/chemprot/test.txt")]
+    assert rows[-1]["scores"]["micro_f1"] == pytest.approx(f1_score(gold, labels, average="micro"))
+    assert rows[-1]["seconds"] == rows[0]["seconds"] + rows[1]["seconds"]
+    cell = found["Table 1", "CP", "Ensemble LMs"]
+    assert cell["ours"] == pytest.approx(100 * rows[-1]["scores"]["micro_f1"])
+    assert (cell["published"], cell["published_std"]) == (84.6, 0.2)
+
+    whole = file.read_text()
+    file.write_text(whole[: len(whole) - 40])  # killed while it wrote the last record
+    assert run("ensemble") == found
+    assert len(numbers) == 13
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.usefixtures("one_thread")
+def test_all_methods_of_gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    found = gmap(run_alone, tiny_model, tmp_path)()
+    by_method = {row["method"]: row for row in lines(tmp_path / "ws/reproduce/small/records.jsonl")}
+    assert by_method["chunk"]["asked"]["memory_config"]["strategy"] == "chunk"
+    assert by_method["unfrozen"]["asked"]["memory_config"]["frozen"] is False
+    assert by_method["gate"]["asked"]["memory_config"]["attention"] == "gate"
+    models = {method: row["asked"]["model"] for method, row in by_method.items() if "asked" in row}
+    assert models["dapt"] == models["chunk"] == models["logits"]
+    assert models["dapt+tapt"] == models["g-map*"]
+    assert len({models[method] for method in ("fine-tuning", "dapt", "tapt", "dapt+tapt")}) == 4
+    assert all(row["asked"]["config"]["keep"] == "best" for row in by_method.values() if "asked" in row)
+    assert {name for table, _, name in found if table == "Table 4"} == {
+        "DAPT",
+        "G-MAP w/o frozen",
+        "G-MAP, chunk-gated",
+    }
+    assert all(cell["seeds"] == 1 for cell in found.values())
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.usefixtures("one_thread")
+def test_pals_in_miniature(run_alone: Run, models: Path, tmp_path: Path) -> None:
+    for seed, name in enumerate(("train", "dev", "other", "otherdev")):
+        texts_file(tmp_path / f"{name}.jsonl", 16, seed)
+    (tmp_path / "tasks.toml").write_text(
+        '[defaults]\nkind = "classification"\nmax-length = 32\n'
+        '[[task]]\nname = "one"\ntrain = "train.jsonl"\ndev = "dev.jsonl"\nmetric = "accuracy"\n'
+        '[[task]]\nname = "two"\ntrain = "other.jsonl"\ndev = "otherdev.jsonl"\nmetric = "accuracy"\n'
+    )
+    (tmp_path / "two.toml").write_text('title = "two"\nlicence = "none"\nkind = "tasks"\ntasks = "tasks.toml"\n')
+    (tmp_path / "small.toml").write_text(
+        'extends = "pals"\nsets = ["two.toml"]\nseeds = 1\n[training]\nepochs = 1\nbatch-size = 8\n'
+        "[sampling]\nsteps-per-epoch = 4\n"
+        '[[tables]]\nname = "mine"\nsource = "nobody"\ncolumns = [\n'
+        '{ name = "prop", set = "two", score = "average", variant = "proportional" },\n'
+        '{ name = "anneal", set = "two", score = "average", variant = "anneal" }]\n'
+        'rows = [{ method = "shared", name = "Shared", published = [80, 70] },\n'
+        '{ method = "low-rank", name = "Low rank", published = ["", 60] }]\n'
+    )
+    found = cells(run_alone, "small.toml", "--model", models / "base")
+    assert {(name, method) for _, name, method in found} == {
+        ("prop", "Shared"), ("anneal", "Shared"), ("anneal", "Low rank")
+    }  # fmt: skip
+    assert {cell["missing"] for cell in found.values()} == {""}
+    rows = {(row["method"], row["variant"]): row for row in lines(tmp_path / "ws/reproduce/small/records.jsonl")}
+    assert rows["shared", "proportional"]["asked"]["config"]["sampling"] == "proportional"
+    assert rows["low-rank", "anneal"]["asked"]["config"]["adapter"] == "low-rank"
+    scores = rows["low-rank", "anneal"]["scores"]
+    accuracy = [one["dev"]["dev"]["mean"] for one in scores["tasks"].values()]
+    assert found["mine", "anneal", "Low rank"]["ours"] == pytest.approx(100 * np.mean(accuracy))
+
+
+def test_every_recipe_has_its_sets_and_figures() -> None:
+    recipes = {name: read_recipe(name) for name in recipe_names()}
+    assert set(recipes) == {"green-ner", "green-qa", "gmap", "pals"}
+    for recipe in recipes.values():
+        for table in recipe.tables:
+            assert {column.set for column in table.columns} <= recipe.sets.keys()
+        for one in recipe.sets.values():
+            assert one.published or one.bring
+    assert len(recipes["green-ner"].sets) == 8
+    figures = {
+        (table.name, row.name, column.name): (row.published[n], row.std[n])
+        for recipe in recipes.values()
+        for table in recipe.tables
+        for n, column, row in table.cells()
+    }
+    for key, published in {
+        ("Table 2 (bottom)", "BioBERT", "Species-800"): (74.06, None),
+        ("Table 3 (bottom)", "Green, CORD-19 only", "EM"): (32.25, None),
+        ("Table 1", "Fine-Tuning", "CI"): (63.0, 5.8),
+        ("Table 1", "G-MAP, gated", "AM"): (68.1, 0.5),
+        ("Table 2", "G-MAP*", "CP"): (85.1, 0.3),
+        ("Table 3", "G-MAP", "NCBI-Disease"): (88.7, 0.2),
+        ("Table 4", "G-MAP w/o frozen", "SE"): (82.4, 1.1),
+        ("Table 5", "Cross-attention", "CI"): (73.5, 2.0),
+        ("Table 3", "PALs (204)", "annealed"): (81.7, 0.2),
+    }.items():
+        assert figures[key] == published
+    assert ("Table 3", "Low rank (100)", "proportional") not in figures
+    gmap = recipes["gmap"]
+    sets, methods = list(gmap.sets), list({row.method for table in gmap.tables for row in table.rows})
+    runs = runs_of(gmap, methods, sets, 5)
+    assert len(runs) == len(set(runs)) == 5 * (8 * 11 + 4 * 3 + 4 * 3)
+
+
+def test_published_files_come_whole_or_not_at_all(run_alone: Run, tmp_path: Path) -> None:
+    served = ner_set(tmp_path / "served")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(served / "train.tsv", "inner/train.tsv")
+    recipe = (
+        'title = "mine"\nlicence = "none"\nkind = "ner"\ntrain = "train.tsv"\ntest = "test.tsv"\n'
+        '[[published]]\nname = "train.tsv"\nurl = "{url}/all.tar.gz"\nmember = "inner/train.tsv"\n'
+        '[[published]]\nname = "test.tsv"\nurl = "{url}/test.tsv"\nsha256 = "{sha256}"\n'
+    )
+    content = (served / "test.tsv").read_bytes()
+    with serving({"/all.tar.gz": packed.getvalue(), "/test.tsv": content}) as server:
+        for digest, is_right in (("0" * 64, False), (sha256(content).hexdigest(), True)):
+            (tmp_path / "mine.toml").write_text(recipe.format(url=server.address, sha256=digest))
+            sets = Sets(tmp_path / "root", {}, download=True, progress=Silent())
+            if is_right:
+                files = sets.files(find_set("mine.toml", tmp_path))
+                assert Path(files.train[0]).read_bytes() == (served / "train.tsv").read_bytes()
+                assert Path(files.test or "").read_bytes() == content
+            else:
+                with pytest.raises(InputError, match="SHA256"):
+                    sets.files(find_set("mine.toml", tmp_path))
+                assert not list((tmp_path / "root/sets/mine").glob("test*"))
+    asked = len(server.paths)
+    assert (
+        Sets(tmp_path / "root", {}, download=False, progress=Silent()).files(find_set("mine.toml", tmp_path)) == files
+    )
+    assert len(server.paths) == asked
+    assert server.paths.count("/all.tar.gz") == 2  # its size, and once the archive
+
+
+def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
+    glue = find_set("glue", tmp_path)
+    sets = Sets(tmp_path / "root", {"glue": tmp_path / "mine"}, download=False, progress=Silent())
+    for name in (one.name for one in glue.published):
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).touch()
+    with pytest.raises(MissingError, match=r"MRPC/train\.tsv"):
+        sets.files(glue)
+    for name in ("train", "dev"):
+        (tmp_path / "mine/MRPC").mkdir(exist_ok=True)
+        (tmp_path / f"mine/MRPC/{name}.tsv").touch()
+    tasks = {one.name: one for one in sets.files(glue).tasks}
+    assert tasks["MNLI"].dev["mm"] == str(tmp_path / "mine/MNLI/dev_mismatched.tsv")
+    assert tasks["MRPC"].train == (str(tmp_path / "mine/MRPC/train.tsv"),)
+    assert {name: one.metric for name, one in tasks.items() if one.metric != "accuracy"} == {
+        "CoLA": "mcc", "STS-B": "pearson"
+    }  # fmt: skip
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "named"),
+    [
+        ('extends = "nothing"', "nothing"),
+        ('extends = "green-ner"\n[training]\nepoch = 3', "epoch"),
+        ('extends = "green-ner"\n[training]\nepochs = 0', "epochs"),
+        ('extends = "gmap"\n[own.ag.task]\nlength = 3', "length"),
+        ('extends = "green-ner"\nkind = "sports"', "sports"),
+        ('extends = "green-ner"\nsets = ["BC9"]', "BC9"),
+        ('extends = "green-ner"\nrandom = 1', "random"),
+        ("kind = ", "TOML"),
+    ],
+)
+def test_a_wrong_recipe_is_named(run_alone: Run, tmp_path: Path, recipe: str, named: str) -> None:
+    (tmp_path / "wrong.toml").write_text(recipe)
+    assert named in last_line(run_alone("reproduce", "wrong.toml", code=1))
+
+
+def test_what_the_recipe_does_not_have_is_refused(run_alone: Run, tmp_path: Path) -> None:
+    for arguments, named in (
+        (("--only", "BC9"), "BC9"),
+        (("--method", "magic"), "magic"),
+        (("--data", "BC9=."), "BC9"),
+        (("--data", "NCBI-disease=nowhere"), "nowhere"),
+        (("--model", "king=minilm"), "king"),
+        (("--corpus", "king=papers.txt"), "king"),
+        (("--seeds", 0), "0"),
+    ):
+        assert named in last_line(run_alone("reproduce", "green-ner", *arguments, code=2))
+    assert "green-qa" in last_line(run_alone("reproduce", "green", code=1))
+
+
+def test_a_broken_record_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text(json.dumps({"key": "a"}) + "\n" + '{"key": "b", "sco\n')
+    with pytest.raises(InputError, match=r"records\.jsonl"):
+        Records(file)

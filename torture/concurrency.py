@@ -1,0 +1,221 @@
+"""Many processes at once: the same stage ten times, readers while a result is replaced, two corpora; file systems."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from greenadapt.storage.files import hash_file
+from tests.support.processes import MODULE, Forked
+from torture.faults import killed_at_write
+from torture.outcomes import Outcome
+from torture.stages import Stage, run_all
+from torture.states import TIMED, NotWholeError, State
+from torture.trials import Bench, PromiseError, Trial
+
+_PROCESSES = 10
+_MOUNTED = ("adapt", "ner", "index", "predict", "update")
+"""Stages that are tried on other file systems."""
+_IMAGE = 512 << 20
+"""Bytes of the file that holds a file system; xfs needs 300 MB."""
+
+
+class Concurrency:
+    """Kinds of it × stages."""
+
+    def __init__(self, folder: Path, scale: float) -> None:
+        self._bench = Bench(folder)
+        self._kinds: dict[str, Callable[[Bench, Stage, random.Random], str]] = {"ten": ten, "readers": readers}
+        self._systems = {name: mount for name, mount in SYSTEMS.items() if _has(name)} if os.geteuid() == 0 else {}
+
+    def cases(self) -> list[str]:
+        """All of them."""
+        of_two = [f"readers/{name}" for name, stage in self._bench.stages.items() if stage.earlier]
+        mounted = [f"{system}/{name}" for name in _MOUNTED for system in self._systems]
+        cases = [*(f"ten/{name}" for name in self._bench.stages), *of_two, "corpora/adapt", *mounted]
+        random.Random(0).shuffle(cases)
+        return cases
+
+    def once(self, case: str) -> bool:
+        """Never."""
+        return False
+
+    def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
+        """One of them."""
+        kind, _, name = case.partition("/")
+        stage, draw = self._bench.stages[name], random.Random(seed)
+        try:
+            if kind in self._systems:
+                note = on(self._bench, stage, draw, self._systems[kind])
+            elif kind == "corpora":
+                note = two_corpora(self._bench)
+            else:
+                note = self._kinds[kind](self._bench, stage, draw)
+            yield Outcome("survived", note)
+        except PromiseError as error:
+            yield error.outcome
+
+    def close(self) -> None:
+        """Unmount what was mounted."""
+        self._bench.clear()
+
+
+def ten(bench: Bench, stage: Stage, draw: random.Random) -> str:
+    """Ten processes start the same; each that does not run says so in a line, and the result is as by one."""
+    replaces = bool(stage.earlier) and draw.random() < 0.5
+    reference = bench.reference(stage, replaces)
+    bench.restore(stage, replaces)
+    processes = []
+    for _ in range(_PROCESSES):
+        processes.append(bench.begun(stage, replaces))
+        time.sleep(draw.choice([0.0, 0.0, 0.05]))
+    ended = [process.completed(300) for process in processes]
+    ran = sum(done.returncode == 0 for done in ended)
+    for done in ended:
+        if "Traceback" in done.stderr:
+            raise PromiseError("traceback", done.stderr[-2000:])
+        last = done.stderr.strip().splitlines()[-1:]
+        if done.returncode and (done.returncode != 69 or not last or "is writing" not in last[0]):
+            raise PromiseError("unclear", f"exit code {done.returncode}: {last}")
+    if not ran:
+        raise PromiseError("lost", "none of ten ran")
+    bench.require(stage, reference.after)
+    bench.require_probe(stage, reference.probes[1])
+    return f"{ran} ran, {_PROCESSES - ran} said that another one does"
+
+
+def readers(bench: Bench, stage: Stage, draw: random.Random) -> str:
+    """While a result is replaced, every reading finds the old one or the new one; of a folder, file by file."""
+    reference = bench.reference(stage, True)
+    bench.restore(stage, True)
+    allowed = _files(bench.run)
+    process, seen, n = bench.begun(stage, True), set[tuple[str, str]](), 0
+    while process.poll() is None:
+        if (bench.run / "ws").is_dir() and stage.probe == ():
+            bench.require(stage, reference.before, reference.after)
+        seen |= _files(bench.run)
+        n += 1
+        time.sleep(draw.uniform(0, 0.02))
+    done = process.completed()
+    if done.returncode:
+        raise PromiseError("lost", f"it ended with {done.returncode}: {done.stderr[-600:]}")
+    bench.require(stage, reference.after)
+    if stage.name == "index":  # its readers open it as a whole: what tantivy does while it writes is its own affair
+        return f"{n} readings"
+    if torn := seen - allowed - _files(bench.run):
+        raise PromiseError("lost", f"neither old nor new: {sorted(torn)[:3]}")
+    return f"{n} readings"
+
+
+def _files(folder: Path) -> set[tuple[str, str]]:
+    """The visible files with their hashes, but those that hold times."""
+    found = set()
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.name in TIMED or path.suffix == ".html" or any(part.startswith(".") for part in Path(name).parts):
+            continue
+        try:
+            found.add((name, hash_file(path)))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            continue  # a folder, or the folder that it lay in was replaced
+    return found
+
+
+def two_corpora(bench: Bench) -> str:
+    """Two corpora at once in one workspace: the results of each are as when it is alone."""
+    bench.make_inputs()
+    commands = [
+        (*MODULE, *f"adapt -c ../in/{name}.txt -m ../in/base --workspace ws --workers 1 --min-count 1".split())
+        for name in ("text", "more")
+    ]
+    states: list[State] = []
+    for at_once in (False, True):
+        bench.clear()
+        bench.run.mkdir()
+        begun = []
+        for command in commands:
+            begun.append(Forked(command, bench.run))
+            while not at_once and begun[-1].poll() is None:
+                time.sleep(0.05)
+        for done in [process.completed(300) for process in begun]:
+            if done.returncode:
+                raise PromiseError("lost", f"exit code {done.returncode}: {done.stderr[-600:]}")
+        try:
+            states.append(bench.state(bench.stages["adapt"]))
+        except NotWholeError as error:
+            raise PromiseError("lost", str(error)) from None
+    if states[0] != states[1]:
+        raise PromiseError("lost", "other bytes than one after the other")
+    return f"{len(states[0])} results"
+
+
+def on(bench: Bench, stage: Stage, draw: random.Random, mount: Callable[[Path, Path], None]) -> str:
+    """On another file system: killed, and run again."""
+    trial = Trial(bench, stage, draw, replaces=bool(stage.earlier) and draw.random() < 0.5)
+    kept, store = bench.run.with_name("kept"), bench.run.with_name("store")
+    for folder in (kept, store):
+        shutil.rmtree(folder, ignore_errors=True)
+    bench.run.rename(kept)
+    bench.run.mkdir()
+    store.mkdir()
+    mount(bench.run, store)
+    run_all([], bench.run)
+    subprocess.run(["cp", "-a", f"{kept}/.", str(bench.run)], check=True)
+    n = killed_at_write(trial) if bench.has_shim else 0
+    if not bench.has_shim:
+        trial.signalled(signal.SIGKILL)
+        trial.check()
+    trial.finish()
+    bench.clear()
+    return f"{n} kills"
+
+
+def _sshfs(run: Path, store: Path) -> None:
+    """A folder by the protocol of SFTP, as over ssh, with its server as a child instead of on another machine."""
+    command = f"sshfs -o passive,auto_unmount :{store} {run}"
+    pipe = f"socat EXEC:'/usr/lib/openssh/sftp-server' EXEC:'{command}'"
+    subprocess.Popen(["setsid", "sh", "-c", pipe], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 20
+    while not os.path.ismount(run):
+        if time.monotonic() > end:
+            raise RuntimeError("sshfs does not mount")
+        time.sleep(0.05)
+
+
+def _made(kind: str) -> Callable[[Path, Path], None]:
+    def mount(run: Path, store: Path) -> None:
+        image = store / "image"
+        with open(image, "wb") as file:
+            file.truncate(_IMAGE)
+        subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", str(image), str(run)], check=True)
+
+    return mount
+
+
+def _tmpfs(run: Path, store: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(run)], check=True)
+
+
+def _overlay(run: Path, store: Path) -> None:
+    for name in ("lower", "upper", "work"):
+        (store / name).mkdir()
+    options = f"lowerdir={store}/lower,upperdir={store}/upper,workdir={store}/work"
+    subprocess.run(["mount", "-t", "overlay", "none", "-o", options, str(run)], check=True)
+
+
+SYSTEMS: dict[str, Callable[[Path, Path], None]] = {
+    "sshfs": _sshfs, "tmpfs": _tmpfs, "overlay": _overlay, "xfs": _made("xfs"), "btrfs": _made("btrfs"),
+}  # fmt: skip
+"""What can be mounted on a folder, by name."""
+
+
+def _has(system: str) -> bool:
+    """Whether this machine can mount it."""
+    needed = {"sshfs": ("sshfs", "socat"), "xfs": ("mkfs.xfs",), "btrfs": ("mkfs.btrfs",)}.get(system, ())
+    known = Path("/proc/filesystems").read_text().split()
+    return all(map(shutil.which, needed)) and (system == "sshfs" or system in known)
