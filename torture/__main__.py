@@ -21,6 +21,7 @@ if not __package__:  # started as a folder; the installed greenadapt comes first
 from torture.campaign import PARTS, Campaign, make_part
 from torture.outcomes import Log, Record
 from torture.report import describe, totals
+from torture.trials import preload
 
 
 def main() -> int:
@@ -29,6 +30,7 @@ def main() -> int:
     options.work.mkdir(parents=True, exist_ok=True)
     log = Log(options.work / "outcomes.jsonl")
     if not options.report:
+        preload(options.work)
         parts = {name: make_part(name, options.work.absolute(), options.scale) for name in options.only}
         try:
             Campaign(log, parts, options.seed, _tell).run(60 * options.budget)

@@ -15,6 +15,12 @@ from tests.support.small_multitask import task_file
 from tests.support.small_tasks import VOCABULARY, adapted, known_text, ner_file, qa_file, texts_file, worded_model
 
 Command = tuple[str, ...]
+_TRAINED = {
+    "ner": "--task ner --train ner.tsv --test ner2.tsv",
+    "qa": "--task qa --train qa.json --test qa2.json",
+    "many": "--tasks tasks.toml",
+}
+"""What later commands read, and how it is trained."""
 _FILE = Path(__file__).with_name("stages.toml")
 
 
@@ -86,12 +92,16 @@ def make_inputs(folder: Path) -> None:
     (folder / "complete").touch()
 
 
+def reads_models(stage: Stage) -> bool:
+    """Whether it reads what ``make_models`` makes."""
+    return any(f"../in/{name}" in command for command in (stage.run, *stage.before) for name in _TRAINED)
+
+
 def make_models(folder: Path) -> None:
     """The trained models that later commands read, by the commands themselves."""
     if (folder / "trained-all").exists():
         return
-    names = {"ner": "--task ner --train ner.tsv --test ner2.tsv", "qa": "--task qa --train qa.json --test qa2.json"}
-    for name, given in {**names, "many": "--tasks tasks.toml"}.items():
+    for name, given in _TRAINED.items():
         run_all([tuple(f"finetune {given} -m adapted --epochs 2 --batch-size 8 --lr 7e-3 -o {name}".split())], folder)
     (folder / "trained-all").touch()
 

@@ -64,11 +64,8 @@ def _digest(path: Path) -> str:
     if path.is_file():
         if _FOLD.fullmatch(path.name):
             return hash_json({name: array.tobytes().hex() for name, array in sorted(load_file(path).items())})
-        if path.suffix == ".html":
-            if not path.read_text("utf-8").rstrip().endswith("</html>"):
-                raise NotWholeError(f"{path} has no end")
-            return "a page"
-        return hash_file(path)
+        is_page = path.suffix == ".html" and path.read_text("utf-8").rstrip().endswith("</html>")
+        return "a page" if is_page else hash_file(path)
     folder = path.resolve()
     own = [each for each in sorted(folder.rglob("*")) if each.is_file() and not _is_apart(folder, each)]
     try:

@@ -18,9 +18,10 @@ from greenadapt.storage.files import hash_file, hash_json
 from tests.support.processes import MODULE, Forked
 from torture.injected import CODE
 from torture.outcomes import Outcome, Verdict
-from torture.stages import Stage, make_inputs, make_models, run_all, stages
+from torture.stages import Stage, make_inputs, make_models, reads_models, run_all, stages
 from torture.states import NotWholeError, State, differences, hidden_in, state_of
 
+_SHIM = "torture-shim.so"
 _LONGEST = 300.0
 """Seconds after which a run hangs."""
 
@@ -53,7 +54,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.inputs, self.run = folder / "in", folder / "run"
-        self.has_shim = _preload(folder / "shim.so")
+        self.has_shim = os.environ.get("LD_PRELOAD", "").endswith(_SHIM)
+        """Whether what is started has it, see ``preload``."""
         self._references: dict[tuple[str, bool], Reference] = {}
         self._code = hash_json({str(path): hash_file(path) for path in Path(greenadapt.__file__).parent.rglob("*.py")})
 
@@ -70,9 +72,8 @@ class Bench:
         return self._references[key]
 
     def make_inputs(self) -> None:
-        """Make what stages read, if it is not there."""
+        """Make what the first stages read, if it is not there."""
         make_inputs(self.inputs)
-        make_models(self.inputs)
 
     def restore(self, stage: Stage, replaces: bool) -> None:
         """Bring the folder into the stage's start state."""
@@ -141,6 +142,8 @@ class Bench:
 
     def _made(self, stage: Stage, replaces: bool) -> Reference:
         self.make_inputs()
+        if reads_models(stage):
+            make_models(self.inputs)
         start = self._start(stage, replaces)
         self.clear()
         self.run.mkdir()
@@ -149,7 +152,8 @@ class Bench:
         shutil.copytree(self.run, start, symlinks=True)
         before, first = self.state(stage), self._probe(stage)
         count = self._folder / "count.json"
-        self._complete(stage, replaces, count=str(count), arm=[str(self.run), -1, 0, 0])
+        counted = {"arm": [str(self.run), -1, 0, 0]} if self.has_shim else {}
+        self._complete(stage, replaces, count=str(count), **counted)
         after = self.state(stage)
         self.restore(stage, replaces)
         begin = time.monotonic()
@@ -191,6 +195,8 @@ class Trial:
             self.bench.require(self.stage, self.reference.after)
         else:
             self.check()
+            if done.returncode == 128 + signal.SIGTERM and not done.stderr:
+                return  # it had not begun, and its exit code says all
             check_message(done, codes)
 
     def finish(self) -> list[str]:
@@ -222,12 +228,12 @@ def check_message(done: "subprocess.CompletedProcess[str]", codes: tuple[int, ..
         raise PromiseError("unclear", f"the last line is not an error's: {done.stderr[-600:]}")
 
 
-def _preload(shim: Path) -> bool:
-    """Compile the shim and have it loaded into what this process starts; whether there is a compiler."""
+def preload(folder: Path) -> None:
+    """Compile the shim, and have it loaded into what this process starts."""
     if shutil.which("cc") is None:
-        print("faults: no C compiler (cc): no write errors and no wrong clocks", file=sys.stderr)
-        return False
+        print("no C compiler (cc): no write errors and no wrong clocks are tried", file=sys.stderr)
+        return
+    shim = folder.absolute() / _SHIM
     source = str(Path(__file__).with_name("shim.c"))
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), source, "-ldl"], check=True)
-    os.environ["LD_PRELOAD"] = str(shim.absolute())
-    return True
+    os.environ["LD_PRELOAD"] = str(shim)

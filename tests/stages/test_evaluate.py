@@ -16,6 +16,7 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
+from tests.integration.test_full_disk import full_at
 from tests.support.small_multitask import files_of
 from tests.support.small_tasks import (
     TRAIN,
@@ -89,6 +90,9 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
         assert [row for row in rows if row["seed"] == seed] == [
             {"file": str(test), "seed": seed, **one} for one in kept
         ]
+        with full_at(100):
+            run_alone("evaluate", "-m", folder, "--test", test, "--seed", seed, "--logits", "l.safetensors", code=1)
+        assert Path("l.safetensors").exists() == (seed != seeds[0])  # which is then whole, see below
         run_alone("evaluate", "-m", folder, "--test", test, "--seed", seed, "--logits", "l.safetensors")
         ours, theirs = ArrayFile(Path("l.safetensors")), ArrayFile(folder / "seeds" / str(seed) / "logits.safetensors")
         assert ours.names == theirs.names

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, ResourceError
 from greenadapt.storage.arrays import FloatArray, UInt64Array
-from greenadapt.storage.publish import naming
+from greenadapt.storage.publish import sync_file
 
 if TYPE_CHECKING:
     import usearch.index
@@ -95,12 +95,23 @@ class VectorFiles:
         if len(graph):
             path = self._folder / f"{number:08d}{_SUFFIX}"
             part = path.with_suffix(".part")
-            with naming(path):
+            try:
                 graph.save(str(part))
+                sync_file(part)
+            except RuntimeError as error:
+                raise _not_written(path, str(error)) from None
+            if part.stat().st_size != graph.serialized_length:  # usearch misses errors of its last write
+                raise _not_written(path, "it is cut")
             part.replace(path)
         for name in replaced:
             (self._folder / name).unlink()
         self.refresh()
+
+
+def _not_written(path: Path, why: str) -> ResourceError:
+    return ResourceError(
+        f"{path} cannot be written, the disk may be full ({why})", "free some space; the same command goes on"
+    )
 
 
 def _graph(dim: int) -> "usearch.index.Index":

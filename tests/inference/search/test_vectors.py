@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, ResourceError
 from greenadapt.inference.search.vectors import VectorFiles
+from tests.integration.test_full_disk import full_at
 
 
 def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path) -> None:
@@ -31,6 +32,22 @@ def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path)
     assert [key for key, _ in reader.search(vectors[57], 200)] != []
     assert all(key % 2 == 0 for key, _ in reader.search(vectors[57], 200))
     assert len(reader) == 100
+
+
+@pytest.mark.parametrize("missing", [300, 20_000])
+def test_a_full_disk_leaves_the_vectors_before(tmp_path: Path, missing: int) -> None:
+    """The last bytes are written when usearch closes the file, and it does not notice if that fails."""
+    vectors = np.random.default_rng(0).normal(size=(500, 32)).astype(np.float32)
+    for name in ("whole", "full"):
+        (tmp_path / name).mkdir()
+    VectorFiles(tmp_path / "whole").add(range(500), vectors)
+    [whole] = (tmp_path / "whole").iterdir()
+    files = VectorFiles(tmp_path / "full")
+    with full_at(whole.stat().st_size - missing), pytest.raises(ResourceError, match=r"00000001.*full"):
+        files.add(range(500), vectors)
+    assert len(VectorFiles(tmp_path / "full")) == 0
+    files.add(range(500), vectors)
+    assert (tmp_path / "full" / whole.name).read_bytes() == whole.read_bytes()
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

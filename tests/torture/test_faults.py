@@ -1,0 +1,57 @@
+"""A short slice of the campaign with fixed seeds: faults in one stage, and ten processes that start the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import torture_module
+
+faults, concurrency, downloads = (torture_module(name) for name in ("faults", "concurrency", "downloads"))
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("torture")
+
+
+@pytest.fixture(scope="module")
+def parts(folder: Path) -> Iterator[dict[str, Any]]:
+    """All of them in one folder, so that they share inputs and start states."""
+    made = {part.__name__: part(folder, 1.0) for part in (faults.Faults, downloads.Downloads, concurrency.Concurrency)}
+    yield made
+    for part in made.values():
+        part.close()
+
+
+@pytest.mark.parametrize(
+    ("part", "case"),
+    [
+        *(("Faults", f"{kind}/corpus") for kind in ("kill", "term", "size", "lock")),
+        ("Downloads", "download/truncate"),
+        ("Downloads", "download/lie"),
+        ("Concurrency", "ten/corpus"),
+    ],
+)
+def test_nothing_is_lost(parts: dict[str, Any], part: str, case: str) -> None:
+    found = list(parts[part].attempt(case, 1))
+    assert [each.outcome for each in found] == ["survived"], found
+
+
+def test_a_result_that_is_not_whole_is_noticed(parts: dict[str, Any]) -> None:
+    """What would be lost is found: a file of a result with other bytes, and a result that is gone."""
+    bench = parts["Faults"]._bench
+    stage = bench.stages["corpus"]
+    reference = bench.reference(stage, True)
+    for damage in ("changed", "gone"):
+        bench.restore(stage, True)
+        [link] = bench.run.glob("ws/*/*/corpus")
+        if damage == "changed":
+            (link / "vocabulary.tsv").write_text("")
+        else:
+            link.unlink()
+        with pytest.raises(torture_module("trials").PromiseError) as found:
+            bench.require(stage, reference.before, reference.after)
+        assert found.value.outcome.outcome == "lost"
