@@ -28,6 +28,9 @@ class LayerAttention:
     """The attention's module in a layer."""
     keys_and_values: Callable[[Any, Any], tuple[Any, Any]]
     """A layer and states (b, m, d) that it sees as memory → keys and values (b, m, d)."""
+    angles: Callable[[Any, Any, Any, Any], tuple[Any, Any]] | None = None
+    """The encoder, a layer, states (b, m, d) and positions (1, m) → cosines and sines (1, m, d_head) of the angles by
+    which keys are rotated; ``None`` if they are not."""
     forward: Callable[..., Any] | None = None
     """What to run in place of the attention's ``forward`` where that does not call one of transformers' attention
     functions: takes the attention, such a function, and the arguments of ``forward``."""

@@ -54,7 +54,7 @@ ARCHITECTURES = (
         memory=LayerAttention(
             "attention.self",
             lambda layer, states: (layer.attention.self.key_proj(states), layer.attention.self.value_proj(states)),
-            _attend,
+            forward=_attend,
         ),
         adapters=LayerParts(),
         has_segments=True,

@@ -21,6 +21,9 @@ ARCHITECTURES = (
             "attn",
             # Without the hooks of adapters, which are for the layer's own input.
             lambda layer, states: layer.attn.Wqkv(layer.attn_norm.forward(states)).chunk(3, -1)[1:],
+            angles=lambda encoder, layer, states, positions: encoder.rotary_emb(
+                states, positions, layer.attention_type
+            ),
         ),
         adapters=LayerParts("attn.out_drop", "mlp", "mlp", norm="", first_norm="attn_norm"),
         layers="layers",

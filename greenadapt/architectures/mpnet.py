@@ -43,7 +43,7 @@ ARCHITECTURES = (
         memory=LayerAttention(
             "attention.attn",
             lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
-            _attend,
+            forward=_attend,
         ),
         adapters=LayerParts(attention_output="attention.dropout"),
         has_two_separators=True,

@@ -3,7 +3,9 @@
 from greenadapt.architectures.architecture import WORD_EMBEDDINGS, Architecture, LayerAttention, LayerParts, Size
 
 _ATTENTION = LayerAttention(
-    "self_attn", lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states))
+    "self_attn",
+    lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)),
+    angles=lambda encoder, layer, states, positions: encoder.rotary_emb(states, positions),
 )
 _PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm")
 _HEADS = ("TokenClassification", "SequenceClassification", "MaskedLM")

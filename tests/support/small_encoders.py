@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,11 +145,12 @@ def context(
     kind = "" if model is None else model.config.model_type
     n_terms = _DEBERTA_TERMS if kind == "deberta-v2" else 1
     query, key, value = (heads(projection, row) for projection in _projections(attention))
-    query, key, more = _positioned(attention, model, query, key)
+    query, key, more, rotate = _positioned(attention, model, query, key)
     own = attend(query, key, value, more)
     if not len(memory):
         return own
     memory_key, memory_value = (heads(projection, memory) for projection in _projections(attention)[1:])
+    memory_key = memory_key if variant == "cross" else rotate(memory_key)
     if variant == "memory":
         return attend(query, torch.cat([key, memory_key]), torch.cat([value, memory_value]), more)
     of_memory = attend(own if variant == "cross" else query, memory_key, memory_value)
@@ -158,27 +160,35 @@ def context(
     return (1 - share) * own + share * of_memory
 
 
-def _positioned(attention: Any, model: Any, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
-    """Queries and keys (n, n_heads, d_head) with what ``model`` does about positions, and what it adds to the scores,
-    (n_heads, n, n).
+def _positioned(
+    attention: Any, model: Any, query: Tensor, key: Tensor
+) -> tuple[Tensor, Tensor, Tensor | float, Callable[[Tensor], Tensor]]:
+    """Queries and keys (n, n_heads, d_head) with what ``model`` does about positions, what it adds to the scores,
+    (n_heads, n, n), and how it turns keys.
     """
     kind = "" if model is None else model.config.model_type
     if kind == "mpnet":
-        return query, key, model.encoder.compute_position_bias(query[None])[0]
+        return query, key, model.encoder.compute_position_bias(query[None])[0], Tensor.clone
     if kind == "deberta-v2":
         flat = [states.transpose(0, 1) for states in (query, key)]
         relative = model.encoder.get_rel_pos(query[None, :, 0])
         embeddings = model.encoder.get_rel_embedding()
-        return query, key, attention.disentangled_attention_bias(*flat, relative, embeddings, _DEBERTA_TERMS)
-    if kind in ("nomic_bert", "gte", "modernbert"):
-        more = [model.config.layer_types[attention.layer_idx]] if kind == "modernbert" else []
-        cos, sin = model.rotary_emb(query, torch.arange(len(query))[None], *more)
-        query, key = (rotated(states, cos[0], sin[0]) for states in (query, key))
+        bias = attention.disentangled_attention_bias(*flat, relative, embeddings, _DEBERTA_TERMS)
+        return query, key, bias, Tensor.clone
+    if kind not in ("nomic_bert", "gte", "modernbert"):
+        return query, key, 0.0, Tensor.clone
+    more = [model.config.layer_types[attention.layer_idx]] if kind == "modernbert" else []
+
+    def rotate(states: Tensor) -> Tensor:
+        cos, sin = model.rotary_emb(states, torch.arange(len(states))[None], *more)
+        return rotated(states, cos[0], sin[0])
+
     n = len(query)
     if kind == "modernbert" and attention.sliding_window:
         distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()
-        return query, key, torch.zeros(HEADS, n, n).masked_fill(distance >= attention.sliding_window, -1e9)
-    return query, key, 0.0
+        mask = torch.zeros(HEADS, n, n).masked_fill(distance >= attention.sliding_window, -1e9)
+        return rotate(query), rotate(key), mask, rotate
+    return rotate(query), rotate(key), 0.0, rotate
 
 
 def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

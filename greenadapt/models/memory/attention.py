@@ -1,6 +1,6 @@
 """Attention in which the states of another model are memory, as one of transformers' attention functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -53,8 +53,23 @@ class _Place:
 
     number: int
     layer: Any
-    keys_and_values: Callable[[Any, Any], tuple[Tensor, Tensor]]
+    encoder: Any
+    attention: LayerAttention
     current: _Current
+
+    def keys_and_values(self, states: Tensor, d_head: int, *, rotated: bool) -> tuple[Tensor, Tensor]:
+        """Those of states (b, m, d), (b, n_heads, m, d_head) each; keys ``rotated`` by their positions, if any are."""
+        states = states.to(next(self.layer.parameters()).dtype)
+        keys, values = (
+            projected.view(*states.shape[:2], -1, d_head).transpose(1, 2)
+            for projected in self.attention.keys_and_values(self.layer, states)
+        )
+        if self.attention.angles is None or not rotated:
+            return keys, values
+        positions = torch.arange(states.shape[1], device=states.device)[None]
+        cos, sin = (turn[:, None] for turn in self.attention.angles(self.encoder, self.layer, states, positions))
+        first, second = keys.chunk(2, -1)
+        return (keys * cos + torch.cat([-second, first], -1) * sin).to(keys.dtype), values
 
 
 def memory_attention(
@@ -78,17 +93,13 @@ def memory_attention(
     if place is None or memory is None or states is None or states.shape[1] == 0:
         context = attend(query, key, value, attn_mask=attention_mask)
         return context.transpose(1, 2).contiguous(), None
-    states = states.to(next(place.layer.parameters()).dtype)
-    memory_key, memory_value = (
-        projected.view(*states.shape[:2], -1, query.shape[-1]).transpose(1, 2)
-        for projected in place.keys_and_values(place.layer, states)
-    )
+    is_cross = memory.variant == "cross"  # a context has no position
+    memory_key, memory_value = place.keys_and_values(states, query.shape[-1], rotated=not is_cross)
     if memory.variant == "memory":
         mask = _joint_mask(attention_mask, memory.mask, key.shape[2], states.shape[1])
         context = attend(query, torch.cat([key, memory_key], 2), torch.cat([value, memory_value], 2), attn_mask=mask)
         return context.transpose(1, 2).contiguous(), None
     own = attend(query, key, value, attn_mask=attention_mask)
-    is_cross = memory.variant == "cross"
     context = attend(own if is_cross else query, memory_key, memory_value, attn_mask=_memory_mask(memory.mask))
     if not is_cross:
         share = torch.sigmoid(memory.biases[place.number])[:, None, None].to(own.dtype)
@@ -117,7 +128,7 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
     current = _Current()
     for number, layer in enumerate(layers):
         module = layer.get_submodule(attention.path)
-        module.place = _Place(number, layer, attention.keys_and_values, current)
+        module.place = _Place(number, layer, model.base_model, attention, current)
         if attention.forward is not None:
             module.forward = partial(attention.forward, module, memory_attention)
     model.register_forward_pre_hook(partial(_set_memory, current), with_kwargs=True)

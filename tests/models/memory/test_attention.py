@@ -22,6 +22,8 @@ from tests.support.small_encoders import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+OTHERS = [name for name in WITH_MEMORY if name not in ARCHITECTURES]
+
 
 def with_attention(architecture: str = "Bert", head: str = "Model", **config: Any) -> Any:
     model = encoder(architecture, head, **config)
@@ -145,7 +147,9 @@ def test_rows_without_memory_have_finite_gradients(variant: str) -> None:
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "Camembert", "Ernie", "DistilBert"])  # no relative positions
+@pytest.mark.parametrize(  # a state of memory has a position in those alone that rotate keys
+    "architecture", [*ARCHITECTURES, "Camembert", "Ernie", "DistilBert", "NomicBert", "Gte"]
+)
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_layers_own_input_as_memory_changes_nothing(architecture: str, layer: int) -> None:
     inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
@@ -233,9 +237,11 @@ def test_dropout_falls_on_memory_too(variant: str) -> None:
         assert times == [0.0, 2.0]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_half_precision_is_close(variant: str) -> None:
-    inputs, model = batch([7, 3, 5]), with_attention()
+@pytest.mark.parametrize(
+    ("architecture", "variant"), [*(("Bert", variant) for variant in VARIANTS), *((name, "memory") for name in OTHERS)]
+)
+def test_half_precision_is_close(architecture: str, variant: str) -> None:
+    inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
     memory = memory_of([4, 9, 0], (0, 1), variant)
     expected = run(model, inputs, memory)[inputs.real]
     narrow = {layer: states.bfloat16() for layer, states in memory.states.items()}
