@@ -8,6 +8,7 @@ from greenadapt.config import AlignConfig, AlignMethod, ExpandConfig, TextOption
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
 from greenadapt.stages.reproduce.bench import Bench
+from greenadapt.stages.reproduce.recipe import Recipe
 from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, hash_file, hash_json
 
@@ -21,9 +22,7 @@ def adapted_model(
     The vectors lie in the workspace like those of ``adapt``, map and model with the experiment.
     """
     recipe, base = bench.recipe, bench.model("base")
-    given = recipe.table("w2v")
-    variant = f"reproduce-{hash_json(given)[:8]}" if given else None
-    session = replace(bench.session, out=None, variant=variant)
+    session = replace(bench.session, out=None, variant=vectors_variant(recipe))
     config = recipe.config(W2VConfig, "w2v", workers=session.workers)
     trained = w2v(session, bench.corpus(role), base, config, TextOptions())
     fitting = recipe.config(AlignConfig, "align")
@@ -34,6 +33,12 @@ def adapted_model(
     made |= {"expand": asdict(rows), "texts": [hash_file(Path(text)) for text in texts]}
     place = bench.inner("models", f"{dataset}-{role}-{hash_json(made)[:8]}")
     return str(expand(place, None, None, rows, aligned.path).path)
+
+
+def vectors_variant(recipe: Recipe) -> str | None:
+    """The name of the vectors in the workspace; those of other settings than the defaults have one of their own."""
+    given = recipe.table("w2v")
+    return f"reproduce-{hash_json(given)[:8]}" if given else None
 
 
 def write_text(lines: Sequence[str], path: Path) -> str:

@@ -16,6 +16,7 @@ from greenadapt.cost import estimate
 from greenadapt.errors import GreenadaptError
 from greenadapt.stages.corpora import BYTES_PER_SECOND, download_time
 from greenadapt.stages.plan import MISSING, UP_TO_DATE, WOULD_RUN, Step
+from greenadapt.stages.reproduce.adapted import vectors_variant
 from greenadapt.stages.reproduce.bench import Bench, Run
 from greenadapt.stages.reproduce.gmap import is_ensemble
 from greenadapt.stages.reproduce.sets import SETS, DataSet, SetFiles
@@ -94,7 +95,7 @@ def _of_corpus(bench: Bench, role: str) -> list[Step]:
     except GreenadaptError as error:
         return [Step(CORPUS, MISSING, str(workspace.root), f"{role}: {error}")]
     model = _model(bench, "base")
-    place = workspace.place(corpus.name, model.name if model else str(base), W2V)
+    place = workspace.place(corpus.name, model.name if model else str(base), W2V, vectors_variant(bench.recipe))
     if place.current() is not None:
         return [Step(W2V, UP_TO_DATE, str(place.path), counts={"corpus": corpus.name})]
     steps = [] if corpus.is_local else [_download(bench, corpus)]

@@ -1,5 +1,6 @@
 """The experiments of the three papers, run by run, and their tables."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -167,7 +168,7 @@ def _locked(session: Session, root: Path) -> Iterator[None]:
 def used_settings(recipe: Recipe, used: Mapping[str, str]) -> str:
     """Models, corpora and settings in words, so that nobody takes a table of other ones for the paper's."""
     tables = {name: recipe.table(name) for name in ("task", "training", "sampling", "w2v")}
-    settings = {f"{name} {key}": value for name, table in tables.items() for key, value in table.items()}
+    settings = {f"{name} {key}": json.dumps(value) for name, table in tables.items() for key, value in table.items()}
     roles = {role: short(name) if name else "nothing" for role, name in used.items()}
     return ", ".join(f"{name} = {value}" for name, value in {**roles, **settings}.items())
 

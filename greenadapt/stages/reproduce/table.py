@@ -65,7 +65,7 @@ def _line(table: Table, column: Column, row: Row, number: int, found: Found) -> 
     ours = float(np.mean(scores)) if scores else None
     published = row.published[number]
     wanted = 0 if row.why else found.n_seeds
-    why = row.why or found.reasons.get(cell, "")
+    why = row.why or found.reasons.get(cell, "not run yet")
     if records and not scores:
         why = f"{column.score} has no value on this test set"
     return Line(
