@@ -14,6 +14,8 @@ from torture.readers import READERS
 _BATCH = 400
 """Inputs of a reader in a process."""
 _SECONDS = 240
+_STARTS = ("uname", "lscpu", "ldconfig")
+"""Programs by which libraries learn about the machine."""
 
 
 class Inputs:
@@ -58,7 +60,7 @@ class Inputs:
         files = {key: str(work / key) for key in ("out", "error", "seen", "at")}
         answer = self._child.ask(
             reader=name, seed=seed, n=_BATCH, folder=str(work / "m"), readable=["."], writable=[".", ".."],
-            seconds=_SECONDS, environment=_environment(work), **files,
+            seconds=_SECONDS, starts=_STARTS, environment=_environment(work), **files,
         )  # fmt: skip
         if answer["code"] != 0:
             verdict: Verdict = "hung" if answer["code"] is None else "crashed"
@@ -87,7 +89,7 @@ class Inputs:
             answer = self._child.ask(
                 arguments=arguments, folder=str(work / "in"), readable=["."], seconds=case.seconds,
                 writable=["../ws", "../tmp", "../home", "out"], environment=_environment(work), **files,
-                starts=["uname", "lscpu", "ldconfig"],
+                starts=_STARTS,
             )  # fmt: skip
             yield case.judged(arguments, answer["code"], work)
 

@@ -76,7 +76,10 @@ def file_name(url: str) -> str:
 
 def refuse_password(url: str, where: str) -> None:
     """Raise ``InputError``, which does not repeat it, for an address with a password: manifests and logs have it."""
-    user, _, host = urlsplit(url).netloc.rpartition("@") if "://" in url else ("", "", "")
+    try:
+        user, _, host = urlsplit(url).netloc.rpartition("@") if "://" in url else ("", "", "")
+    except ValueError as error:
+        raise InputError(f"{where}: an address is none ({error})", "correct it") from None
     if user:
         raise InputError(
             f"{where}: the address at {host} holds a user or a password, which would be kept",

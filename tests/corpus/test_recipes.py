@@ -215,3 +215,6 @@ def test_an_address_holds_no_password(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"the address at a\.org holds .*netrc") as caught:
             find()
         assert "swordfish" not in str(caught.value)
+    write(recipe, f'{MINIMAL}[[sources]]\nurl = "https://[a.org/b.txt"\n')
+    with pytest.raises(InputError, match=r"a\.toml: an address is none"):
+        read_recipe(recipe)
