@@ -31,6 +31,8 @@ class LayerAttention:
     angles: Callable[[Any, Any, Any, Any], tuple[Any, Any]] | None = None
     """The encoder, a layer, states (b, m, d) and positions (1, m) → cosines and sines (1, m, d_head) of the angles by
     which keys are rotated; ``None`` if they are not."""
+    bias: Callable[[Any], Any] | None = None
+    """The encoder → what is added to the scores of memory, (n_heads,), where a bias tells positions."""
     forward: Callable[..., Any] | None = None
     """What to run in place of the attention's ``forward`` where that does not call one of transformers' attention
     functions: takes the attention, such a function, and the arguments of ``forward``."""

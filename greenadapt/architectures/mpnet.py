@@ -14,7 +14,7 @@ def _attend(
     position_bias: Any = None,
     output_attentions: bool = False,
 ) -> tuple[Any]:
-    """``MPNetSelfAttention.forward`` with one of transformers' attention functions; memory gets no bias."""
+    """``MPNetSelfAttention.forward`` with one of transformers' attention functions."""
     query, key, value = (
         layer(states).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
         for layer in (attention.q, attention.k, attention.v)
@@ -31,6 +31,12 @@ def _attend(
     return (attention.o(context.flatten(2)),)
 
 
+def _far_bias(encoder: Any) -> Any:
+    """The mean of the biases of keys far before and far behind, the last buckets of each half."""
+    weight = encoder.encoder.relative_attention_bias.weight
+    return (weight[len(weight) // 2 - 1] + weight[-1]) / 2
+
+
 ARCHITECTURES = (
     Architecture(
         model_type="mpnet",
@@ -43,6 +49,7 @@ ARCHITECTURES = (
         memory=LayerAttention(
             "attention.attn",
             lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
+            bias=_far_bias,
             forward=_attend,
         ),
         adapters=LayerParts(attention_output="attention.dropout"),

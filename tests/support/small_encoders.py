@@ -152,6 +152,10 @@ def context(
     memory_key, memory_value = (heads(projection, memory) for projection in _projections(attention)[1:])
     memory_key = memory_key if variant == "cross" else rotate(memory_key)
     if variant == "memory":
+        if isinstance(more, Tensor) and kind == "mpnet":  # memory is far away
+            places = model.encoder.relative_position_bucket(torch.tensor([-1000, 1000]))
+            far = model.encoder.relative_attention_bias(places).mean(0)[:, None, None]
+            more = torch.cat([more, far.expand(-1, len(row), len(memory))], -1)
         return attend(query, torch.cat([key, memory_key]), torch.cat([value, memory_value]), more)
     of_memory = attend(own if variant == "cross" else query, memory_key, memory_value)
     if variant == "cross":

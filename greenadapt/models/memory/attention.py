@@ -96,7 +96,8 @@ def memory_attention(
     is_cross = memory.variant == "cross"  # a context has no position
     memory_key, memory_value = place.keys_and_values(states, query.shape[-1], rotated=not is_cross)
     if memory.variant == "memory":
-        mask = _joint_mask(attention_mask, memory.mask, key.shape[2], states.shape[1])
+        bias = None if place.attention.bias is None else place.attention.bias(place.encoder)
+        mask = _joint_mask(attention_mask, memory.mask, key.shape[2], states.shape[1], bias)
         context = attend(query, torch.cat([key, memory_key], 2), torch.cat([value, memory_value], 2), attn_mask=mask)
         return context.transpose(1, 2).contiguous(), None
     own = attend(query, key, value, attn_mask=attention_mask)
@@ -172,8 +173,11 @@ def _memory_mask(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else (mask | ~mask.any(1, keepdim=True))[:, None, None]
 
 
-def _joint_mask(own: Tensor | None, memory: Tensor | None, n: int, m: int) -> Tensor | None:
-    """(b, 1 or n_heads, 1 or n, n + m), of the mask of the layer's own keys and the memory's (b, m)."""
+def _joint_mask(own: Tensor | None, memory: Tensor | None, n: int, m: int, bias: Tensor | None = None) -> Tensor | None:
+    """(b, 1 or n_heads, 1 or n, n + m), of the mask of the layer's own keys and the memory's (b, m).
+
+    ``bias`` (n_heads,) is added for the memory where the mask of the layer's own keys is float.
+    """
     if own is None and memory is None:
         return None
     if own is None:
@@ -182,4 +186,7 @@ def _joint_mask(own: Tensor | None, memory: Tensor | None, n: int, m: int) -> Te
     seen = own.new_ones(len(own), m, dtype=torch.bool) if memory is None else memory
     if own.dtype != torch.bool:
         seen = own.new_zeros(seen.shape).masked_fill(~seen, torch.finfo(own.dtype).min)
-    return torch.cat([own, seen[:, None, None].expand(-1, *own.shape[1:3], -1)], -1)
+    seen = seen[:, None, None]
+    if bias is not None:
+        seen = seen + bias[:, None, None].to(seen.dtype)
+    return torch.cat([own, seen.expand(-1, *own.shape[1:3], -1)], -1)
