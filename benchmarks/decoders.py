@@ -2,8 +2,9 @@
 
     python benchmarks/decoders.py software.txt.gz biomedical.txt.gz --work DIR --minutes 15 [--untied]
 
-Trains a small Llama (--layers, --width) with a byte-level BPE on the first text for some minutes, adds the words of the
-second text by greenadapt's own commands, and measures on lines of it that nothing has seen. ``random`` has rows drawn
+Trains a small Llama (--layers, --width) with a byte-level BPE on the first text for some minutes, or takes the model in
+--base; adds the words of the second text by greenadapt's own commands, and measures on lines of it that nothing has
+seen. ``random`` has rows drawn
 with the mean and deviation of the model's; ``omp`` is what mergekit-tokensurgeon does (its ``batch_omp``, k = 64): each
 new word's vector as a sparse combination of the vectors of words that the model has, and the same combination of their
 rows. It is left out if mergekit is not installed.
@@ -156,7 +157,7 @@ def with_omp(base: Path, like: Path, folder: Path, vectors_folder: Path) -> bool
     vectors, before = WordVectors.load(vectors_folder), Checkpoint.open(base, causal=True)
     _, shared, ids = overlap(vectors, BaseVocabulary(load_tokenizer(base)))
     added = [vectors.index[word] for word in DualTokenizer.load(folder).added.all_surfaces()]
-    donor = torch.from_numpy(np.asarray(vectors.matrix, np.float32))
+    donor = torch.from_numpy(np.array(vectors.matrix, np.float32))
     weights = load_file(folder / "model.safetensors")
     for begin in range(0, len(added), 512):
         indices, shares = batch_omp(donor[added[begin : begin + 512]], donor[shared], _K)
@@ -177,7 +178,7 @@ def measure(model: Any, lines: list[str], encodings: list[DualEncoding], first_i
         is_new_word[both.expanded.words[both.expanded.ids >= first_id]] = True
         own = both.base if is_base else both.expanded
         with torch.no_grad():
-            ids = torch.from_numpy(np.concatenate([[1], own.ids]).astype(np.int64))[None]
+            ids = torch.from_numpy(np.concatenate([[model.config.bos_token_id], own.ids]).astype(np.int64))[None]
             logits = model(ids).logits[0, :-1].float()
         each = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none").numpy() / math.log(2)
         is_word = is_new_word[own.words]
@@ -202,6 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=15, help="of training")
     parser.add_argument("--general-lines", type=int, default=200_000)
     parser.add_argument("--domain-lines", type=int, default=None)
+    parser.add_argument("--base", type=Path, help="folder of a model, which is then not trained")
     parser.add_argument("--untied", action="store_true", help="output rows of their own")
     parser.add_argument("--size", type=int, default=8192, help="pieces")
     parser.add_argument("--width", type=int, default=128)
@@ -213,6 +215,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
     asked.work.mkdir(parents=True, exist_ok=True)
+    if asked.base is not None and not (asked.work / "base").exists():
+        shutil.copytree(asked.base, asked.work / "base")
     if not (asked.work / "base" / "model.safetensors").is_file():
         lines = list(itertools.islice(lines_of(asked.general), asked.general_lines))
         shutil.rmtree(asked.work / "base", ignore_errors=True)

@@ -108,6 +108,11 @@ def run_expand(
         base.require_unchanged(aligned)
         note_code(model, session.progress)
         fitting = AlignConfig(**aligned.manifest.config)
+        if base.checkpoint.architecture.is_causal and config.rows in ("map", "norm", "blend"):
+            session.progress.warn(
+                f"rows by --rows {config.rows} can spoil all predictions of a causal language model; "
+                "use --rows form or --rows pieces"
+            )
         expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config, fitting)
         report = expansion.write(work)
         counts = {
@@ -213,7 +218,9 @@ class Expansion:
         """A recipe without its name."""
         embedding, vocabulary = self.table, self.base.vocabulary
         norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
-        return Recipe(self.config, self.alignment, embedding, norm)
+        return Recipe(
+            self.config, self.alignment, embedding, norm, rescales_form=not self.base.checkpoint.architecture.is_causal
+        )
 
     @cached_property
     def known(self) -> KnownWords:

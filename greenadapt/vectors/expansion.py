@@ -58,6 +58,8 @@ class Recipe:
     norm: float
     """The ``wordpiece_norm`` of the model."""
     form: FormMap | None = None
+    rescales_form: bool = True
+    """Not for rows that are also output rows: to rescale what all rows share shifts the logits of all new words."""
 
     @property
     def needs_pieces(self) -> bool:
@@ -68,7 +70,8 @@ class Recipe:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
         if self.config.rows == "form":
             assert self.form is not None
-            return self.form.rows(vectors, counts, pieces, self.embedding)
+            made = self.form.rows if self.rescales_form else self.form.unscaled
+            return made(vectors, counts, pieces, self.embedding)
         if self.config.rows == "pieces":
             return mean_of_pieces(pieces, self.embedding)
         mapped = self.alignment.apply(vectors)

@@ -73,6 +73,10 @@ def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
         np.testing.assert_array_equal(after[name][: before.n_rows], before[name])
         np.testing.assert_allclose(after[name][before.n_rows :], vectors.matrix[made] @ solution, atol=1e-4)
 
+    run_alone("expand", "-c", "text.txt", "-m", base, "--rows", "form", "-o", "formed")
+    lengths = np.linalg.norm(Checkpoint.open(tmp_path / "formed", causal=True).embedding()[before.n_rows :], axis=1)
+    assert np.ptp(lengths) > 1e-3  # not rescaled
+
 
 def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
     ner = ("--task", "ner", "--train", "a.tsv", "--test", "a.tsv", "-o", "made")
