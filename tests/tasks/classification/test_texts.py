@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.storage.arrays import IntArray
 from greenadapt.tasks.classification.texts import Text, longest_first, text_inputs, with_target
 from greenadapt.tasks.features import Encoder
@@ -32,7 +33,7 @@ def make_encoder(folder: Path, kind: str, max_length: int, words: list[str] | No
     plain = DualTokenizer(folder, AddedWords.none(1000))
     vocabulary = BaseVocabulary(plain.base)
     added = AddedWords.build(new_entries(words or [], vocabulary), vocabulary, vocabulary.size, "base")
-    return Encoder(DualTokenizer(folder, added), kind, max_length)
+    return Encoder(DualTokenizer(folder, added), ARCHITECTURES[kind], max_length)
 
 
 def plain_transformers(folder: Path, kind: str) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from greenadapt.architectures.registry import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
@@ -64,7 +65,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Encoder]
         vocabulary = BaseVocabulary(load_tokenizer(folder))
         words = [word for word, new in zip(added, addable(new_forms(added, vocabulary)), strict=True) if new]
         table = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
-        return Encoder(DualTokenizer(folder, table), kind, max_length)
+        return Encoder(DualTokenizer(folder, table), ARCHITECTURES[kind], max_length)
 
     return make
 
