@@ -21,6 +21,7 @@ from greenadapt.cli import app
 from greenadapt.progress import Silent
 from tests.support.json_schema import check_json
 
+sys.path.append(str(Path(__file__).parents[1]))  # of torture; last, since the installed greenadapt is what is tested
 Run = Callable[..., Result]
 
 # A busy machine is no failure; fewer examples than usual, so that the suite stays short.
@@ -316,14 +317,6 @@ def benchmark_module(name: str) -> ModuleType:
     if folder not in sys.path:
         sys.path.append(folder)
     return importlib.import_module(name)
-
-
-def torture_module(name: str) -> ModuleType:
-    """A module of ``torture/``."""
-    root = str(Path(__file__).parents[1])
-    if root not in sys.path:
-        sys.path.append(root)  # last: the installed package is what is tested
-    return importlib.import_module(f"torture.{name}")
 
 
 @pytest.fixture

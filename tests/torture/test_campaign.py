@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.conftest import torture_module
-
-outcomes, campaign, report = (torture_module(name) for name in ("outcomes", "campaign", "report"))
+from torture import campaign, outcomes, report
 
 
 class Trials:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import torture_module
+from torture import concurrency, downloads, faults, trials
 
-faults, concurrency, downloads = (torture_module(name) for name in ("faults", "concurrency", "downloads"))
 pytestmark = pytest.mark.slow
 
 
@@ -52,6 +51,6 @@ def test_a_result_that_is_not_whole_is_noticed(parts: dict[str, Any]) -> None:
             (link / "vocabulary.tsv").write_text("")
         else:
             link.unlink()
-        with pytest.raises(torture_module("trials").PromiseError) as found:
+        with pytest.raises(trials.PromiseError) as found:
             bench.require(stage, reference.before, reference.after)
         assert found.value.outcome.outcome == "lost"
