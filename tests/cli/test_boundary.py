@@ -34,7 +34,15 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [["cost"], ["cost", "--json"], ["corpus", "list"], ["status"], ["clean", "--dry-run"], ["--help"]]
+    "arguments",
+    [
+        ["corpus", "list"],
+        ["--help"],
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in (["cost"], ["cost", "--json"], ["status"], ["clean", "--dry-run"])
+        ),
+    ],
 )
 def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, arguments: list[str]) -> None:
     process = start(*arguments, env=_plain_environment(tmp_path))

@@ -538,6 +538,7 @@ def test_ctrl_c_is_one_line_and_130(tiny_model: Callable[..., Path], tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_terminated_command_is_one_line_and_143(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
     options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]

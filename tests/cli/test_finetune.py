@@ -346,15 +346,11 @@ def test_what_fails_says_so_in_a_line(
     ("number", "seed", "memory"),
     [
         (signal.SIGINT, 0, ()),
-        pytest.param(
-            signal.SIGTERM,
-            0,
-            ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory"),
-            marks=pytest.mark.long,
-        ),
-        pytest.param(signal.SIGKILL, 1, ("--memory", "base", "--cache-memory"), marks=pytest.mark.long),
+        (signal.SIGTERM, 0, ("--memory", "base", "--strategy", "gated", "--gate-init", "normal", "--unfreeze-memory")),
+        (signal.SIGKILL, 1, ("--memory", "base", "--cache-memory")),
     ],
 )
+@pytest.mark.long
 def test_interrupted_in_the_middle(
     run_alone: Run,
     files: tuple[object, ...],

@@ -269,6 +269,7 @@ def test_several_processes_give_the_same_documents() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_real_docstrings_have_little_mark_up_left() -> None:
     text = [line for document in read_pydocs(["numpy", "smart-open"]) for line in document.lines]
     words = sum(len(line.split()) for line in text)

@@ -28,7 +28,9 @@ def read(path: Path, **limits: int) -> int:
     return sum(1 for _ in open_corpus(find_recipe(str(path)), path.parent, limits=TextLimits(**limits)).documents())
 
 
-@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize(
+    "suffix", [suffix if suffix == ".gz" else pytest.param(suffix, marks=pytest.mark.long) for suffix in PACKERS]
+)
 def test_a_bomb_is_stopped_by_a_limit_that_an_option_raises(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](BOMB))

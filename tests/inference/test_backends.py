@@ -242,6 +242,7 @@ def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_one_of_several_tasks_is_compiled(two_tasks: Path, tmp_path: Path) -> None:
     """Its adapter is in the graph, and the folder has one task."""
     served = compiled(two_tasks, tmp_path / "served", task="ner")

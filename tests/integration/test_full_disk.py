@@ -78,6 +78,7 @@ def test_other_errors_stay_as_they_are() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.long
 def test_by_the_command_line(run_alone: Run, tmp_path: Path) -> None:
     (tmp_path / "v.vec").write_text("2 2\na 1 2\nb 3 4\n")
     (tmp_path / "full.vec").symlink_to("/dev/full")

@@ -61,6 +61,7 @@ def whole_stages(workspace: Path) -> list[str]:
     return seen
 
 
+@pytest.mark.long
 def test_killed_at_random_moments(
     tmp_path: Path, corpus: Path, tiny_model: Callable[..., Path], run_alone: Run
 ) -> None:

@@ -17,7 +17,7 @@ from greenadapt.models.weights import open_model
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.features import Feature, Input
 from tests.support.mapped_pages import file_backed_bytes
-from tests.support.small_tasks import FAMILIES, TinyModel, expanded
+from tests.support.small_tasks import EVERY_FAMILY, TinyModel, expanded
 
 
 def feature(ids: Sequence[int]) -> Feature:
@@ -96,7 +96,7 @@ def test_reading_the_whole_table_keeps_none_of_its_pages(tmp_path: Path) -> None
     assert file_backed_bytes() - before > 40e6  # the measure does see pages
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", EVERY_FAMILY)
 def test_streamed_rows_compute_what_the_whole_table_does(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from greenadapt.errors import UsageError
 from greenadapt.models.mlm import MaskedLM
-from tests.support.small_tasks import FAMILIES, TinyModel
+from tests.support.small_tasks import EVERY_FAMILY, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -43,7 +43,7 @@ def ours(model: MaskedLM, inputs: dict[str, torch.Tensor], labels: torch.Tensor)
     return cross_entropy(logits, labels.flatten()[positions])
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", EVERY_FAMILY)
 def test_the_loss_and_its_gradient_are_those_of_plain_transformers(tiny_model: TinyModel, architecture: str) -> None:
     plain = plain_model(tiny_model, architecture)
     n_rows = plain.config.vocab_size

@@ -14,7 +14,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
 from greenadapt.tasks.features import Encoder
-from tests.support.small_tasks import FAMILIES, TinyModel
+from tests.support.small_tasks import EVERY_FAMILY, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 N_ADDED = 40
@@ -39,7 +39,7 @@ def loaded(folder: Path, kind: Any = transformers.AutoModelForMaskedLM) -> tuple
     return model.eval(), info
 
 
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", EVERY_FAMILY)
 def test_what_is_written_untouched_is_the_model_that_was_opened(
     tiny_model: TinyModel, tmp_path: Path, architecture: str
 ) -> None:

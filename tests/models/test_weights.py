@@ -29,7 +29,7 @@ from greenadapt.models.weights import (
 )
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tokenization.writer import copy_tokenizers
-from tests.support.small_tasks import FAMILIES, TASK_MODELS, TinyModel, expanded
+from tests.support.small_tasks import EVERY_FAMILY, TASK_MODELS, TinyModel, expanded
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
@@ -118,7 +118,7 @@ def logits(model: TaskModel, ids: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", EVERY_FAMILY)
 def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float) -> None:
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     both = train_both(checkpoint, decay, seed=3)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -37,6 +38,9 @@ FAMILIES = [
     *("Bert", "Roberta", "XLMRoberta", "Camembert", "DebertaV2", "Albert", "Ernie"),
     *("DistilBert", "Electra", "MPNet", "ModernBert", "NomicBert", "Gte"),
 ]
+_LIKE_OTHERS = ("XLMRoberta", "Camembert", "Ernie", "Gte")
+EVERY_FAMILY = [pytest.param(each, marks=pytest.mark.long) if each in _LIKE_OTHERS else each for each in FAMILIES]
+"""To be tested one by one: those whose layers are those of another one are left out of every day."""
 HEADS = ("TokenClassification", "SequenceClassification", "QuestionAnswering")
 TASK_MODELS = [(family, head) for family in FAMILIES for head in HEADS if hasattr(transformers, f"{family}For{head}")]
 TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)

@@ -146,6 +146,7 @@ print(line.split()[1])  # ru_maxrss would be that of the process that started th
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.long
 def test_the_estimate_of_memory_holds_and_is_not_far_off(tmp_path: Path) -> None:
     words = [f"word{i}" for i in range(100_000)]
     prepare([words, words, [f"rare{i}" for i in range(100_000)]], tmp_path / "corpus")

@@ -342,7 +342,7 @@ def test_every_error_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
+@pytest.mark.parametrize("name", [pytest.param("a.txt.gz", marks=pytest.mark.long), "a.jsonl.gz"])
 def test_an_endless_document_or_question_is_refused_before_it_fills_the_memory(name: str, tmp_path: Path) -> None:
     line = write_endless(tmp_path / name)
     for read in (texts, read_asked):

@@ -108,6 +108,7 @@ def test_each_is_every_task_by_itself(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", OTHERS)
+@pytest.mark.long
 def test_every_adapter_learns(architecture: str) -> None:
     names = get_args(AdapterName)
     model = multitask({name: AdapterConfig(name) for name in names}, encoder=shared_encoder(architecture))
