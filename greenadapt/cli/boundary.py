@@ -107,7 +107,9 @@ def lacks_memory(error: BaseException) -> bool:
 def _most_addresses() -> int:
     """Bytes of addresses that this process had at most; 0 if the system does not say."""
     try:
-        found = re.search(r"^VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
+        found = re.search(r"^VmPeak:\s+(\d+) kB", Path("/proc/self/status").read_text("utf-8"), re.MULTILINE)
+    except MemoryError:
+        return sys.maxsize
     except (OSError, UnicodeError):
         return 0
     return 1024 * int(found[1]) if found else 0

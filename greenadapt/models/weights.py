@@ -104,7 +104,7 @@ def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
     model, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": n_rows}, weights, seed=0)
     refuse_lost(checkpoint, new)
-    model.pooler = None  # type: ignore[assignment]  # nothing reads it
+    model.pooler = None  # nothing reads it
     return model
 
 

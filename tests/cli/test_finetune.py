@@ -74,7 +74,7 @@ MEMORY = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [(), MEMORY])
+@pytest.mark.parametrize("memory", [pytest.param((), marks=pytest.mark.long), MEMORY])
 def test_the_cards_command_gives_the_same(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, memory: tuple[str, ...]
 ) -> None:

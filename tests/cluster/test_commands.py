@@ -151,6 +151,7 @@ def test_a_node_without_the_model_is_named_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_another_version_on_a_node_is_refused(run_alone: Run, four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("greenadapt.__version__", "0.0.1")
     said = last_line(run_alone("cluster", "--cluster", four_nodes.address, code=1))

@@ -173,6 +173,7 @@ def _limit_files(number: int, size: int) -> None:
     time.sleep(0.1)  # so that each node has some
 
 
+@pytest.mark.long
 def test_a_full_disk_of_a_node_is_named(cluster: Cluster, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
     """The last one, since the processes of the cluster keep the limit."""
     list(cluster.run(_limit_files, range(8), 10_000))

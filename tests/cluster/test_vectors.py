@@ -104,6 +104,7 @@ def _train(
     return cbow.train(corpus, config, work, progress=progress or Silent(), max_memory=1 << 30, cluster=cluster)
 
 
+@pytest.mark.long
 def test_one_node_of_one_core_makes_the_bytes_of_one_machine(
     four_nodes: Any, corpus: PreparedCorpus, alone: WordVectors, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
     def build(work: Path) -> Outcome:
         end = time.process_time() + 0.3

@@ -456,7 +456,7 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_words_of_a_topic_are_neighbours(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_PART", 5000)
     corpus = prepare(planted_text(2000), tmp_path / "corpus")

@@ -318,7 +318,7 @@ def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("is_kept", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, is_kept: bool) -> None:
     """The gates learn from every task; with a frozen encoder they stay as they are."""
     general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")

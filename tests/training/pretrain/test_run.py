@@ -164,7 +164,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("frozen", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> None:
     model = adapted(tiny_model)
     general = Checkpoint.open(model.parent / "base")
