@@ -124,7 +124,7 @@ def main() -> int:
     """Print what is wrong; the exit code is 1 if something is."""
     checks = {"licences": check_licences, "hashes": check_hashes, "vulnerabilities": check_vulnerabilities}
     wrong = [said for what in sys.argv[1:] or checks for said in checks[what]()]
-    print("\n".join(wrong) if wrong else f"{', '.join(sys.argv[1:] or checks)}: nothing found")
+    print("\n".join(wrong) if wrong else f"{', '.join(sys.argv[1:] or checks)}: nothing wrong in what could be checked")
     return int(bool(wrong))
 
 
