@@ -55,11 +55,11 @@ def begin_attempt(work: Path, key: str, *, resumes: bool) -> Attempts:
     What they left is kept if the job ``resumes``.
     """
     left = Attempts.left(work)
-    is_known = left is not None and left.key == key
-    if work.is_dir() and not (is_known and resumes):
+    known = left if left is not None and left.key == key else None
+    if work.is_dir() and not (known and resumes):
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
-    before = Attempts.at(key, work)
+    before = known or Attempts(key)
     replace(before, attempts=before.attempts + 1).write(work)
     return before
 

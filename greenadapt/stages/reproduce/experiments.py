@@ -1,5 +1,6 @@
 """What each kind of experiment trains or asks for the cells of its tables."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +31,8 @@ from greenadapt.tasks.qa.questions import read_questions
 
 
 @dataclass(frozen=True)
-class Ner:
-    """Entity recognition (arXiv 2004.03354, section 4): base model, adapted ones, and a model of the domain."""
+class _Trained(ABC):
+    """An experiment of which each run is one fine-tuning."""
 
     bench: Bench
 
@@ -42,6 +43,15 @@ class Ner:
     def finetunings(self, run: Run) -> list[Finetuning | None]:
         """What ``record`` would train."""
         return [self.bench.finetuning(run, self.request(run))]
+
+    @abstractmethod
+    def request(self, run: Run) -> FinetuneRequest:
+        """What is trained."""
+
+
+@dataclass(frozen=True)
+class Ner(_Trained):
+    """Entity recognition (arXiv 2004.03354, section 4): base model, adapted ones, and a model of the domain."""
 
     def request(self, run: Run) -> FinetuneRequest:
         """Training on training and development sentences together."""
@@ -100,18 +110,8 @@ class Qa:
 
 
 @dataclass(frozen=True)
-class ManyTasks:
+class ManyTasks(_Trained):
     """Several tasks on one encoder (arXiv 1902.02671): a method is an adapter, a variant a way of sampling."""
-
-    bench: Bench
-
-    def record(self, run: Run) -> Json:
-        """The record of a run, made if it is missing."""
-        return self.bench.trained(run, self.request(run))
-
-    def finetunings(self, run: Run) -> list[Finetuning | None]:
-        """What ``record`` would train."""
-        return [self.bench.finetuning(run, self.request(run))]
 
     def request(self, run: Run) -> FinetuneRequest:
         """All tasks together; the epoch with the best average on the development sets counts."""

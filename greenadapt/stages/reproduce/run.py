@@ -16,9 +16,10 @@ from greenadapt.stages.reproduce.recipe import Recipe, read_recipe
 from greenadapt.stages.reproduce.sets import Sets
 from greenadapt.stages.reproduce.table import Cell, Found, Line, as_json, covered, lines_of, markdown
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, replace_json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.names import short
+from greenadapt.storage.outputs import replacing
 from greenadapt.storage.records import Records
 from greenadapt.wording import counted
 
@@ -74,14 +75,9 @@ class Reproduction:
 
     def write(self) -> None:
         """Write the table as Markdown and JSON, each whole or not at all."""
-        for suffix in (".md", ".json"):
-            target = self.folder / f"{TABLE}{suffix}"
-            part = target.with_name(f"{target.name}.part")
-            if suffix == ".md":
-                part.write_text(markdown(self.recipe, self.lines, self.remarks), "utf-8")
-            else:
-                write_json(part, self.as_dict())
-            part.replace(target)
+        with replacing(self.folder / f"{TABLE}.md") as part:
+            part.write_text(markdown(self.recipe, self.lines, self.remarks), "utf-8")
+        replace_json(self.folder / f"{TABLE}.json", self.as_dict())
 
 
 def reproduce(session: Session, request: ReproduceRequest) -> Reproduction:

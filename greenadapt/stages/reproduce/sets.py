@@ -16,6 +16,7 @@ from greenadapt.corpus.sources import Source, check_keys
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.storage.names import own_folder
+from greenadapt.storage.outputs import replacing
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from greenadapt.wording import byte_size, counted
 
@@ -174,10 +175,8 @@ class Sets:
             arrived = local_path(one.source, into)
             if one.member:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                part = target.with_name(f"{target.name}.part")
-                with _member(arrived, one.member) as stream, open(part, "wb") as file:
+                with replacing(target) as part, _member(arrived, one.member) as stream, open(part, "wb") as file:
                     shutil.copyfileobj(stream, file)
-                part.replace(target)
             elif arrived != target:
                 arrived.replace(target)
 
