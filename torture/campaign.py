@@ -14,6 +14,7 @@ PARTS = {
     "faults": "torture.faults:Faults",
     "inputs": "torture.inputs:Inputs",
     "downloads": "torture.downloads:Downloads",
+    "uploads": "torture.uploads:Uploads",
     "concurrency": "torture.concurrency:Concurrency",
     "load": "torture.load:Load",
 }

@@ -173,8 +173,9 @@ def locked(trial: Trial) -> int:
     dead = subprocess.Popen(["true"])
     dead.wait()
     contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here", b"\xff\0" * 5000]
-    folders = [path for path in trial.bench.run.rglob("*") if path.is_dir() and not (path / MANIFEST).exists()]
-    for folder in folders:
+    results = {path.parent for path in trial.bench.run.rglob(MANIFEST)}
+    folders = [path for path in trial.bench.run.rglob("*") if path.is_dir() and not path.is_symlink()]
+    for folder in (each for each in folders if results.isdisjoint([each, *each.parents])):
         (folder / ".lock").write_bytes(trial.draw.choice(contents))
     for name in ("out", "index", "many"):
         (trial.bench.run / f".{name}.lock").write_bytes(trial.draw.choice(contents))

@@ -30,6 +30,11 @@ def main() -> None:
         from greenadapt.corpus import download
 
         download._TIMEOUT = (faults["patience"],) * 2
+    if "hub" in faults:
+        from huggingface_hub import constants
+
+        constants.ENDPOINT, constants.HF_HUB_OFFLINE = faults["hub"], False
+        constants.HF_HUB_DISABLE_XET = True  # large files by the older protocol
     from greenadapt.cli import main as greenadapt
 
     sys.argv = ["greenadapt", *arguments]

@@ -59,8 +59,9 @@ class Inputs:
         shutil.copytree(self._material, work / "m")
         files = {key: str(work / key) for key in ("out", "error", "seen", "at")}
         answer = self._child.ask(
-            reader=name, seed=seed, n=_BATCH, folder=str(work / "m"), readable=["."], writable=[".", ".."],
-            seconds=_SECONDS, starts=_STARTS, environment=_environment(work), **files,
+            reader=name, seed=seed, n=_BATCH, folder=str(work / "m"), writable=[".", ".."],
+            readable=[".", str(self._material)], seconds=_SECONDS, starts=_STARTS, environment=_environment(work),
+            **files,
         )  # fmt: skip
         if answer["code"] != 0:
             verdict: Verdict = "hung" if answer["code"] is None else "crashed"
@@ -88,7 +89,7 @@ class Inputs:
                 Path(file).unlink(missing_ok=True)
             answer = self._child.ask(
                 arguments=arguments, folder=str(work / "in"), readable=["."], seconds=case.seconds,
-                writable=["../ws", "../tmp", "../home", "out"], environment=_environment(work), **files,
+                writable=["../ws", "../tmp", "../home", "out", "runs"], environment=_environment(work), **files,
                 starts=_STARTS,
             )  # fmt: skip
             yield case.judged(arguments, answer["code"], work)

@@ -67,9 +67,8 @@ def _tokenizer(folder: Path, name: str) -> None:
     from greenadapt.tokenization.base_vocabulary import BaseVocabulary
     from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 
-    tokenizer = load_tokenizer(folder / name)
-    vocabulary = BaseVocabulary(tokenizer)
-    words = WordSplitter(tokenizer).split("The tachycardia of naïve \u202e [SEP] 日本 patients, 120/min\n\0")
+    words = WordSplitter.load(folder / name).split("The tachycardia of naïve \u202e [SEP] 日本 patients, 120/min\n\0")
+    vocabulary = BaseVocabulary(load_tokenizer(folder / name))
     vocabulary.pieces(words)
     vocabulary.pieces_without_row(list(vocabulary.whole_words)[:20])
 

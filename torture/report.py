@@ -10,6 +10,7 @@ TITLES = {
     "faults": "Faults",
     "inputs": "Hostile input",
     "downloads": "Downloads",
+    "uploads": "Uploads",
     "concurrency": "Concurrency",
     "load": "Load",
 }
@@ -42,7 +43,7 @@ def _sentence(records: list[Record]) -> str:
         return n, n - bad, bad
 
     refused = sum(each.outcome.n for each in records if each.part == "inputs" and each.outcome.outcome == "refused")
-    faults, inputs = tried("faults", "downloads", "concurrency"), tried("inputs")
+    faults, inputs = tried("faults", "downloads", "uploads", "concurrency"), tried("inputs")
     hours = sum({(each.part, each.case, each.seed): each.seconds for each in records}.values()) / 3600
     return (
         f"Faults: {faults[0]:,} tried, {faults[1]:,} survived, {faults[2]:,} lost. "

@@ -38,6 +38,8 @@ class Stage:
     """
     force: str = "--force"
     """The option by which ``run`` replaces what ``earlier`` made."""
+    again: str = ""
+    """Where the command cannot run twice: what it says, with exit code 1, if it has run."""
 
 
 def stages() -> dict[str, Stage]:
@@ -56,6 +58,7 @@ def stages() -> dict[str, Stage]:
             tuple(map(filled, given.get("earlier", ()))),
             filled(given.get("probe", "")),
             given.get("force", "--force"),
+            given.get("again", ""),
         )
         for name, given in content.items()
     }

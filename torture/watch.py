@@ -9,10 +9,14 @@ from typing import Any
 
 _CODE = {"pickle.find_class": ("posix", "os", "subprocess", "builtins", "nt"), "os.system": (), "subprocess.Popen": ()}
 """Events that data must not cause → modules, if only some count."""
-_CHANGES = (
-    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
-    "shutil.rmtree", "shutil.move",
-)  # fmt: skip
+_CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
+    "os.remove": ((0, 1),), "os.rmdir": ((0, 1),), "os.mkdir": ((0, 2),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
+    "os.rename": ((0, 2), (1, 3)), "os.link": ((0, 2), (1, 3)), "os.symlink": ((1, 2),), "os.truncate": ((0, None),),
+    "shutil.rmtree": ((0, 1),), "shutil.move": ((0, None), (1, None)),
+}  # fmt: skip
+"""Events → which arguments are paths, and the descriptors of the folders that they are relative to, if any. What a
+symlink points to is not touched.
+"""
 _SYSTEM = ("/usr", "/lib", "/proc", "/sys", "/etc/ssl", "/etc/localtime", "/etc/ld.so.cache", "/etc/mime.types")
 _SCRATCH = ("/dev/null", "/dev/tty", "/dev/pts", "/dev/fd", "/dev/urandom", "/proc/self")
 _MOST = 20
@@ -39,10 +43,8 @@ def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[s
             if isinstance(path, str | bytes) and not _is_in(path, may_write if writes else may_read):
                 said = f"{'writes' if writes else 'reads'} {os.fsdecode(path)}"
         elif event in _CHANGES:
-            paths = [each for each in arguments[:2] if isinstance(each, str | bytes)]
-            if event == "os.symlink":  # what it points to is not touched
-                paths = paths[1:]
-            said = next((f"{event} {os.fsdecode(each)}" for each in paths if not _is_in(each, may_write)), "")
+            paths = [_changed(arguments, *where) for where in _CHANGES[event]]
+            said = next((f"{event} {each}" for each in paths if each and not _is_in(each, may_write)), "")
         elif event in _CODE and (not _CODE[event] or arguments[0] in _CODE[event]):
             is_allowed = event == "subprocess.Popen" and Path(str(arguments[0])).name in allowed
             said = "" if is_allowed else f"{event} {arguments[:2]}"
@@ -53,6 +55,16 @@ def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[s
 
     sys.addaudithook(hook)
     return found
+
+
+def _changed(arguments: tuple[Any, ...], at: int, folder_at: int | None) -> str:
+    """The path among an event's arguments; "" if it is an open file."""
+    path = arguments[at]
+    if not isinstance(path, str | bytes):
+        return ""
+    folder = arguments[folder_at] if folder_at is not None and folder_at < len(arguments) else None
+    above = Path(f"/proc/self/fd/{folder}").readlink() if isinstance(folder, int) and folder >= 0 else Path()
+    return str(above / os.fsdecode(path))
 
 
 def _real(path: str) -> str:

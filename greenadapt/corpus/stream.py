@@ -14,7 +14,7 @@ import numpy as np
 from greenadapt.corpus.opening import Document
 from greenadapt.errors import ResourceError
 from greenadapt.storage.arrays import Int32Array, Int64Array
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.workers import worker_pool
 
 BATCH_BYTES = 1 << 20
@@ -190,7 +190,7 @@ def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: in
     process is killed from outside.
     """
     if workers == 1:
-        yield from map(BatchSplitter(WordSplitter(load_tokenizer(splitter_file))), batches)
+        yield from map(BatchSplitter(WordSplitter.load(splitter_file)), batches)
         return
     pool = worker_pool(workers, _start_worker, splitter_file)
     waiting: deque[Future[SplitBatch]] = deque()
@@ -215,7 +215,7 @@ _worker: BatchSplitter  # set once in each worker process
 
 def _start_worker(splitter_file: Path) -> None:
     global _worker
-    _worker = BatchSplitter(WordSplitter(load_tokenizer(splitter_file)))
+    _worker = BatchSplitter(WordSplitter.load(splitter_file))
 
 
 def _split_in_worker(batch: TextBatch) -> SplitBatch:

@@ -33,7 +33,7 @@ from greenadapt.corpus.word_counts import read_vocabulary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 
 
 class PreparedCorpus:
@@ -133,7 +133,7 @@ def prepare_corpus(  # noqa: PLR0913
     try:
         text, log, heldout = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog(), array("Q")
         documents = without_heldout(documents, config.heldout, folder, heldout)
-        batches = make_batches(documents, log, cut_lines=WordSplitter(load_tokenizer(splitter_file)).chunkwise)
+        batches = make_batches(documents, log, cut_lines=WordSplitter.load(splitter_file).chunkwise)
         with (
             closing(split_batches(batches, splitter_file, workers)) as split,
             progress.bar("splitting text into words", size_hint, "bytes") as bar,

@@ -19,7 +19,7 @@ from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.names import path_name, short
 from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite
 from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.formats import read_vectors
@@ -84,7 +84,7 @@ def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> Vector
 
 def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
     """Raise what the stage would raise about the tokenizer or an existing result, before any work."""
-    WordSplitter(load_tokenizer(model.folder))
+    WordSplitter.load(model.folder)
     session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
 

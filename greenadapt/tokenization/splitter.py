@@ -75,6 +75,15 @@ class WordSplitter:
         """Whether a text can be split chunk by chunk: its first chunk, then the others by ``split_chunk``."""
         self._ascii_word = _ASCII_WORD.get(self.kind)
 
+    @classmethod
+    def load(cls, path: Path) -> "WordSplitter":
+        """The splitter of a ``tokenizer.json`` (``path`` is the file or its folder), which its errors name."""
+        tokenizer = load_tokenizer(path)
+        try:
+            return cls(tokenizer)
+        except InputError as error:
+            raise InputError(f"{path}: {error.message}", error.hint) from None
+
     def split(self, text: str) -> list[str]:
         """The words of ``text``: its pre-tokens without whitespace.
 

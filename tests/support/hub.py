@@ -3,7 +3,7 @@
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -26,6 +26,8 @@ class Hub:
     messages: list[str] = field(default_factory=list)
     refuses: int | None = None
     """The status of every answer."""
+    before: Callable[[], str] = lambda: ""
+    """Called with each request; a number is the status of the answer, ``cut`` ends the connection without one."""
     large: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -61,6 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         content = self._content()
+        if self._refused():
+            return
         self.held.large[sha256(content).hexdigest()] = content
         self._answer({})
 
@@ -111,9 +115,14 @@ class _Handler(BaseHTTPRequestHandler):
         return "lfs" if path.endswith(".safetensors") else "regular"
 
     def _refused(self) -> bool:
-        if self.held.refuses is None and self.headers["Authorization"] == f"Bearer {TOKEN}":
+        what = self.held.before()
+        if what == "cut":
+            self.close_connection = True
+            return True
+        status = int(what) if what else self.held.refuses
+        if status is None and (self.command == "PUT" or self.headers["Authorization"] == f"Bearer {TOKEN}"):
             return False
-        self._answer({"error": "no <script>"}, self.held.refuses or 401)
+        self._answer({"error": "no <script>"}, status or 401)
         return True
 
     def _content(self) -> bytes:

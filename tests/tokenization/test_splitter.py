@@ -119,13 +119,16 @@ def test_kinds() -> None:
     assert WordSplitter(unigram_tokenizer()).kind == "sentencepiece"
 
 
-def test_other_tokenizers_are_refused_by_name() -> None:
+def test_other_tokenizers_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Unigram tokenizers with pre-tokenizer none"):
         WordSplitter(Tokenizer(models.Unigram()))
     with pytest.raises(InputError, match="BPE tokenizers with pre-tokenizer none"):
         WordSplitter(Tokenizer(models.BPE()))
     with pytest.raises(InputError, match="WordLevel"):
         WordSplitter(with_steps(Tokenizer(models.WordLevel()), None, pre_tokenizers.Whitespace()))
+    Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InputError, match=rf"{tmp_path}.*: BPE tokenizers with"):
+        WordSplitter.load(tmp_path)
 
 
 def test_truncation_and_padding_are_off(minilm: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from torture import concurrency, downloads, faults, trials
+from torture import concurrency, downloads, faults, trials, uploads
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def parts(folder: Path) -> Iterator[dict[str, Any]]:
     """All of them in one folder, so that they share inputs and start states."""
-    made = {part.__name__: part(folder, 1.0) for part in (faults.Faults, downloads.Downloads, concurrency.Concurrency)}
+    kinds = (faults.Faults, downloads.Downloads, uploads.Uploads, concurrency.Concurrency)
+    made = {kind.__name__: kind(folder, 1.0) for kind in kinds}
     yield made
     for part in made.values():
         part.close()
@@ -31,6 +32,7 @@ def parts(folder: Path) -> Iterator[dict[str, Any]]:
         *(("Faults", f"{kind}/corpus") for kind in ("kill", "term", "size", "lock")),
         ("Downloads", "download/truncate"),
         ("Downloads", "download/lie"),
+        ("Uploads", "upload/cut"),
         ("Concurrency", "ten/corpus"),
     ],
 )

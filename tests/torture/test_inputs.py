@@ -67,9 +67,10 @@ def test_what_a_process_opens_and_starts_is_watched(tmp_path: Path) -> None:
     for path in (tmp_path / "in" / "a", tmp_path / "secret"):
         path.write_text("x")
     script = (
-        "import os, subprocess; from pathlib import Path; from torture.watch import watch\n"
+        "import os, shutil, subprocess; from pathlib import Path; from torture.watch import watch\n"
         f"os.chdir({str(tmp_path)!r}); seen = watch([Path('in')], [Path('out')])\n"
         "open('in/a').close(); Path('out').mkdir(); Path('out/b').write_text('x')\n"
+        "Path('out/d').mkdir(); Path('out/d/e').touch(); shutil.rmtree('out/d')\n"  # removes names relative to d
         "open('in/../secret').close(); Path('in/c').write_text('x'); Path('secret').unlink()\n"
         "subprocess.run(['true'])\n"
         "print('|'.join(seen))"

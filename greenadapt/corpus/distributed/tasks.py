@@ -28,7 +28,7 @@ from greenadapt.corpus.word_counts import write_vocabulary
 from greenadapt.progress import Silent, SilentBar
 from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array, write_arrays
 from greenadapt.storage.files import Json
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.splitter import WordSplitter
 
 
 def split(item: tuple[int, tuple[Piece, ...]], job: Job) -> Json:
@@ -52,7 +52,7 @@ def split(item: tuple[int, tuple[Piece, ...]], job: Job) -> Json:
 @lru_cache(maxsize=1)
 def _splitter(file: Path) -> BatchSplitter:
     """One for all parts that a process splits, since it remembers chunks of text."""
-    return BatchSplitter(WordSplitter(load_tokenizer(file)))
+    return BatchSplitter(WordSplitter.load(file))
 
 
 def _write_words(folder: Path, words: Sequence[str] | Numbering) -> None:
