@@ -2,9 +2,9 @@
 
 import importlib.util
 
-_LONGEST = 2000
+_LONGEST = 1400
 """Characters of a message, in which names and words from files may be of any length."""
-_BEGIN, _END = 1200, 700
+_BEGIN, _END = 800, 500
 
 
 class GreenadaptError(Exception):

@@ -49,9 +49,7 @@ class Hostile:
             return Outcome("crashed", f"{shown}exit code {code}: {text[-600:]}")
         seen = json.loads((work / "seen").read_text("utf-8"))
         seen += [f"makes {path}" for mark in self.marks for path in work.rglob(mark)]
-        holding = [
-            path for path in [*work.joinpath("ws").rglob("*"), *work.joinpath("in").rglob("out/**/*")] if path.is_file()
-        ]
+        holding = [path for path in work.joinpath("ws").rglob("*") if path.is_file()]
         seen += [f"shows a secret in {path.name}" for path in holding if _SECRET in path.read_bytes()]
         if _SECRET in out + error:
             seen.append("shows a secret")
@@ -205,21 +203,8 @@ def _remote_code(folder: Path) -> list[Command]:
     (folder / "words.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
     return [
         ["predict", "-m", "models/ner", "-i", "a.txt"],
-        [
-            "adapt",
-            "-c",
-            "words.txt",
-            "-m",
-            "models/base",
-            "--dim",
-            "8",
-            "--min-count",
-            "1",
-            "--engine",
-            "gensim",
-            *_QUICK,
-        ],
-        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/adapted", "--epochs", "1", "-o", "out"],
+        ["adapt", "-c", "words.txt", "-m", "models/base", *"--dim 8 --min-count 1 --engine gensim".split(), *_QUICK],
+        ["finetune", "-m", "models/adapted", "--train", "train.tsv", *"--task ner --epochs 1 -o ../ws/out".split()],
     ]
 
 
@@ -237,8 +222,8 @@ def _attention(folder: Path) -> list[Command]:
         config.write_text(json.dumps({**json.loads(config.read_text()), **more}))
     return [
         ["predict", "-m", "models/ner", "-i", "a.txt"], ["predict", "-m", "models/labels", "-i", "a.txt"],
-        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/encoder", "--epochs", "1", "-o", "out/a"],
-        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "out/b"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/encoder", "--epochs", "1", "-o", "../ws/a"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "../ws/b"],
     ]  # fmt: skip
 
 
@@ -297,7 +282,7 @@ def _infinite(folder: Path) -> list[Command]:
         path.write_bytes(content)
     (folder / "words.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
     return [
-        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "out"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "../ws/out"],
         ["pretrain", "--text", "words.txt", "-m", "models/base", "--max-steps", "2"],
         ["adapt", "-c", "words.txt", "-m", "models/base", "--dim", "8", "--min-count", "1", *_QUICK],
     ]  # fmt: skip

@@ -89,7 +89,7 @@ class Inputs:
                 Path(file).unlink(missing_ok=True)
             answer = self._child.ask(
                 arguments=arguments, folder=str(work / "in"), readable=["."], seconds=case.seconds,
-                writable=["../ws", "../tmp", "../home", "out", "runs"], environment=_environment(work), **files,
+                writable=["../ws", "../tmp", "../home", "runs"], environment=_environment(work), **files,
                 starts=_STARTS,
             )  # fmt: skip
             yield case.judged(arguments, answer["code"], work)

@@ -76,7 +76,7 @@ class Entity(BaseModel):
 
 
 class Prediction(BaseModel):
-    """`entities`; or `label` with its `score` and the `probabilities` of all; or `value`."""
+    """`entities`; or `label` with its `score` and the `probabilities` of the classes, at most 100; or `value`."""
 
     entities: list[Entity] | None = None
     label: str | None = None

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,8 @@ from greenadapt.tasks.features import Encoder, Input
 from greenadapt.wording import json_kind
 
 _SHOWN = 10
-
+_MOST = 100
+"""Classes whose probabilities a prediction has."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
@@ -73,6 +75,10 @@ class ClassificationTask:
     def _is_regression(self) -> bool:
         return self.label_kind == "numbers"
 
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {label: i for i, label in enumerate(self.labels)}
+
     def settings(self) -> Json:
         """Everything ``of_settings`` needs."""
         return {
@@ -93,7 +99,7 @@ class ClassificationTask:
             "problem_type": "single_label_classification",
             "num_labels": len(self.labels),
             "id2label": dict(enumerate(self.labels)),
-            "label2id": {label: i for i, label in enumerate(self.labels)},
+            "label2id": dict(self._numbers),
         }
 
     def read(self, source: str, progress: Progress) -> list[Text]:
@@ -182,17 +188,18 @@ class ClassificationTask:
         return text_inputs(examples, encoder, Counter() if counts is None else counts)
 
     def decode(self, example: Text, logits: Array) -> Json:
-        """``label``, ``score`` (its probability) and ``probabilities`` of all classes from logits (1, k); for numbers
-        ``value``, as labels have it.
+        """``label``, ``score`` (its probability) and ``probabilities`` from logits (1, k), of more than 100 classes only
+        those of the 100 most probable; for numbers ``value``, as labels have it.
         """
         if self._is_regression:
             return {"value": self._in_range(float(logits[0, 0]))}
-        probabilities = softmax(logits[0].astype(np.float64)).tolist()
+        probabilities = softmax(logits[0].astype(np.float64))
         best = int(logits[0].argmax())
+        shown = np.sort(np.argsort(-probabilities, kind="stable")[:_MOST])
         return {
             "label": self.labels[best],
-            "score": probabilities[best],
-            "probabilities": dict(zip(self.labels, probabilities, strict=True)),
+            "score": float(probabilities[best]),
+            "probabilities": {self.labels[i]: float(probabilities[i]) for i in shown},
         }
 
     def score(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Json:
@@ -204,7 +211,7 @@ class ClassificationTask:
             return scores.number_scores(gold, predicted)
         return {
             **scores.class_scores(gold, predicted),
-            "unseen_labels": sum(label not in self.labels for label in gold),
+            "unseen_labels": sum(label not in self._numbers for label in gold),
         }
 
     def statistics(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Array:
@@ -250,9 +257,9 @@ class ClassificationTask:
             low, high = self.label_range or (0.0, 1.0)
             return np.asarray((self._number(text) - low) / (high - low), np.float32)
         label = _class(text)
-        if label not in self.labels:
+        if label not in self._numbers:
             raise InputError(f"{text.where}: label {label} is not one of {_shown(self.labels)}")
-        return np.asarray(self.labels.index(label), np.int64)
+        return np.asarray(self._numbers[label], np.int64)
 
     def _in_range(self, output: float) -> float:
         """The number that the model's ``output`` says."""

@@ -409,3 +409,16 @@ def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Cal
     assert abs(np.mean(parts) - whole) > 0.01  # what the mean over batches of 8 would have been
     for max_tokens in (16, 40, 128):
         assert evaluated(max_tokens)[0][name] == pytest.approx(whole, abs=1e-6)
+
+
+def test_of_many_classes_a_prediction_has_the_most_probable() -> None:
+    labels = [f"class {i:03}" for i in range(250)]
+    import torch
+
+    logits = np.random.default_rng(0).normal(size=(1, 250)).astype(np.float32)
+    prediction = fitted(*labels).decode(Text("heart"), logits)
+    expected = dict(zip(labels, torch.tensor(logits[0]).double().softmax(0).tolist(), strict=True))
+    kept = sorted(sorted(labels, key=lambda label: -expected[label])[:100])
+    assert list(prediction["probabilities"]) == kept
+    assert prediction["probabilities"] == pytest.approx({label: expected[label] for label in kept})
+    assert prediction["label"] == max(labels, key=lambda label: expected[label])
