@@ -20,6 +20,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _SECRET = b"swordfish"
 _PREPARE = ("corpus", "prepare", "--workers", "1", "-m", "models/base")
 _QUICK = ("--workers", "1", "--epochs", "1")
+_GENSIM = ("--engine", "gensim", "--min-count", "1")
 Command = list[str]
 
 
@@ -203,9 +204,9 @@ def _remote_code(folder: Path) -> list[Command]:
     (folder / "words.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
     return [
         ["predict", "-m", "models/ner", "-i", "a.txt"],
-        ["adapt", "-c", "words.txt", "-m", "models/base", *"--dim 8 --min-count 1 --engine gensim".split(), *_QUICK],
-        ["finetune", "-m", "models/adapted", "--train", "train.tsv", *"--task ner --epochs 1 -o ../ws/out".split()],
-    ]
+        ["adapt", "-c", "words.txt", "-m", "models/base", "--dim", "8", *_GENSIM, *_QUICK],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/adapted", "--epochs", "1", "-o", "../ws/a"],
+    ]  # fmt: skip
 
 
 def _attention(folder: Path) -> list[Command]:

@@ -188,8 +188,8 @@ class ClassificationTask:
         return text_inputs(examples, encoder, Counter() if counts is None else counts)
 
     def decode(self, example: Text, logits: Array) -> Json:
-        """``label``, ``score`` (its probability) and ``probabilities`` from logits (1, k), of more than 100 classes only
-        those of the 100 most probable; for numbers ``value``, as labels have it.
+        """``label``, ``score`` (its probability) and ``probabilities`` of the 100 most probable classes from logits
+        (1, k); for numbers ``value``, as labels have it.
         """
         if self._is_regression:
             return {"value": self._in_range(float(logits[0, 0]))}
