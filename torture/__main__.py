@@ -18,6 +18,7 @@ from pathlib import Path
 if not __package__:  # started as a folder; the installed greenadapt comes first, as users have it
     sys.path[:] = [*sys.path[1:], str(Path(__file__).parents[1])]
 
+from greenadapt.storage.locks import lock
 from torture.campaign import PARTS, Campaign, make_part
 from torture.outcomes import Log, Record
 from torture.report import describe, totals
@@ -28,8 +29,10 @@ def main() -> int:
     """Run a campaign, and print its totals."""
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
-    log = Log(options.work / "outcomes.jsonl")
-    if not options.report:
+    if options.report:
+        return _tell_totals(Log(options.work / "outcomes.jsonl"))
+    with lock(options.work / ".lock", options.work):
+        log = Log(options.work / "outcomes.jsonl")
         preload(options.work)
         parts = {name: make_part(name, options.work.absolute(), options.scale) for name in options.only}
         try:
@@ -39,6 +42,10 @@ def main() -> int:
         finally:
             for part in parts.values():
                 part.close()
+    return _tell_totals(log)
+
+
+def _tell_totals(log: Log) -> int:
     print(totals(log))
     return int(any(not record.outcome.is_good for record in log.last()))
 

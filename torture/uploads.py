@@ -120,7 +120,8 @@ def killed(upload: Upload) -> None:
     time.sleep(upload.draw.uniform(0.05, 3.0))
     process.send_signal(upload.draw.choice([signal.SIGKILL, signal.SIGTERM]))
     done = process.completed(60)
-    if done.returncode not in (0, -signal.SIGKILL) and done.stderr:
+    is_over = done.returncode == -signal.SIGTERM and done.stdout  # Python was ending
+    if done.returncode not in (0, -signal.SIGKILL) and done.stderr and not is_over:
         check_message(done, (143,))
 
 
