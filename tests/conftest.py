@@ -29,6 +29,11 @@ settings.register_profile("untimed", deadline=None, max_examples=25)
 settings.load_profile("untimed")
 
 
+N_FORGOTTEN: list[int] = []
+"""How many modules were imported when garbage collection left them out."""
+gc.disable()  # while tests are collected: they import half of Python
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what is too long for every day."""
     if "GREENADAPT_LONG_TESTS" not in os.environ:
@@ -38,9 +43,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    forget_imported()
+
+
+def pytest_runtest_teardown() -> None:
+    if len(sys.modules) > N_FORGOTTEN[-1] + 50:
+        forget_imported()
+
+
+def forget_imported() -> None:
     """Training collects garbage before it begins: it need not look through all that was imported, again and again."""
+    N_FORGOTTEN.append(len(sys.modules))
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 WORDS = [

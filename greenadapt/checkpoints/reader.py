@@ -79,7 +79,7 @@ class Checkpoint:
         self.embedding_name = found[0]
         self.n_rows: int
         self.dim: int
-        shape = self.embedding().shape
+        shape = self.shape(self.embedding_name)
         if len(shape) != 2:
             raise InputError(f"{folder}: {found[0]} has {len(shape)} axes, expected 2", "download the model again")
         self.n_rows, self.dim = shape
@@ -103,6 +103,11 @@ class Checkpoint:
 
     def __getitem__(self, name: str) -> Array:
         return self._weights[name][name]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one weight, without touching its bytes."""
+        weights = self._weights[name]
+        return weights.shape(name) if isinstance(weights, ArrayFile) else weights[name].shape
 
     def setting(self, *names: str) -> Any:
         """The value of the first of ``names`` that its configuration has, else ``None``."""
@@ -152,9 +157,10 @@ class Checkpoint:
             name, stated = prefix + size.weight, self.config.get(size.setting)
             if stated is None or name not in self._weights:
                 continue
-            found = self[name].shape[size.axis] / size.times if self[name].ndim == 2 else 0
-            if stated != found:
-                raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {found:.10g}")
+            shape = self.shape(name)
+            own = shape[size.axis] / size.times if len(shape) == 2 else 0
+            if stated != own:
+                raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {own:.10g}")
         if self.is_compiled:
             return
         stated = self.config.get(kind.n_layers)
@@ -180,7 +186,7 @@ class Checkpoint:
         )
 
     def _check_rows(self, output_names: list[str]) -> None:
-        sizes: Json = {name: len(self[name]) for name in output_names}
+        sizes: Json = {name: self.shape(name)[0] for name in output_names}
         sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
         for name, size in sizes.items():
             if size != self.n_rows:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
@@ -34,8 +35,14 @@ class Package:
     name: str
     version: str
     root: Path
-    files: tuple[str, ...]
-    """Paths of its Python sources, relative to ``root``, sorted."""
+    listed: Callable[[], Iterable[Path]]
+    """Lists its files, relative to ``root``, which takes a while: only where they are wanted."""
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Paths of its Python sources, relative to ``root``, sorted."""
+        wanted = {path.as_posix() for path in self.listed() if _is_wanted(path)}
+        return tuple(sorted(file for file in wanted if (self.root / file).is_file()))
 
 
 def find_packages(names: Sequence[str] = ()) -> list[Package]:
@@ -188,15 +195,17 @@ def _is_wanted(path: Path) -> bool:
 
 
 def _package(distribution: metadata.Distribution, root: Path) -> Package:
+    def listed() -> list[Path]:
+        return [Path(file) for file in distribution.files or ()]
+
     headers = distribution.metadata
     # Protocol PackageMetadata has no get in Python 3.11's types.
     name, version = (headers[key] if key in headers else "" for key in ("Name", "Version"))  # noqa: SIM401
-    files = {str(file) for file in distribution.files or () if _is_wanted(Path(file)) and (root / file).is_file()}
-    return Package(name.lower().replace("_", "-"), version, root, tuple(sorted(files)))
+    return Package(name.lower().replace("_", "-"), version, root, listed)
 
 
 def _standard_library() -> Package:
     root = Path(sysconfig.get_path("stdlib"))
-    relative = (path.relative_to(root) for path in root.rglob("*.py"))
-    files = sorted(path.as_posix() for path in relative if _is_wanted(path))
-    return Package("python", platform.python_version(), root, tuple(files))
+    return Package(
+        "python", platform.python_version(), root, lambda: [path.relative_to(root) for path in root.rglob("*.py")]
+    )

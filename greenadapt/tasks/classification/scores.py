@@ -16,19 +16,20 @@ _CONSTANT = 1e-13
 def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
     """``macro_f1``, ``micro_f1``, ``accuracy``, ``mcc`` (Matthews' correlation, 0 if there is only one class), and
     ``by_class``: precision, recall, F1 and support of each class in ``gold`` or ``predicted``, of which ``macro_f1`` is
-    the mean.
+    the mean. Micro F1 is the accuracy, as each text has one class.
 
     All are scikit-learn's; a precision or recall of 0/0 is 0.
     """
-    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_recall_fscore_support
+    from sklearn.metrics import accuracy_score, matthews_corrcoef, precision_recall_fscore_support
 
     classes = natural_order({*gold, *predicted})
     by_class = precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
     names = ("precision", "recall", "f1", "support")
+    accuracy = float(accuracy_score(gold, predicted))
     return {
-        "macro_f1": float(f1_score(gold, predicted, average="macro", zero_division=0)),
-        "micro_f1": float(f1_score(gold, predicted, average="micro", zero_division=0)),
-        "accuracy": float(accuracy_score(gold, predicted)),
+        "macro_f1": float(np.mean(by_class[names.index("f1")])),
+        "micro_f1": accuracy,
+        "accuracy": accuracy,
         "mcc": float(matthews_corrcoef(gold, predicted)) if len(classes) > 1 else 0.0,
         "by_class": {
             label: dict(zip(names, (value.item() for value in values), strict=True))
