@@ -154,7 +154,7 @@ def with_omp(base: Path, like: Path, folder: Path, vectors_folder: Path) -> bool
         print(f"omp is left out: {error}", file=sys.stderr)
         return False
     shutil.copytree(like, folder)
-    vectors, before = WordVectors.load(vectors_folder), Checkpoint.open(base, causal=True)
+    vectors, before = WordVectors.load(vectors_folder), Checkpoint.open(base, generative=True)
     _, shared, ids = overlap(vectors, BaseVocabulary(load_tokenizer(base)))
     added = [vectors.index[word] for word in DualTokenizer.load(folder).added.all_surfaces()]
     donor = torch.from_numpy(np.array(vectors.matrix, np.float32))

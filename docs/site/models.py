@@ -20,9 +20,9 @@ _TABLE = re.compile(r"^\| `model_type` .*\n(\|.*\n)*", re.MULTILINE)
 
 
 def markdown() -> list[str]:
-    """A table of encoders, and one of causal language models."""
-    encoders = [_cells(one) for one in ARCHITECTURES.values() if not one.is_causal]
-    causal = [_cells(one)[: len(_CAUSAL)] for one in ARCHITECTURES.values() if one.is_causal]
+    """A table of encoders, and one of generative language models."""
+    encoders = [_cells(one) for one in ARCHITECTURES.values() if not one.is_generative]
+    causal = [_cells(one)[: len(_CAUSAL)] for one in ARCHITECTURES.values() if one.is_generative]
     return [_table(_TITLES, encoders), _table(_CAUSAL, causal)]
 
 

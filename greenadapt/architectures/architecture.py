@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-CAUSAL = "CausalLM"
-"""The head of a decoder."""
+CAUSAL, SEQ2SEQ = "CausalLM", "Seq2SeqLM"
+"""The heads of models that write text: of a decoder, and of an encoder with one."""
 WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
 
@@ -80,6 +80,8 @@ class Architecture:
     """Where adapters act, or why they cannot."""
     embedding: str = WORD_EMBEDDINGS
     """Weight of the input embedding, (n_rows, dim), after ``prefix`` or alone."""
+    embedding_again: tuple[str, ...] = ()
+    """Other names under which files have the embedding once more; transformers takes the first."""
     layers: str = "encoder.layer"
     """Module of the layers, after ``prefix``."""
     published_layers: str | None = None
@@ -98,9 +100,9 @@ class Architecture:
     """Whether positions are counted from behind the padding's id, and pieces of padding have none."""
 
     @property
-    def is_causal(self) -> bool:
-        """Whether it is a decoder, which gets rows for words, and nothing else is done with it."""
-        return CAUSAL in self.heads
+    def is_generative(self) -> bool:
+        """Whether it writes text: it gets rows for words, and nothing else is done with it."""
+        return not {CAUSAL, SEQ2SEQ}.isdisjoint(self.heads)
 
 
 def bert_sizes(width: str = "hidden_size") -> tuple[Size, ...]:

@@ -144,13 +144,13 @@ def model_facts(model: PretrainedModel) -> Json:
     return {"name": model.name, "source": model.source}
 
 
-def check_model(model: PretrainedModel, *, whole: bool = False, causal: bool = False) -> Checkpoint:
+def check_model(model: PretrainedModel, *, whole: bool = False, generative: bool = False) -> Checkpoint:
     """Open a model's weights, and refuse early what would later fail or spoil the result.
 
     Raises ``InputError`` or ``MissingError`` for broken files and for NaN or infinity in the embedding, or in any
-    weight if the ``whole`` model will be copied or trained, and for a causal language model unless ``causal``.
+    weight if the ``whole`` model will be copied or trained, and for a generative language model unless ``generative``.
     """
-    checkpoint = Checkpoint.open(model.folder, causal=causal)
+    checkpoint = Checkpoint.open(model.folder, generative=generative)
     checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
     return checkpoint
 
@@ -159,7 +159,7 @@ def model_input(model: PretrainedModel) -> Json:
     """A model as an input in a manifest: a hash of its files that count, and the commit of one from the hub."""
     names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
-    files = [*present, *Checkpoint.open(model.folder, causal=True).files]
+    files = [*present, *Checkpoint.open(model.folder, generative=True).files]
     entry = {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
     if model.folder.parent.name == "snapshots" and _COMMIT.fullmatch(model.folder.name):  # in the hub's cache
         entry["revision"] = model.folder.name
@@ -169,7 +169,7 @@ def model_input(model: PretrainedModel) -> Json:
 def note_code(model: PretrainedModel, progress: Progress) -> None:
     """Report which files of ``model`` name code (``auto_map``), which is not copied."""
     named = {
-        "config.json": Checkpoint.open(model.folder, causal=True).names_code,
+        "config.json": Checkpoint.open(model.folder, generative=True).names_code,
         "tokenizer_config.json": "auto_map" in read_settings(model.folder),
     }
     if files := [name for name, names_code in named.items() if names_code]:

@@ -39,16 +39,16 @@ class Checkpoint:
     says if it had an ``auto_map``.
     ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
-    ``ARCHITECTURES``, for a causal language model unless ``causal`` accepts it, for damaged files and if the
+    ``ARCHITECTURES``, for a generative language model unless ``generative`` accepts it, for damaged files and if the
     configuration does not match the sizes of the weights, ``MissingError`` if there are no weights.
     """
 
     @classmethod
-    def open(cls, folder: Path, *, causal: bool = False) -> "Checkpoint":
+    def open(cls, folder: Path, *, generative: bool = False) -> "Checkpoint":
         """Read the configuration and the names of the weights in ``folder``."""
-        return cls(folder, causal=causal)
+        return cls(folder, generative=generative)
 
-    def __init__(self, folder: Path, *, causal: bool = False) -> None:
+    def __init__(self, folder: Path, *, generative: bool = False) -> None:
         self.folder = folder
         self.config = read_object(folder / "config.json", "model folder", "download the model again")
         self.names_code = "auto_map" in self.config
@@ -63,14 +63,15 @@ class Checkpoint:
                 f"supported are {', '.join(ARCHITECTURES)}",
             )
         self.architecture = kind = ARCHITECTURES[model_type]
-        if kind.is_causal and not causal:
+        if kind.is_generative and not generative:
             raise InputError(
-                f"{folder} is a causal language model ({model_type}), to which words can only be added",
+                f"{folder} is a generative language model ({model_type}), to which words can only be added",
                 "that is done by w2v, align, expand and adapt; give an encoder here",
             )
         self.is_compiled = (folder / COMPILED_FILE).is_file()
         """Whether its weights but the embedding are in a graph, which is only run."""
-        self._weights = _open_weights(folder)
+        weights = _open_weights(folder)
+        self._weights = {name: own for name, own in weights.items() if name not in kind.embedding_again}
         found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
         if not found:
             raise InputError(
@@ -118,8 +119,8 @@ class Checkpoint:
         return self[self.embedding_name]
 
     def untied_output(self) -> Array | None:
-        """The output rows, (n_rows, dim), of a causal language model, if they are not those of the embedding."""
-        if not self.architecture.is_causal or self.decoder_name is None or self.config.get("tie_word_embeddings"):
+        """The output rows, (n_rows, dim), of a generative language model, if they are not those of the embedding."""
+        if not self.architecture.is_generative or self.decoder_name is None or self.config.get("tie_word_embeddings"):
             return None
         output = self[self.decoder_name]
         return None if same_arrays(output, self.embedding()) else output

@@ -30,11 +30,11 @@ both = DualTokenizer.load(FOLDER).encode(TEXT)
 ```
 """
 
-_USE_CAUSAL = """
+_USE_GENERATIVE = """
 ```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForHEAD, AutoTokenizer
 
-model, tokenizer = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+model, tokenizer = AutoModelForHEAD.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
 ```
 
 `base_tokenizer/` holds the model's own tokenizer.
@@ -67,9 +67,10 @@ class AdaptedCard(Card):
     heldout: Json
     imported: bool = False
     """Whether the vectors were made elsewhere."""
-    is_causal: bool = False
+    head: str = ""
+    """That of a generative language model, such as ``CausalLM``; empty for others."""
     has_output: bool = False
-    """Whether it is a causal language model whose output rows are not those of its embedding."""
+    """Whether it is a generative language model whose output rows are not those of its embedding."""
 
     @property
     def title(self) -> str:
@@ -91,7 +92,7 @@ class AdaptedCard(Card):
             if self.expand["replace_all"]
             else "The old rows and every other weight are unchanged.",
         )
-        return about, _USE_CAUSAL if self.is_causal else _USE, self.sentences
+        return about, _USE_GENERATIVE.replace("HEAD", self.head) if self.head else _USE, self.sentences
 
     def notes(self) -> Sequence[str]:
         figures = self.heldout.get("figures")

@@ -40,7 +40,7 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
     chosen = choose_model(session, recipe.name, model)
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
-        dim = check_model(chosen, whole=True, causal=True).dim
+        dim = check_model(chosen, whole=True, generative=True).dim
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v)
         check_align(inner, recipe.name, chosen, request.align)
         check_expand(session, recipe.name, chosen, request.expand)

@@ -59,7 +59,7 @@ def align(
         chosen = find_model(model)
         source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
     name = source.facts["corpus"]
-    check_model(chosen, causal=True)
+    check_model(chosen, generative=True)
     check_align(session, name, chosen, config)
     with session.locked(None if session.out else name, chosen.name):
         return run_align(session, name, OpenedBase(chosen), source, config)

@@ -55,7 +55,7 @@ def expand(
     chosen = model_of(aligned)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
-    check_model(chosen, whole=True, causal=True)
+    check_model(chosen, whole=True, generative=True)
     with session.locked(None if session.out else name, chosen.name):
         return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
 
@@ -108,9 +108,9 @@ def run_expand(
         base.require_unchanged(aligned)
         note_code(model, session.progress)
         fitting = AlignConfig(**aligned.manifest.config)
-        if base.checkpoint.architecture.is_causal and config.rows in ("map", "norm", "blend"):
+        if base.checkpoint.architecture.is_generative and config.rows in ("map", "norm", "blend"):
             session.progress.warn(
-                f"rows by --rows {config.rows} can spoil all predictions of a causal language model; "
+                f"rows by --rows {config.rows} can spoil all predictions of a generative language model; "
                 "use --rows form or --rows pieces"
             )
         expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config, fitting)
@@ -153,7 +153,7 @@ class Expansion:
     fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
     """How the alignment was fitted and which words were held out."""
     is_output: bool = False
-    """Whether the rows are output rows of a causal language model, which differ from those of its embedding."""
+    """Whether the rows are output rows of a generative language model, which differ from those of its embedding."""
 
     @cached_property
     def output(self) -> "Expansion | None":
@@ -218,9 +218,8 @@ class Expansion:
         """A recipe without its name."""
         embedding, vocabulary = self.table, self.base.vocabulary
         norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
-        return Recipe(
-            self.config, self.alignment, embedding, norm, rescales_form=not self.base.checkpoint.architecture.is_causal
-        )
+        rescales_form = not self.base.checkpoint.architecture.is_generative
+        return Recipe(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
 
     @cached_property
     def known(self) -> KnownWords:
@@ -293,8 +292,8 @@ class Expansion:
         copy_side_files(folder, work)
         copy_task(folder, work)
         AddedWords.build(self.entries, vocabulary, first_id, self.config.oov).write(work / WORDS_FILE)
-        entries, rule, is_causal = self.entries, self.config.oov, checkpoint.architecture.is_causal
-        return export_tokenizers(vocabulary, folder, work, entries, first_id, rule, is_causal=is_causal)
+        entries, rule, is_generative = self.entries, self.config.oov, checkpoint.architecture.is_generative
+        return export_tokenizers(vocabulary, folder, work, entries, first_id, rule, is_generative=is_generative)
 
     def _rows(self, recipe: Recipe) -> Streamed:
         surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
@@ -306,7 +305,7 @@ def _card(
 ) -> AdaptedCard:
     imported = (aligned.folder / VECTORS).is_file()
     facts = outcome.facts
-    checkpoint = Checkpoint.open(work, causal=True)
+    checkpoint = Checkpoint.open(work, generative=True)
     model, made = short(facts["model"]["source"]), [aligned.manifest]
     if not imported:
         trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
@@ -324,7 +323,7 @@ def _card(
         rows=facts["rows"],
         heldout=aligned.manifest.facts["heldout"],
         imported=imported,
-        is_causal=checkpoint.architecture.is_causal,
+        head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
         has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),
         cost=total([*(manifest.whole_cost for manifest in made), cost]).as_dict(),

@@ -60,7 +60,7 @@ class IndexRequest:
         if self.model is None:
             return IndexFacts(given, config)
         found = find_model(self.model)
-        Checkpoint.open(found.folder)  # refuses a causal language model
+        Checkpoint.open(found.folder)  # refuses a generative language model
         return IndexFacts(given, config, {"source": found.source, "sha256": adapted_input(found)["sha256"]})
 
 

@@ -178,7 +178,7 @@ class OpenedBase:
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """Its weights."""
-        return Checkpoint.open(self.model.folder, causal=True)
+        return Checkpoint.open(self.model.folder, generative=True)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

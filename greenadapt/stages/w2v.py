@@ -25,7 +25,7 @@ def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConf
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        training = check_w2v(session, recipe.name, chosen, check_model(chosen, causal=True).dim, config)
+        training = check_w2v(session, recipe.name, chosen, check_model(chosen, generative=True).dim, config)
         prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
         return run_w2v(session, chosen, prepared, training)
 

@@ -63,7 +63,7 @@ def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, s
 
 
 def end_names(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, str]:
-    """``bos_token`` and ``eos_token`` → the token's text, if the ``config`` of a causal language model has them."""
+    """``bos_token`` and ``eos_token`` → the token's text, if the ``config`` of a generative language model has them."""
     ids = {role: config.get(f"{role}_id") for role in ("bos_token", "eos_token")}
     first = {role: found[0] if isinstance(found, list) and found else found for role, found in ids.items()}
     named = {role: tokenizer.id_to_token(found) for role, found in first.items() if isinstance(found, int)}

@@ -63,14 +63,14 @@ def export_tokenizers(  # noqa: PLR0913
     first_id: int,
     oov: OovRule,
     *,
-    is_causal: bool = False,
+    is_generative: bool = False,
 ) -> ExportReport:
     """Write the tokenizer of ``source``, expanded, into ``folder``, and unchanged into ``base_tokenizer/``.
 
     The files are copied from ``source`` byte for byte, except that truncation and padding are off in ``tokenizer.json``
     of both (they would cut what transformers should encode whole); the expanded one is in ``tokenizer.json`` alone,
     since transformers would rebuild it from a ``vocab.txt`` beside it. New entry ``i`` has id ``first_id + i``.
-    ``is_causal``: of a causal language model, which has no special tokens to frame a text with.
+    ``is_generative``: of a generative language model, which has no special tokens to frame a text with.
     Raises ``InputError`` if the library would give other ids.
     """
     base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
@@ -87,7 +87,7 @@ def export_tokenizers(  # noqa: PLR0913
         changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", expanded)
-    _write_json(folder / _SETTINGS, _settings(source, vocabulary, is_causal=is_causal))
+    _write_json(folder / _SETTINGS, _settings(source, vocabulary, is_generative=is_generative))
     if (source / "special_tokens_map.json").is_file():
         shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
     _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
@@ -196,14 +196,14 @@ def _without_code(settings: Json) -> Json:
     return {name: value for name, value in settings.items() if name != "auto_map"}
 
 
-def _settings(source: Path, vocabulary: BaseVocabulary, *, is_causal: bool) -> Json:
+def _settings(source: Path, vocabulary: BaseVocabulary, *, is_generative: bool) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
     settings = _without_code(read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
     # The classes of transformers would rebuild the model and drop ignore_merges, or another normalizer; their built-in
     # settings have to be written here.
-    if is_causal:
+    if is_generative:
         own = end_names(vocabulary.tokenizer, read_object(source / "config.json", "model folder", "download it again"))
     else:
         names = special_names(vocabulary.tokenizer, settings)

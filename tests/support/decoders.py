@@ -1,9 +1,10 @@
-"""Causal language models of two layers, with tokenizers of their kind trained on real text."""
+"""Generative language models of two layers, with tokenizers of their kind trained on real text."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tests.conftest import save_tokenizer
@@ -13,15 +14,18 @@ SPECIALS = ("<unk>", "<s>", "</s>")
 _QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-DECODERS = {"Llama": "llama-2", "Gemma": "gemma", "Qwen3": "qwen", "GPT2": "gpt-2"}
+DECODERS = {"Llama": "llama-2", "Gemma": "gemma", "Qwen3": "qwen", "GPT2": "gpt-2", "T5": "t5"}
 """Architecture → style of its tokenizer."""
 
 
 def causal_tokenizer(style: str) -> Tokenizer:
-    """One with the normalizer, pre-tokenizer and decoder of ``llama-2``, ``llama``, ``gemma``, ``qwen`` or ``gpt-2``.
+    """One with the normalizer, pre-tokenizer and decoder of ``llama-2``, ``llama``, ``gemma``, ``qwen``, ``gpt-2`` or
+    ``t5``.
 
     ``llama`` is what transformers makes of Llama 2 since its release 5.
     """
+    if style == "t5":
+        return _unigram()
     if style in ("qwen", "gpt-2"):
         tokenizer = _bytelevel(style)
     else:
@@ -52,6 +56,17 @@ def with_byte_fallback(trained: str, unknown: str) -> Tokenizer:
     state["model"] |= {"unk_token": unknown, "fuse_unk": True, "byte_fallback": True}
     state |= {"pre_tokenizer": None, "added_tokens": []}
     return Tokenizer.from_str(json.dumps(state))
+
+
+def _unigram() -> Tokenizer:
+    tokenizer = Tokenizer.from_str(trained_pieces("Unigram", *SPECIALS))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))]
+    )
+    return tokenizer
 
 
 def _bytelevel(style: str) -> Tokenizer:
@@ -92,7 +107,23 @@ def causal_model(folder: Path, family: str, **config: Any) -> Path:
         "pad_token_id": None,
         "initializer_range": 0.1,
     }
-    model_class: Any = getattr(transformers, "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM")
+    if family == "T5":
+        sizes |= {
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 64,
+            "num_layers": 2,
+            "num_heads": 4,
+            "decoder_start_token_id": 1,
+            "pad_token_id": 0,
+        }
+        del sizes["max_position_embeddings"], sizes["head_dim"], sizes["num_key_value_heads"]
+    name = {"GPT2": "GPT2LMHeadModel", "T5": "T5ForConditionalGeneration"}.get(family, f"{family}ForCausalLM")
+    model_class: Any = getattr(transformers, name)
     torch.manual_seed(0)
     model_class(model_class.config_class(**{**sizes, **config})).save_pretrained(folder)
+    if family == "T5":  # some published files have the embedding three times
+        weights = load_file(folder / "model.safetensors")
+        again = {f"{part}.embed_tokens.weight": weights["shared.weight"] for part in ("encoder", "decoder")}
+        save_file({**weights, **again}, folder / "model.safetensors", {"format": "pt"})
     return folder

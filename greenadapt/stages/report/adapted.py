@@ -92,7 +92,7 @@ class Adapted:
     @cached_property
     def embedding(self) -> Array:
         """Its rows, (n_rows, dim), memory-mapped."""
-        return Checkpoint.open(self.result.folder, causal=True).embedding()
+        return Checkpoint.open(self.result.folder, generative=True).embedding()
 
     @cached_property
     def n_pieces(self) -> Array:

@@ -1,17 +1,20 @@
-"""Causal language models: they get rows for words, and nothing else is done with them."""
+"""Generative language models: they get rows for words, and nothing else is done with them."""
 
 from functools import partial
 
-from greenadapt.architectures.architecture import CAUSAL, Architecture, Size
+from greenadapt.architectures.architecture import CAUSAL, SEQ2SEQ, Architecture, Size
 
 _EMBEDDING = "embed_tokens.weight"
 
-_causal = partial(
+_generative = partial(
     Architecture,
-    heads=(CAUSAL,),
     decoder="lm_head.weight",
     biases=(),
     apply_head=lambda model, states: model.lm_head(states),
+)
+_causal = partial(
+    _generative,
+    heads=(CAUSAL,),
     memory="it sees only what comes before",
     adapters="it sees only what comes before",
 )
@@ -39,5 +42,21 @@ ARCHITECTURES = (
         layers="h",
         n_layers="n_layer",
         sizes=(Size("n_embd", "wte.weight", axis=1), Size("n_positions", "wpe.weight")),
+    ),
+    _generative(
+        model_type="t5",
+        examples="T5, Flan-T5, sentence-T5; SentencePiece Unigram",
+        heads=(SEQ2SEQ,),  # its other heads run the decoder, and its tokenizers have no [CLS] and [MASK]
+        prefix="",
+        embedding="shared.weight",
+        embedding_again=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+        layers="encoder.block",
+        n_layers="num_layers",
+        sizes=(
+            Size("d_model", "shared.weight", axis=1),
+            Size("d_ff", "encoder.block.0.layer.1.DenseReluDense.wo.weight", axis=1),
+        ),
+        memory="it is an encoder with a decoder",
+        adapters="it is an encoder with a decoder",
     ),
 )
