@@ -28,7 +28,7 @@ class NotWholeError(Exception):
 
 
 def state_of(folder: Path, leave_out: tuple[str, ...] = ()) -> State:
-    """The results and other visible files in a folder; raises ``NotWholeError`` if one does not fit its manifest."""
+    """The results and other files in a folder, but hidden ones; raises ``NotWholeError`` if one does not fit its manifest."""
     found: State = {}
     for path in _units(folder):
         name = path.relative_to(folder).as_posix()
@@ -67,7 +67,8 @@ def _digest(path: Path) -> str:
         is_page = path.suffix == ".html" and path.read_text("utf-8").rstrip().endswith("</html>")
         return "a page" if is_page else hash_file(path)
     folder = path.resolve()
-    own = [each for each in sorted(folder.rglob("*")) if each.is_file() and not _is_apart(folder, each)]
+    inside = [(each, each.relative_to(folder).parts) for each in sorted(folder.rglob("*")) if each.is_file()]
+    own = [each for each, parts in inside if not _is_apart(folder, each) and not any(part[0] == "." for part in parts)]
     try:
         verified(Opened(folder, read_manifest(folder), path))
     except GreenadaptError as error:
