@@ -28,7 +28,7 @@ class NotWholeError(Exception):
 
 
 def state_of(folder: Path, leave_out: tuple[str, ...] = ()) -> State:
-    """The results and other files in a folder, but hidden ones; raises ``NotWholeError`` if one does not fit its manifest."""
+    """The results and other visible files in a folder; raises ``NotWholeError`` if one does not fit its manifest."""
     found: State = {}
     for path in _units(folder):
         name = path.relative_to(folder).as_posix()

@@ -36,8 +36,9 @@ def write_json(path: Path, value: object) -> None:
 
 
 def replace_json(path: Path, value: object) -> None:
-    """The same in place of what is there; whoever reads ``path`` sees the old or the new, whole. A process that is killed
-    may leave a hidden file.
+    """The same in place of what is there; whoever reads ``path`` sees the old or the new, whole.
+
+    A killed process leaves at most a hidden file.
     """
     part = path.with_name(f".{path.name}.part")
     write_json(part, value)
