@@ -1,10 +1,13 @@
 """Real two-layer models with real tokenizers, built in milliseconds, and the offline model where installed."""
 
+import atexit
 import gc
 import importlib.util
+import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -182,8 +185,6 @@ def _trained_unigram() -> str:
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, tokenizer_class: str, **config: Any) -> None:
     """Write ``tokenizer.json`` and a ``tokenizer_config.json`` as a model folder has them."""
-    import json
-
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class, **config}))
@@ -206,6 +207,18 @@ def tiny_model_in(
     configuration.
     """
     import torch
+
+    made, random_state = _tiny_model(architecture, width, lowercase, max_shard_size, json.dumps(config, sort_keys=True))
+    torch.set_rng_state(random_state)
+    folder = parent / (name or architecture.lower())
+    shutil.copytree(made, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    return folder
+
+
+@cache
+def _tiny_model(architecture: str, width: int, lowercase: bool, max_shard_size: str, settings: str) -> tuple[Path, Any]:
+    """The model, made once, and torch's random state afterwards."""
+    import torch
     import transformers
 
     bytelevel = architecture.startswith(("Roberta", "ModernBert"))
@@ -214,7 +227,7 @@ def tiny_model_in(
         tokenizer = bytelevel_tokenizer() if bytelevel else unigram_tokenizer()
     else:
         tokenizer = wordpiece_tokenizer(lowercase)
-    folder = parent / (name or architecture.lower())
+    folder = Path(tempfile.mkdtemp(prefix=f"{architecture.lower()}-", dir=_models()))
     model_class = getattr(transformers, architecture)
     sizes = dict(
         vocab_size=tokenizer.get_vocab_size(),
@@ -232,7 +245,7 @@ def tiny_model_in(
     if architecture.startswith("Albert"):
         sizes |= dict(embedding_size=width // 2)
     torch.manual_seed(0)
-    model = model_class(model_class.config_class(**{**sizes, **config})).eval()
+    model = model_class(model_class.config_class(**{**sizes, **json.loads(settings)})).eval()
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     if bytelevel or unigram:
         specials = dict(
@@ -243,7 +256,19 @@ def tiny_model_in(
         save_tokenizer(tokenizer, folder, "PreTrainedTokenizerFast" if architecture[0] in "DA" else name, **specials)
     else:
         save_tokenizer(tokenizer, folder, "BertTokenizer", do_lower_case=lowercase)
-    return folder
+    return folder, torch.get_rng_state()
+
+
+@cache
+def _models() -> Path:
+    """A folder for this process, in memory in ``make test``, and removed when it ends."""
+    folder = tempfile.mkdtemp(prefix="greenadapt-models-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def pytest_sessionfinish() -> None:
+    shutil.rmtree(_models(), ignore_errors=True)  # processes of xdist end without their last functions
 
 
 @pytest.fixture

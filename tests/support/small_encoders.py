@@ -1,9 +1,12 @@
 """Two-layer encoders that differ in every weight, padded batches for them, and attention written down once more."""
 
+import copy
 import inspect
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -38,6 +41,14 @@ VARIANTS = ("memory", "cross", "gate")
 
 def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any) -> Any:
     """A model in evaluation mode, without pooler where it has no head; no weight is zero, no bias either."""
+    model, random_state = _encoder(architecture, head, seed, json.dumps(config, sort_keys=True))
+    torch.set_rng_state(random_state)
+    return copy.deepcopy(model)
+
+
+@cache
+def _encoder(architecture: str, head: str, seed: int, given: str) -> tuple[Any, Tensor]:
+    """The model, made once, and torch's random state afterwards."""
     import transformers
 
     model_class: Any = getattr(transformers, architecture + head)
@@ -51,14 +62,14 @@ def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any
         "num_labels": 2 if head == "ForQuestionAnswering" else 3,
     }
     own = {"pad_token_id": PAD.get(architecture, 0), **SETTINGS.get(architecture, {})}
-    settings = model_class.config_class(**{**sizes, **own, **config})
+    settings = model_class.config_class(**{**sizes, **own, **json.loads(given)})
     has_pooler = head == "Model" and "add_pooling_layer" in inspect.signature(model_class).parameters
     torch.manual_seed(seed)
     model = model_class(settings, **({"add_pooling_layer": False} if has_pooler else {}))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    return model.eval()
+    return model.eval(), torch.get_rng_state()
 
 
 @dataclass(frozen=True, eq=False)
