@@ -23,7 +23,8 @@ demo: .venv/installed ## adapt a real model to a real corpus, offline; shows wha
 check: lint ## lint, types and unit tests: what to run before a commit (about a minute)
 	$(PYTEST) -m "not slow" --ignore tests/integration --ignore tests/benchmarks
 
-test: lint ## lint, types and every test (some minutes)
+test: .venv/installed ## lint, types and every test (some minutes)
+	$(MAKE) -j 2 lint .venv/compiled
 	$(PYTEST)
 
 torture: .venv/installed ## kills, full disks, hostile files, load: make torture BUDGET=minutes (again: goes on; in build/torture)
@@ -34,6 +35,11 @@ lint: .venv/installed ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# One test, with which all tests are compiled, and the engine of w2v: else each process does so.
+.venv/compiled: .venv/installed $(wildcard greenadapt/vectors/engines/*.py)
+	$(PYTEST) -n 0 -k test_the_width_is_no_matter > .venv/compiled.log || { cat .venv/compiled.log >&2; exit 1; }
+	touch $@
 
 format: .venv/dependencies ## format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -117,7 +117,7 @@ def logits(model: TaskModel, ids: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("decay", [0.0, pytest.param(0.1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("architecture", EVERY_FAMILY)
 def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float) -> None:
     checkpoint = expanded(tiny_model, tmp_path, architecture)
