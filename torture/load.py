@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from greenadapt.report.page.blocks import Plot
+from greenadapt.report.page.charts import Axis, lines
+from greenadapt.report.page.drawing import write_plots
+from greenadapt.storage.files import Json
 from torture.outcomes import Outcome
 from torture.stages import make_inputs, make_models
 
@@ -24,6 +28,8 @@ _VOCABULARY = 5_000_000
 _KNOWN = 2_000
 """The most frequent of them are words of the model."""
 _LINE = 20
+_MOST_POINTS = 500
+"""Of a plot."""
 _BLOCK = 100_000
 """Lines that are generated at once."""
 
@@ -89,6 +95,7 @@ class Load:
         code, said = measured.ended.returncode, measured.ended.stderr.strip()
         name = re.sub(r"\W+", "-", case)
         (self._folder / f"memory-{name}.json").write_text(json.dumps(measured.samples))
+        write_plots([memory_plot(name, measured.samples)], None, self._folder)
         facts = {"size": size, "seconds": measured.seconds, "rss": measured.rss}
         if "Traceback" in said:
             return Outcome("traceback", said[-2000:], facts=facts)
@@ -184,6 +191,20 @@ class Load:
             for first in range(0, n, 1000):
                 write("".join(f"{words[i % _KNOWN]} tachycardia\n" for i in range(first, min(first + 1000, n))))
         return f"{n:,} lines", ["predict -m ../in/ner -i lines.txt -o out.jsonl --pool expanded"]
+
+
+def memory_plot(name: str, samples: Sequence[tuple[str, float, int]]) -> Plot:
+    """Memory over time, a line for each of the commands, which ran one after the other."""
+    rows: list[Json] = []
+    begin, last, command = 0.0, 0.0, ""
+    for named, seconds, held in samples:
+        if named != command:
+            begin, command = begin + last, named
+        last = seconds
+        rows.append({"command": command, "minutes": (begin + seconds) / 60, "memory": held / 1e9})
+    every = -(-len(rows) // _MOST_POINTS)
+    axes = Axis("minutes", "minutes", ".1f"), Axis("memory", "GB of all processes", ".2f"), Axis("command", "command")
+    return lines(f"memory-{name}", "Memory over time", rows[::every], *axes)
 
 
 def _cores() -> int:
