@@ -211,7 +211,10 @@ def tiny_model_in(
     made, random_state = _tiny_model(architecture, width, lowercase, max_shard_size, json.dumps(config, sort_keys=True))
     torch.set_rng_state(random_state)
     folder = parent / (name or architecture.lower())
-    shutil.copytree(made, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in made.iterdir():
+        (folder / file.name).unlink(missing_ok=True)  # a model may have mapped the file that is there
+        shutil.copyfile(file, folder / file.name)
     return folder
 
 
