@@ -1,7 +1,7 @@
 """Shared by the engines: parts of the stream, each for one thread; sampling probabilities; padded rows."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -68,7 +68,7 @@ def train_parts(
     pool = ThreadPoolExecutor(workers)
     try:
         trained = [pool.submit(train, part) for part in parts]
-        for done in as_completed(trained):
+        for done in trained:  # in order: what is shown does not depend on which thread is first
             if not done.cancelled():
                 advance(*done.result())
                 if stop():
