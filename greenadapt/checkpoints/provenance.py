@@ -24,7 +24,6 @@ from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.special_tokens import read_settings
 from greenadapt.tokenization.writer import copy_tokenizers
 
-_MODEL_FILES = ("config.json", "model.safetensors")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FRONT_MATTER = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
@@ -79,7 +78,8 @@ def starting_model(model: str) -> PretrainedModel:
     made = read_facts(found.folder)
     if made is None:
         return found
-    source = str(Path(model).expanduser().absolute())
+    given = Path(model).expanduser()
+    source = str(given.absolute()) if given.is_dir() else found.source
     return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=source)
 
 
@@ -101,8 +101,15 @@ def _with_files(model: PretrainedModel, files: list[Path]) -> Json:
 
 
 def _encoder_files(folder: Path) -> list[Path]:
-    names = (WORDS_FILE, TASK_FILE, MEMORY_FILE, f"{MEMORY_FOLDER}/model.safetensors")
-    return [path for name in names if (path := folder / name).is_file()]
+    files = [folder / name for name in (WORDS_FILE, TASK_FILE, MEMORY_FILE)]
+    weights = [file for file in _memory_files(folder) if file.suffix == ".safetensors"]
+    return [path for path in [*files, *weights] if path.is_file()]
+
+
+def _memory_files(folder: Path) -> list[Path]:
+    """The configuration and the weights, in one file or several, of a model's own memory."""
+    general = folder / MEMORY_FOLDER
+    return sorted([*general.glob("config.json"), *general.glob("model*.safetensors*")])
 
 
 def task_input(folder: Path) -> Json | None:
@@ -134,9 +141,8 @@ def copy_task(source: Path, folder: Path) -> None:
     if (general := source / MEMORY_FOLDER).is_dir():
         (folder / MEMORY_FOLDER).mkdir()
         copy_tokenizers(general, folder / MEMORY_FOLDER)
-        for name in _MODEL_FILES:
-            if (general / name).is_file():
-                shutil.copyfile(general / name, folder / MEMORY_FOLDER / name)
+        for file in _memory_files(source):
+            shutil.copyfile(file, folder / MEMORY_FOLDER / file.name)
 
 
 def model_facts(model: PretrainedModel) -> Json:

@@ -72,11 +72,10 @@ class Checkpoint:
         """Whether its weights but the embedding are in a graph, which is only run."""
         weights = _open_weights(folder)
         self._weights = {name: own for name, own in weights.items() if name not in kind.embedding_again}
-        found = [name for name in (kind.prefix + kind.embedding, kind.embedding) if name in self._weights]
+        names = (kind.prefix + kind.embedding, kind.embedding)
+        found = [name for name in names if name in self._weights]
         if not found:
-            raise InputError(
-                f"{folder} has no weight {kind.prefix}{kind.embedding} or {kind.embedding}", "download the model again"
-            )
+            raise InputError(f"{folder} has no weight {' or '.join(dict.fromkeys(names))}", "download the model again")
         self.embedding_name = found[0]
         self.n_rows: int
         self.dim: int
@@ -187,6 +186,10 @@ class Checkpoint:
         )
 
     def _check_rows(self, output_names: list[str]) -> None:
+        for name in output_names:
+            n_axes, expected = len(self.shape(name)), 2 if name == self.architecture.decoder else 1
+            if n_axes != expected:
+                raise InputError(f"{self.folder}: {name} has {n_axes} axes, expected {expected}", "download it again")
         sizes: Json = {name: self.shape(name)[0] for name in output_names}
         sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
         for name, size in sizes.items():

@@ -14,18 +14,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from greenadapt.corpus.markup import paragraphs
 from greenadapt.corpus.opening import Document
-from greenadapt.errors import MissingError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.workers import worker_pool
 
 _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _OWN = "greenadapt"
 Code = TypeVar("Code")
 ReadFile = TypeVar("ReadFile")
+
+
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What Python's parser raises for a source; the last for one that is nested too deep."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def find_packages(names: Sequence[str] = ()) -> list[Package]:
     chosen = set(found) if not names else {name for name in names if "[" not in name}
     for asked in names:
         if "[" in asked:
-            needed = _needed(Requirement(asked), requires)
+            needed = _needed(_requirement(asked), requires)
             chosen |= {name for name in found if canonicalize_name(name) in needed}
     if unknown := sorted(chosen - set(found)):
         raise MissingError(
@@ -71,6 +75,13 @@ def find_packages(names: Sequence[str] = ()) -> list[Package]:
             f"install it, or choose among: {', '.join(sorted(found))}",
         )
     return [found[name] for name in sorted(chosen)]
+
+
+def _requirement(asked: str) -> Requirement:
+    try:
+        return Requirement(asked)
+    except InvalidRequirement:
+        raise InputError(f"{asked!r} is no package", "give a name, or a name with extras: package[extra]") from None
 
 
 def _needed(asked: Requirement, requires: Mapping[str, Sequence[str]]) -> set[str]:
@@ -149,7 +160,7 @@ def fingerprint_pydocs(names: Sequence[str] = ()) -> dict[str, str]:
 def docstrings(source: str | bytes) -> Iterator[tuple[str, str]]:
     """Qualified name ("" for the module) and raw docstring of every module, class and function, in line order.
 
-    Raises SyntaxError or ValueError for a source that this Python cannot parse.
+    Raises one of ``UNPARSABLE`` for a source that this Python cannot parse.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
@@ -179,7 +190,7 @@ def _read_file(task: tuple[str, Path, str]) -> list[Document] | None:
         return []
     try:
         found = [(name, paragraphs(text)) for name, text in docstrings(content)]
-    except (SyntaxError, ValueError, RecursionError):
+    except UNPARSABLE:
         return None
     return [Document(tuple(lines), f"{package}/{file}:{name}") for name, lines in found if lines]
 

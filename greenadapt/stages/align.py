@@ -16,6 +16,7 @@ from greenadapt.report import map_quality
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
+from greenadapt.storage.input_paths import found_at
 from greenadapt.storage.names import path_name, short
 from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
@@ -158,7 +159,7 @@ def _read_fitted(aligned: Result) -> WordVectors:
     if (aligned.folder / VECTORS).is_file():
         return WordVectors.load(aligned.folder)
     entry = aligned.manifest.inputs["vectors"]
-    result = open_result(Path(entry["path"]), W2V)
+    result = open_result(found_at(entry, aligned.path) or Path(), W2V)
     if result.manifest.digest != entry["sha256"]:
         raise MissingError(
             f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"

@@ -11,6 +11,7 @@ from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.sources import file_name
 from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json
+from greenadapt.storage.input_paths import found_at
 from greenadapt.storage.results import CARD, MANIFEST, Result, read_manifest, verified
 
 _HASHED_AT_ONCE = 64 << 20
@@ -98,9 +99,7 @@ def _parts(result: Result, name: str, entry: Json) -> Iterator[_Part]:
         yield from _sources(result, entry["sources"])
         return
     given = entry.get("path") or entry.get("source") or ""
-    path, expected = Path(given).expanduser(), entry["sha256"]
-    if not path.exists() and "relative" in entry:  # both were moved together
-        path = result.path / entry["relative"]
+    path, expected = found_at(entry, result.path) or Path(), entry["sha256"]
     if "path" in entry and (path / MANIFEST).is_file():
         yield _Part(path, expected, lambda: [read_manifest(path).digest], lambda: [], is_result=True)
     elif name == "task":

@@ -30,8 +30,18 @@ from greenadapt.stages.align import VectorSource, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array, Streamed
 from greenadapt.storage.files import Json, hash_file, write_json
+from greenadapt.storage.input_paths import found_at
 from greenadapt.storage.names import short
-from greenadapt.storage.results import Job, Outcome, Result, open_result, read_manifest, verified
+from greenadapt.storage.results import (
+    Job,
+    Manifest,
+    Outcome,
+    Result,
+    open_result,
+    read_manifest,
+    result_behind,
+    verified,
+)
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers
@@ -68,9 +78,8 @@ def alignment_of(folder: Path) -> Result:
     entry = read_manifest(folder.resolve()).inputs.get("alignment")
     if entry is None:
         raise MissingError(f"{folder} does not say which map it was made with", "give the folder of an expand result")
-    paths = [Path(entry["path"]), *([folder / entry["relative"]] if "relative" in entry else [])]
-    found = next((path for path in paths if path.is_dir()), None)
-    if found is None:
+    found = found_at(entry, folder)
+    if found is None or not found.is_dir():
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
     aligned = open_result(found, ALIGN)
     if aligned.manifest.digest != entry["sha256"]:
@@ -108,12 +117,13 @@ def run_expand(
         base.require_unchanged(aligned)
         note_code(model, session.progress)
         fitting = AlignConfig(**aligned.manifest.config)
-        if base.checkpoint.architecture.is_generative and config.rows in ("map", "norm", "blend"):
+        expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config, fitting)
+        recipe = expansion.recipe.config.rows
+        if base.checkpoint.architecture.is_generative and recipe in ("map", "norm", "blend"):
             session.progress.warn(
-                f"rows by --rows {config.rows} can spoil all predictions of a generative language model; "
+                f"rows by --rows {recipe} can spoil all predictions of a generative language model; "
                 "use --rows form or --rows pieces"
             )
-        expansion = Expansion(base, source.vectors, Alignment.load(verified(aligned).folder), config, fitting)
         report = expansion.write(work)
         counts = {
             "words": len(expansion.entries.words),
@@ -300,16 +310,27 @@ class Expansion:
         return NewRows(surfaces, rows, self._weighed, self.base.vocabulary, recipe).streamed()
 
 
+def _made_before(aligned: Result) -> list[Manifest]:
+    """The manifests of corpus and word vectors of a map, as far as they are still there."""
+    made: list[Manifest] = []
+    manifest, place = aligned.manifest, aligned.path
+    for name in ("vectors", "corpus"):
+        found = result_behind(manifest.inputs[name], place)
+        if found is None:
+            break
+        manifest, place = read_manifest(found), found
+        made.insert(0, manifest)
+    return made
+
+
 def _card(
     session: Session, aligned: Result, work: Path, config: ExpandConfig, outcome: Outcome, cost: Json
 ) -> AdaptedCard:
     imported = (aligned.folder / VECTORS).is_file()
     facts = outcome.facts
     checkpoint = Checkpoint.open(work, generative=True)
-    model, made = short(facts["model"]["source"]), [aligned.manifest]
-    if not imported:
-        trained = read_manifest(Path(aligned.manifest.inputs["vectors"]["path"]))
-        made = [read_manifest(Path(trained.inputs["corpus"]["path"])), trained, *made]
+    model, made = short(facts["model"]["source"]), [] if imported else _made_before(aligned)
+    made.append(aligned.manifest)
     return AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         base=base_id(model_of(aligned)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage.publish import naming
+from greenadapt.storage.publish import naming, sync_file
 
 Json = dict[str, Any]
 
@@ -42,6 +42,7 @@ def replace_json(path: Path, value: object) -> None:
     """
     part = path.with_name(f".{path.name}.part")
     write_json(part, value)
+    sync_file(part)
     part.replace(path)
 
 

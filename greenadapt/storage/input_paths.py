@@ -16,6 +16,17 @@ def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
     return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
 
 
+def found_at(entry: Mapping[str, Any], place: Path) -> Path | None:
+    """Where an input of the result in ``place`` is: at its path or, if both were moved together, as far from the result
+    as before; ``None`` if it is no file or folder.
+    """
+    given = entry.get("path") or entry.get("source")
+    path = None if given is None else Path(given).expanduser()
+    if path is not None and not path.exists() and "relative" in entry:
+        return Path(os.path.normpath(place / entry["relative"]))  # by name: the result may be behind a link
+    return path
+
+
 def same_content(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether an input's content is unchanged; ``content`` is its hash if ``sha256`` also covers paths."""
     return bool(before["sha256"] == now["sha256"] or ("content" in before and before["content"] == now.get("content")))

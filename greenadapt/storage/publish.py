@@ -56,8 +56,12 @@ def publish_version(work: Path, link: Path) -> Path:
     work.rename(version)
     if link.is_symlink():
         _point(link.with_name(f".{link.name}.previous"), link.readlink())
-    elif link.is_dir() and not link.is_symlink():
-        link.rmdir()  # an empty folder; one with content was refused or is a result, which is always a link here
+    elif link.is_dir() and any(link.iterdir()):  # the workspace was copied, and links were followed
+        former = Path(".versions") / uuid4().hex[:16]
+        _point(link.with_name(f".{link.name}.previous"), former)
+        link.rename(link.parent / former)
+    elif link.is_dir():
+        link.rmdir()
     _point(link, Path(".versions") / version.name)
     _sync_folder(link.parent)
     used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}

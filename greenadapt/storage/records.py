@@ -17,12 +17,13 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        text = path.read_text("utf-8") if path.is_file() else ""
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            path.write_text(whole, "utf-8")
+        content = path.read_bytes() if path.is_file() else b""
+        n_whole = content.rfind(b"\n") + 1
+        if n_whole < len(content):
+            os.truncate(path, n_whole)
         try:
-            self.by_key: dict[str, Json] = {row["key"]: row for row in map(json.loads, whole.splitlines())}
+            lines = content[:n_whole].decode().splitlines()
+            self.by_key: dict[str, Json] = {row["key"]: row for row in map(json.loads, lines)}
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} has a line that is no record ({error!r})", "remove that line") from None
 

@@ -8,6 +8,7 @@ is kept when a run is killed, so that the next run can resume it.
 
 import json
 import logging
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,7 @@ from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
 from greenadapt.storage.attempts import Attempts, begin_attempt, mark_of
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_object, write_json
-from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
+from greenadapt.storage.input_paths import found_at, other_inputs, refuse_overlap, same_content, with_relative
 from greenadapt.storage.publish import beside, publish_folder, publish_version
 from greenadapt.wording import counted, json_kind
 
@@ -51,6 +52,10 @@ _REMAKE = "run the stage again with --force"
 
 
 _MOST_SECONDS = 1e12
+
+
+_NOBODYS = re.compile(r"\.DS_Store|\.nfs.*|\..*\.part")
+"""Files that systems make, or that a killed process left."""
 
 
 _OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
@@ -220,13 +225,8 @@ def _is_file(name: str, entry: Any) -> bool:
 
 def result_behind(entry: Json, path: Path) -> Path | None:
     """The folder of the result that an input of the result in ``path`` is; ``None`` if it is no result, or gone."""
-    given = entry.get("path") or entry.get("source")
-    if given is None:
-        return None
-    folder = Path(given).expanduser()
-    if not folder.exists() and "relative" in entry:  # both were moved together
-        folder = path / entry["relative"]
-    return folder if (folder / MANIFEST).is_file() else None
+    folder = found_at(entry, path)
+    return folder if folder is not None and (folder / MANIFEST).is_file() else None
 
 
 def open_result(path: Path, stage: str) -> Result:
@@ -279,10 +279,9 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
     or a folder that is not greenadapt's.
     """
-    if not place.linked:
-        _refuse_foreign(place.path)
-        if not job.joins:
-            refuse_overlap(place.path, job.inputs)
+    _refuse_foreign(place)
+    if not place.linked and not job.joins:
+        refuse_overlap(place.path, job.inputs)
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
     standing = place.current()
     why = "--force" if force else "no result yet"
@@ -367,7 +366,7 @@ class Begun:
 
 
 def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
-    """Make the folder that ``run_job`` builds a job in that ``resumes``; ``None`` if the result is up to date.
+    """Make the work folder in which ``run_job`` will build a job that ``resumes``; ``None`` if it is up to date.
 
     Raises what ``plan_job`` raises.
     """
@@ -381,8 +380,7 @@ def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
 
 def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
     """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
-    if not place.linked:
-        _refuse_foreign(place.path)
+    _refuse_foreign(place)
     standing = place.current()
     if standing is not None and not force:
         settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
@@ -448,7 +446,10 @@ def _is_whole(result: Result) -> bool:
     return True
 
 
-def _refuse_foreign(path: Path) -> None:
+def _refuse_foreign(place: Place) -> None:
+    path = place.path
+    if place.linked and path.is_symlink():
+        return
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
     if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
@@ -466,7 +467,7 @@ def _is_ours(folder: Path) -> bool:
 def _refuse_additions(current: Result) -> None:
     """A folder that the user named is swapped as a whole, so files that they added would be lost."""
     known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
-    files = (path for path in current.folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = (path for path in current.folder.rglob("*") if path.is_file() and not _NOBODYS.fullmatch(path.name))
     added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
     if added:
         raise ConflictError(

@@ -232,6 +232,18 @@ def test_sizes_must_agree(tiny_model: TinyModel) -> None:
         Checkpoint.open(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("cls.predictions.bias", ()), ("cls.predictions.bias", (300, 2)), ("cls.predictions.decoder.weight", (300,))],
+)
+def test_output_weights_must_have_their_axes(tiny_model: TinyModel, name: str, shape: tuple[int, ...]) -> None:
+    folder = tiny_model("BertForMaskedLM", vocab_size=300)
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, name: torch.zeros(shape)}, folder / "model.safetensors")
+    with pytest.raises(InputError, match=f"{name} has {len(shape)} axes"):
+        Checkpoint.open(folder)
+
+
 SIZES = {
     "Bert": ("hidden_size", "max_position_embeddings", "intermediate_size", "num_hidden_layers"),
     "Roberta": ("hidden_size", "type_vocab_size", "max_position_embeddings", "intermediate_size"),

@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from greenadapt.checkpoints.provenance import starting_model
 from greenadapt.checkpoints.source import find_model, model_name
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.names import path_name
+from tests.support.small_tasks import facts_file
 
 
 def test_the_offline_model_needs_no_network() -> None:
@@ -56,3 +58,6 @@ def test_a_hub_model_is_found_in_the_cache_without_network(
     model = find_model("org/name")
     assert (model.name, model.source) == ("org--name", "org/name")
     assert (model.folder / "model.safetensors").is_file()
+    facts_file(model.folder)  # an adapted one
+    found = starting_model("org/name")
+    assert (found.name, found.source) == ("tiny-medicine", "org/name")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from greenadapt.corpus import pydocs
 from greenadapt.corpus.markup import paragraphs, strip_inline
 from greenadapt.corpus.pydocs import docstrings, find_packages, fingerprint_pydocs, pydocs_versions, read_pydocs
-from greenadapt.errors import MissingError
+from greenadapt.errors import InputError, MissingError
 
 NUMPYDOC = """
 Return the ``eigenvalues`` of a :class:`~numpy.ndarray`.
@@ -220,6 +220,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
+def test_a_source_that_is_nested_too_deep_is_counted(installed: Path) -> None:
+    (installed / "zed" / "a.py").write_text(f'"""Text."""\n{"-" * 20_000}1\n')
+    counts: Counter[str] = Counter()
+    assert [d.name for d in read_pydocs(counts=counts)] == ["python/os.py:"]
+    assert counts["unparsable_files"] == 2
+
+
 def test_packages_are_read_and_not_imported(installed: Path) -> None:
     counts: Counter[str] = Counter()
     documents = list(read_pydocs(counts=counts))
@@ -247,6 +254,8 @@ def test_what_a_package_needs_is_found_through_all_that_it_needs(installed: Path
     assert names("python", "greenadapt[nothing]") == ["python", "zed-pkg"]
     with pytest.raises(MissingError, match="no package nunpy installed for this Python"):
         names("nunpy[train]")
+    with pytest.raises(InputError, match=r"'far\[' is no package"):
+        names("far[")
 
 
 def test_fingerprint_follows_the_sources(installed: Path) -> None:

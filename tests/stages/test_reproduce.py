@@ -384,3 +384,9 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
     file.write_text(json.dumps({"key": "a"}) + "\n" + '{"key": "b", "sco\n')
     with pytest.raises(InputError, match=r"records\.jsonl"):
         Records(file)
+    file.write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match=r"records\.jsonl"):
+        Records(file)
+    file.write_text('{"key": "a"}\n{"key": "b')  # killed while it wrote a line
+    assert list(Records(file).by_key) == ["a"]
+    assert file.read_text() == '{"key": "a"}\n'

@@ -10,7 +10,7 @@ import pytest
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError
 from greenadapt.stages.session import Session
-from greenadapt.storage.results import Job, Outcome, Place, Result, run_job
+from greenadapt.storage.results import Job, Outcome, Place, Result, read_manifest, result_behind, run_job
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Notes
 
@@ -88,6 +88,21 @@ def test_a_checkout_that_was_moved(tmp_path: Path, by_earlier_version: bool) -> 
             run(place, job(train=new / "a.tsv"))
     else:
         assert run(place, job(train=new / "a.tsv")).fresh
+
+
+def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
+    """Its results lie behind links, which lead elsewhere than their names say."""
+    text = tmp_path / "a.tsv"
+    text.write_text("a")
+    folder = tmp_path / "ws" / "corpus"
+    made = run(Place(folder / "w2v", linked=True), job(text=text))
+    entry = {"sha256": made.manifest.digest, "path": str(folder / "w2v")}
+    place = Place(folder / "align", linked=True)
+    run(place, replace(job(text=text), stage="align", inputs={"vectors": entry}))
+    (tmp_path / "ws").rename(tmp_path / "moved")
+    moved = tmp_path / "moved" / "corpus"
+    stored = read_manifest(moved / "align").inputs["vectors"]
+    assert result_behind(stored, moved / "align") == moved / "w2v"
 
 
 def test_a_finished_model_is_only_trained_again_by_force(place: Place, tmp_path: Path) -> None:

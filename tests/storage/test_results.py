@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -176,14 +178,34 @@ def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
     assert run(Place(tmp_path / "empty", linked=False), Counter()).fresh
 
 
-def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", ".gitattributes"])
+def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path, name: str) -> None:
     place = Place(tmp_path / "adapted", linked=False)
     run(place, Counter())
-    (place.path / "notes.txt").write_text("mine")
+    (place.path / ".DS_Store").touch()
+    assert run(place, Counter(), force=True).fresh
+    (place.path / name).write_text("mine")
     assert not run(place, Counter()).fresh
-    with pytest.raises(ConflictError, match=r"1 file .*notes\.txt"):
+    with pytest.raises(ConflictError, match=rf"1 file .*{re.escape(name)}"):
         run(place, Counter(), force=True)
-    assert (place.path / "notes.txt").read_text() == "mine"
+    assert (place.path / name).read_text() == "mine"
+
+
+def test_a_workspace_may_be_copied_with_its_links_followed(tmp_path: Path) -> None:
+    place = Place(tmp_path / "ws" / "w2v", linked=True)
+    first = run(place, Counter("first"))
+    place.path.unlink()
+    shutil.copytree(first.folder, place.path)
+    assert not run(place, Counter("first")).fresh
+    assert run(place, Counter("second"), source="b").fresh
+    assert place.path.is_symlink()
+    assert (place.path / "sub" / "file.txt").read_text() == "second"
+    assert run(place, Counter("third"), source="c").fresh
+    place.path.unlink()
+    place.path.mkdir()
+    (place.path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConflictError, match="no greenadapt result"):
+        run(place, Counter(), force=True)
 
 
 def test_force_mends_a_broken_manifest(place: Place) -> None:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from greenadapt.corpus.markup import paragraphs
-from greenadapt.corpus.pydocs import docstrings, find_packages, read_sources
+from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, read_sources
 from greenadapt.errors import InputError
 from greenadapt.tasks.ner.sentences import Sentence, split_text
 
@@ -148,7 +148,7 @@ def _read_file(path: Path) -> list[Sentence]:
         return []
     try:
         found = list(docstrings(content))
-    except (SyntaxError, ValueError, RecursionError):
+    except UNPARSABLE:
         return []
     return [sentence for _, text in found for sentence in labelled_sentences(text)]
 

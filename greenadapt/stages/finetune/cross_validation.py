@@ -27,7 +27,7 @@ from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, described_in, plain
 from greenadapt.storage.locks import lock
-from greenadapt.storage.publish import beside
+from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Outcome, Place, Result
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.bootstrap import paired, summed
@@ -220,6 +220,7 @@ class _Measured:
         part = file.with_suffix(".part")
         seconds = {"training": self.training, "predicting": self.predicting}
         write_arrays(part, self.statistics, {"seconds": json.dumps(seconds)})
+        sync_file(part)
         part.replace(file)
 
     @classmethod
