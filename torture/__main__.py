@@ -2,9 +2,9 @@
 
     python torture --budget 120 --work DIR --seed 1 --only faults inputs
 
-``faults``: stages are killed, disks are full, clocks jump, downloads lie. ``inputs``: hostile files. ``concurrency``:
-many processes at once. ``load``: inputs as large as ``--scale`` says. Parts take turns, each gets the same time. Every
-attempt is a line of ``outcomes.jsonl`` in ``--work``, with the seed that draws it again. The same command goes on from
+``faults``: stages are killed, disks are full, clocks jump. ``inputs``: hostile files. ``downloads`` and ``uploads``: a
+server that breaks, and one that lies. ``concurrency``: many processes at once. ``load``: large inputs. Parts take turns, each gets the same time. Every
+outcome is a line of ``outcomes.jsonl`` in ``--work``, with the seed that draws it again. The same command goes on from
 there: first with what failed before, then with new seeds; the totals that it prints are those of all runs. What failed
 once counts as it ended the last time it was tried. The exit code is 1 if something is not as promised.
 
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder of all files; on a disk, load cases are large")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="parts")
-    parser.add_argument("--scale", type=float, default=1.0, help="size of load cases; 1 is that of docs/trust.md")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of load cases")
     parser.add_argument("--report", action="store_true", help="only print the totals")
     return parser.parse_args()
 

@@ -14,7 +14,7 @@ from tests.support.processes import Forked
 from torture.injected import CODE
 from torture.outcomes import Outcome
 from torture.states import State, hidden_in, state_of
-from torture.trials import Bench, PromiseError, check_message
+from torture.trials import Bench, PromiseError, check_message, is_worded
 
 _COMMAND = "corpus prepare texts.toml -m ../in/base --download --workspace ws --workers 1"
 _FILES = ("text.txt", "words.txt")
@@ -184,6 +184,6 @@ def killed(download: Download) -> None:
     process.send_signal(number)
     done: subprocess.CompletedProcess[str] = process.completed(60)
     download.require_nothing_wrong()
-    if done.returncode not in (0, -signal.SIGKILL):
+    if is_worded(done):
         check_message(done, (143,))
     download.server.before = lambda _: ""

@@ -2,7 +2,7 @@
 
     python torture/guided.py --work DIR --material DIR --seconds 60 READER [READER ...]
 
-``--material`` is a folder that ``torture inputs`` made. Each reader has a process of its own; its number of inputs, and
+``--material`` is ``inputs/material`` in the ``--work`` of ``python torture --only inputs``. Each reader has a process of its own; its number of inputs, and
 what ended in anything but a message, are a line of ``guided.jsonl`` in ``--work``. The exit code is 1 if there was any.
 """
 
@@ -40,7 +40,7 @@ def main() -> int:
         command += ["--seconds", str(options.seconds)]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         found = json.loads((work / "found.json").read_text("utf-8")) if (work / "found.json").is_file() else {}
-        if "n" not in found:
+        if "n" not in found or done.returncode:  # what was found before a crash is there
             found = {**found, "bad": [*found.get("bad", []), ["crashed", done.stderr[-800:]]]}
         line = json.dumps({"reader": name, **found}, ensure_ascii=False)
         with open(options.work / "guided.jsonl", "a", encoding="utf-8") as file:

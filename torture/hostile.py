@@ -66,7 +66,7 @@ class Hostile:
         lines = [line for line in error.splitlines() if line.startswith("greenadapt: ")]
         if code == 0:
             return Outcome("accepted")
-        if code == 2:  # wrong usage, which typer words
+        if code == 2 and not self.said:  # wrong usage, which typer words
             return Outcome("refused")
         if len(lines) != 1 or error.strip().splitlines()[-1] != lines[0]:
             return Outcome("unclear", f"{shown}not one line at the end: {error[-600:]}")
@@ -82,8 +82,9 @@ def _bombs(folder: Path) -> list[Command]:
     made["bomb.json.gz"] = PACKERS[".gz"](b'{"body_text": "' + b"a" * (140 << 20))
     for name, content in made.items():
         (folder / name).write_bytes(content)
+    (folder / "bomb.vec.gz").write_bytes(PACKERS[".gz"](b"the 1 2 3\n" * (8 << 20)))
     labels = ["finetune", "--train", "bomb.txt.gz", "--task", "ner", "-m", "models/base"]
-    return [*([*_PREPARE, name] for name in made), labels, ["align", "-m", "models/base", "--vectors", "bomb.txt.gz"]]
+    return [*([*_PREPARE, name] for name in made), labels, ["align", "-m", "models/base", "--vectors", "bomb.vec.gz"]]
 
 
 def _long_header(folder: Path) -> list[Command]:
@@ -285,7 +286,7 @@ def _infinite(folder: Path) -> list[Command]:
     return [
         ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/base", "--epochs", "1", "-o", "../ws/out"],
         ["pretrain", "--text", "words.txt", "-m", "models/base", "--max-steps", "2"],
-        ["adapt", "-c", "words.txt", "-m", "models/base", "--dim", "8", "--min-count", "1", *_QUICK],
+        ["adapt", "-c", "words.txt", "-m", "models/ner", "--dim", "8", "--min-count", "1", *_QUICK],
     ]  # fmt: skip
 
 

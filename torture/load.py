@@ -45,10 +45,12 @@ class Measured:
     """The command's name, seconds since it began, bytes."""
     ended: "subprocess.CompletedProcess[str] | None" = None
     """The last command."""
+    is_late: bool = False
+    """Whether it took too long, and was killed."""
 
 
 class Load:
-    """The cases of the table."""
+    """The cases, which ``docs/trust.md`` lists with what they took."""
 
     def __init__(self, folder: Path, scale: float) -> None:
         self._folder, self._scale = folder, scale
@@ -101,6 +103,8 @@ class Load:
             return Outcome("traceback", said[-2000:], facts=facts)
         if code == 0:
             return Outcome("done", facts=facts)
+        if measured.is_late:
+            return Outcome("hung", f"over {_LONGEST / 3600:.0f} hours", facts=facts)
         last = said.splitlines()[-1] if said else ""
         is_said = code == 1 and last.startswith("greenadapt: ")
         return Outcome("refused" if is_said else "crashed", f"exit code {code}: {last}", facts=facts)
@@ -125,8 +129,8 @@ class Load:
     def _one_word(self, run: Path) -> tuple[str, list[str]]:
         n = self._n(1e7)
         with _text(run / "word.txt") as write:
-            for _ in range(n // _BLOCK + 1):
-                write("tachycardia\n" * min(n, _BLOCK))
+            for first in range(0, n, _BLOCK):
+                write("tachycardia\n" * min(n - first, _BLOCK))
         prepare = "corpus prepare word.txt -m ../in/base --workspace ws --keep-duplicates"
         return f"{n:,} lines", [prepare, "w2v -c word.txt -m ../in/base --workspace ws --epochs 1 --keep-duplicates"]
 
@@ -258,6 +262,7 @@ def _measure(command: list[str], run: Path, measured: Measured) -> None:
             measured.rss = max(measured.rss, held)
             measured.samples.append((command[0], round(time.monotonic() - begin, 1), held))
             time.sleep(0.5)
+        measured.is_late = process.poll() is None
         process.kill()
         process.wait()
     measured.seconds += time.monotonic() - begin

@@ -37,7 +37,7 @@ def describe(record: Record) -> str:
 
 def _sentence(records: list[Record]) -> str:
     def tried(*parts: str) -> tuple[int, int, int]:
-        own = [record for record in records if record.part in parts]
+        own = [record for record in records if record.part in parts and record.outcome.outcome != "broken"]
         bad = sum(each.outcome.n for each in own if not each.outcome.is_good)
         n = sum(each.outcome.n for each in own)
         return n, n - bad, bad
@@ -46,8 +46,8 @@ def _sentence(records: list[Record]) -> str:
     faults, inputs = tried("faults", "downloads", "uploads", "concurrency"), tried("inputs")
     hours = sum({(each.part, each.case, each.seed): each.seconds for each in records}.values()) / 3600
     return (
-        f"Faults: {faults[0]:,} tried, {faults[1]:,} survived, {faults[2]:,} lost. "
-        f"Inputs: {inputs[0]:,} tried, {refused:,} refused clearly, {inputs[2]:,} crashed. "
+        f"Faults: {faults[0]:,} tried, {faults[1]:,} survived, {faults[2]:,} not as promised. "
+        f"Inputs: {inputs[0]:,} tried, {refused:,} refused clearly, {inputs[2]:,} not as promised. "
         f"{hours:.1f} hours."
     )
 

@@ -9,18 +9,18 @@ a workspace of its own. Prints the digest of each file by stage, or that they di
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ENGINES = ("fast", "gensim")
-_UNSTABLE = ("README.md", "greenadapt.json")
-"""Cards name times and costs."""
+CARD = "README.md"
 
 
-def digests(python: str, work: Path, corpus: Path, model: str, engine: str) -> dict[str, str]:
-    """``stage/file`` → SHA-256 of what an interpreter makes."""
-    home = work / engine / Path(python).resolve().parts[-3].replace(".", "-")
+def digests(python: str, home: Path, corpus: Path, model: str, engine: str) -> dict[str, str]:
+    """``stage/file`` → SHA-256 of what an interpreter makes in the workspace ``home``, which is made empty."""
+    shutil.rmtree(home, ignore_errors=True)
     command = [
         python, "-m", "greenadapt", "adapt", "-c", str(corpus), "-m", model, "--workers", "1", "--workspace", str(home),
         "--engine", engine, "--epochs", "2", "--dim", "50", "--min-count", "2", "--quiet",
@@ -32,7 +32,7 @@ def digests(python: str, work: Path, corpus: Path, model: str, engine: str) -> d
     found = {}
     for path in sorted(home.glob("*/*/*/manifest.json")):
         for name, entry in json.loads(path.read_text("utf-8"))["files"].items():
-            if not path.parent.is_relative_to(home / ".versions") and Path(name).name not in _UNSTABLE:
+            if Path(name).name != CARD:  # which tells times and costs
                 found[f"{path.parent.name}/{name}"] = entry["sha256"]
     return found
 
@@ -48,7 +48,8 @@ def main() -> int:
     differs = False
     for engine in ENGINES:
         made = {
-            python: digests(python, options.work, options.corpus, options.model, engine) for python in options.pythons
+            python: digests(python, options.work / engine / str(i), options.corpus, options.model, engine)
+            for i, python in enumerate(options.pythons)
         }
         for name in sorted({name for each in made.values() for name in each}):
             same = len({each.get(name) for each in made.values()}) == 1

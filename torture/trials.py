@@ -22,6 +22,7 @@ from torture.stages import Stage, make_inputs, make_models, reads_models, run_al
 from torture.states import NotWholeError, State, differences, hidden_in, state_of
 
 _SHIM = "torture-shim.so"
+_BY_SIGNAL = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM)
 _LONGEST = 300.0
 """Seconds after which a run hangs."""
 
@@ -193,15 +194,14 @@ class Trial:
 
     def judge(self, done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
         """A run with a fault in it either succeeds or fails as promised."""
-        if done.returncode in (-signal.SIGTERM, -signal.SIGINT) and done.stdout:  # Python was ending: all was written
-            done.returncode = 0
-        if done.returncode == 0:
+        has_begun = bool(done.stderr or done.stdout)
+        is_over = done.returncode in (-signal.SIGTERM, -signal.SIGINT) and has_begun  # Python was ending
+        if done.returncode == 0 or is_over:
             self.bench.require(self.stage, self.reference.after)
         else:
             self.check()
-            if done.returncode == 128 + signal.SIGTERM and not done.stderr:
-                return  # it had not begun, and its exit code says all
-            check_message(done, codes)
+            if has_begun or done.returncode not in _BY_SIGNAL:
+                check_message(done, codes)
 
     def finish(self) -> list[str]:
         """The next run ends as an undisturbed one; what it left of temporary files."""
@@ -230,6 +230,13 @@ def check_message(done: "subprocess.CompletedProcess[str]", codes: tuple[int, ..
         raise PromiseError("crashed", f"exit code {name}: {done.stderr[-600:]}")
     if not lines or not lines[-1].startswith("greenadapt: "):
         raise PromiseError("unclear", f"the last line is not an error's: {done.stderr[-600:]}")
+
+
+def is_worded(done: "subprocess.CompletedProcess[str]") -> bool:
+    """Whether a run that a signal stopped must say so: not before it began, nor when it was over and Python ended."""
+    return done.returncode not in (0, -signal.SIGKILL) and not (
+        done.returncode in _BY_SIGNAL and (done.stdout or not done.stderr)
+    )
 
 
 def preload(folder: Path) -> None:

@@ -11,7 +11,7 @@ from tests.support.hub import TOKEN, Hub, local_hub
 from tests.support.processes import Forked
 from torture.injected import CODE
 from torture.outcomes import Outcome
-from torture.trials import Bench, PromiseError, check_message
+from torture.trials import Bench, PromiseError, check_message, is_worded
 
 _REPO = "me/model"
 _REQUESTS = 10
@@ -120,8 +120,7 @@ def killed(upload: Upload) -> None:
     time.sleep(upload.draw.uniform(0.05, 3.0))
     process.send_signal(upload.draw.choice([signal.SIGKILL, signal.SIGTERM]))
     done = process.completed(60)
-    is_over = done.returncode == -signal.SIGTERM and done.stdout  # Python was ending
-    if done.returncode not in (0, -signal.SIGKILL) and done.stderr and not is_over:
+    if is_worded(done):
         check_message(done, (143,))
 
 

@@ -95,7 +95,8 @@ class Workspace:
         """The place of a stage's result for a corpus and a model."""
         if variant is not None and not _VARIANT.fullmatch(variant):
             raise UsageError(
-                f"variant {variant!r} is not a valid name", "use letters, digits, dots, dashes and underscores"
+                f"variant {variant!r} is not a valid name",
+                "begin with a letter or a digit, and use these, dots, dashes and underscores",
             )
         name = f"{stage}@{variant}" if variant else stage
         return Place(self._folder(corpus, model) / name)

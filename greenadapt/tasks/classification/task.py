@@ -215,7 +215,7 @@ class ClassificationTask:
         }
 
     def statistics(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Array:
-        """(n, rows * k) confusion matrices, or (n, 6) moments; see ``scores``."""
+        """(n, 3 * classes) counts of hits, gold and predicted labels, or (n, 6) moments; see ``scores``."""
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
             return scores.moments(gold, predicted)
