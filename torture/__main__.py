@@ -3,10 +3,11 @@
     python torture --budget 120 --work DIR --seed 1 --only faults inputs
 
 ``faults``: stages are killed, disks are full, clocks jump. ``inputs``: hostile files. ``downloads`` and ``uploads``: a
-server that breaks, and one that lies. ``concurrency``: many processes at once. ``load``: large inputs. Parts take turns, each gets the same time. Every
-outcome is a line of ``outcomes.jsonl`` in ``--work``, with the seed that draws it again. The same command goes on from
-there: first with what failed before, then with new seeds; the totals that it prints are those of all runs. What failed
-once counts as it ended the last time it was tried. The exit code is 1 if something is not as promised.
+server that breaks, and one that lies. ``concurrency``: many processes at once. ``load``: large inputs. Parts take
+turns, each gets the same time. Every outcome is a line of ``outcomes.jsonl`` in ``--work``, with the seed that draws it
+again. The same command goes on from there: first with what failed before, then with new seeds; the totals that it
+prints are those of all runs. What failed once counts as it ended the last time it was tried. The exit code is 1 if
+something is not as promised.
 
     python torture --work DIR --report          # only the totals
 """
