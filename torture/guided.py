@@ -2,9 +2,9 @@
 
     python torture/guided.py --work DIR --material DIR --seconds 60 READER [READER ...]
 
-``--material`` is ``inputs/material`` in the ``--work`` of ``python torture --only inputs``. Each reader has a process of
-its own; its number of inputs, and what ended in anything but a message, are a line of ``guided.jsonl`` in ``--work``.
-The exit code is 1 if there was any.
+``--material`` is the folder ``inputs/material`` in the ``--work`` of ``python torture --only inputs``. Each reader has
+a process of its own; its number of inputs, and what ended in anything but a message, are a line of ``guided.jsonl`` in
+``--work``. The exit code is 1 if there was any.
 """
 
 import argparse

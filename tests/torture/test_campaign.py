@@ -36,7 +36,7 @@ def test_a_campaign_goes_on_and_repeats_what_failed(tmp_path: Path) -> None:
     assert told == first.records
     assert [each.case for each in first.records] == ["kill/a", "kill/b", "load/c", *["kill/a", "kill/b"], "kill/a"]
     assert len({each.seed for each in first.of("faults", "kill/b")}) == 2
-    assert "Faults: 9 tried, 2 survived, 7 not as promised" in report.totals(first)
+    assert "Faults: 6 tried, 2 survived, 4 not as promised" in report.totals(first)
     with open(file, "a") as cut:
         cut.write('{"part": "faul')
     again = outcomes.Log(file)
@@ -46,5 +46,5 @@ def test_a_campaign_goes_on_and_repeats_what_failed(tmp_path: Path) -> None:
     assert [(each.case, each.attempt, each.seed) for each in repeated.of("faults", "kill/b")] == [
         ("kill/b", attempt, each.seed) for attempt in (0, 1) for each in first.of("faults", "kill/b")
     ]
-    assert "Faults: 9 tried, 6 survived, 3 not as promised" in report.totals(repeated)
+    assert "Faults: 6 tried, 6 survived, 0 not as promised" in report.totals(repeated)
     assert "ValueError: a bug of the campaign itself" in report.totals(repeated)
