@@ -183,7 +183,7 @@ class Load:
         options = f"-c text.txt -m minilm --workspace ws --workers {_cores()} --quiet"
         return _bytes(n), [
             f"corpus prepare text.txt -m minilm --workspace ws --workers {_cores()} --quiet",
-            f"w2v {options} --dim 300 --epochs 1",
+            f"w2v {options} --dim 300 --epochs 1 --max-vocab 500000",
             "align -c text.txt -m minilm --workspace ws --quiet",
             "expand -c text.txt -m minilm --workspace ws --quiet",
         ]
