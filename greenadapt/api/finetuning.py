@@ -95,6 +95,9 @@ def finetune(
     """
     _check(preset, seeds)
     whole_sentences = bool(settings.pop("whole_sentences", False))
+    if whole_sentences and (tasks is not None or "chunk" in settings):
+        other = "tasks" if tasks is not None else "chunk"
+        raise UsageError(f"{other} and whole_sentences exclude each other", "leave out one of them")
     given = Arguments("finetune", settings, _MANY if tasks else _ONE, tuple(finetune.__annotations__))
     presets = {} if preset is None else PALS_PAPER if tasks else PAPER
     session = make_session(given.make(SessionOptions), progress)

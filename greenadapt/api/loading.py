@@ -39,6 +39,7 @@ def load(
     from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
     from greenadapt.checkpoints.source import find_model
     from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+    from greenadapt.tokenization.added_words import WORDS_FILE
 
     task = settings.pop("task", None)
     given = Arguments("load", settings, {ReadingOptions: ()}, ("model", "task"))
@@ -56,7 +57,7 @@ def load(
     wrong = [*([] if task is None else ["task"]), *(name for name in settings if name not in ("backend", "quantize"))]
     if wrong:
         raise UsageError(f"{name} is an encoder, which has no {wrong[0]}", "leave it out")
-    if (folder / FACTS_FILE).is_file():
+    if (folder / FACTS_FILE).is_file() and (folder / WORDS_FILE).is_file():  # pre-training alone leaves no words
         return AdaptedModel(folder, reading.backend, reading.quantize)
     _refuse_other_head(folder)
     return EncoderModel(folder, reading.backend, reading.quantize)

@@ -118,6 +118,8 @@ class TaskModel:
             ...     print(row["entities"])
         """
         shown = shown_progress(progress)
+        if isinstance(data, str | Mapping):
+            data = [data]
         if isinstance(data, PathLike):
             from greenadapt.inference.predictor import Predictor
 

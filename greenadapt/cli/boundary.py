@@ -39,13 +39,14 @@ _GOES_ON = {
     "adapt": _STAGES,
     "demo": _STAGES,
     "w2v": "the same command resumes where training was stopped",
-    "corpus": "the same command resumes a download, but splits the text from its beginning",
+    "corpus": "the same command resumes a download, but splits the text from its beginning (with --cluster it goes on)",
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _STEPS,
     "pretrain": _STEPS,
     "reproduce": "the same command goes on after the last finished run, and training from the last checkpoint",
     "qa": "with --out, the same command resumes after the last question",
-    "predict": "the same command starts from the first line; printed lines are complete",
+    "predict": "the same command starts from the first line (with --cluster it goes on); printed lines are complete",
+    "index": "the same command goes on after the last document that it wrote",
 }
 """Command → what running it again does after it was stopped; any other starts over."""
 

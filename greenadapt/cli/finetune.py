@@ -211,7 +211,7 @@ def finetune(
             if not (corpus is None and model is None):
                 raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
             why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            o.refuse(ctx, {"out": "--out", "sampling": "--sampling"}, why)
+            o.refuse(ctx, {"out": "--out", "sampling": "--sampling", "cache_memory": "--cache-memory"}, why)
             session = replace(session, out=None)
         start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
         request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)

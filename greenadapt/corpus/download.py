@@ -114,7 +114,8 @@ def get(session: "requests.Session", url: str, before: Callable[[], None] = lamb
 
 def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
     """Report the size of the download; ``ResourceError`` if the disk has less room, counting partial files."""
-    present = sum(path.stat().st_size for url in sizes if (path := folder / f"{file_name(url)}.part").exists())
+    parts = (folder / f"{file_name(url)}.part" for url, size in sizes.items() if size)
+    present = sum(part.stat().st_size for part in parts if part.exists())
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
     more = f", {counted(unknown, 'file')} of unknown size" if unknown else ""
@@ -133,8 +134,9 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
         _download(session, source.url, part, bar)
     else:
         _copy(source.url, part, bar)
+    beside = _md5_beside(session, source) if source.md5_beside else ""
     try:
-        _verify(session, source, part)
+        _verify(source, part, beside)
     except InputError:
         part.unlink()
         raise
@@ -213,7 +215,16 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
             raise requests.ConnectionError(f"{received} of {expected} bytes received")
 
 
-def _verify(session: "requests.Session", source: Source, path: Path) -> None:
+def _md5_beside(session: "requests.Session", source: Source) -> str:
+    """The MD5 that a file beside the source holds; raises ``InputError`` if there is none."""
+    content = get(session, f"{source.url}.md5") or b""
+    found = re.search(rb"\b[0-9a-fA-F]{32}\b", content)
+    if not found:
+        raise InputError(f"{source.url}.md5 holds no MD5", "take md5_beside out of the recipe")
+    return found[0].decode().lower()
+
+
+def _verify(source: Source, path: Path, md5_beside: str) -> None:
     """Raise ``InputError`` if the file's size or a known checksum does not match."""
     if source.size and path.stat().st_size != source.size:
         raise _mismatch(source.url, "bytes", path.stat().st_size, source.size)
@@ -221,14 +232,8 @@ def _verify(session: "requests.Session", source: Source, path: Path) -> None:
         _compare(source.url, path, "sha256", source.sha256.lower())
     if source.md5:
         _compare(source.url, path, "md5", source.md5.lower())
-    if source.md5_beside:
-        answer = session.get(f"{source.url}.md5", timeout=_TIMEOUT)
-        found = re.search(r"\b[0-9a-fA-F]{32}\b", answer.text) if answer.ok else None
-        if not found:
-            raise InputError(
-                f"{source.url}.md5 holds no MD5 ({answer.status_code})", "take md5_beside out of the recipe"
-            )
-        _compare(source.url, path, "md5", found[0].lower())
+    if md5_beside:
+        _compare(source.url, path, "md5", md5_beside)
 
 
 def check_local(source: Source, sha256: str) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from greenadapt.config import TextLimits
 from greenadapt.corpus.unpacking import unpacked
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.names import short
@@ -368,15 +368,25 @@ def is_tar(path: str) -> bool:
 
 
 def path_sha256(path: Path) -> str:
-    """SHA-256 of a file (streamed), or of the names and contents of a folder's files, in hexadecimal."""
+    """SHA-256 of a file (streamed), or of names and contents of a folder's files but hidden ones, in hexadecimal."""
     if not path.is_dir():
         with input_errors(str(path)), open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for file_path in sorted(path.rglob("*")):
-        if file_path.is_file():
-            digest.update(f"{file_path.relative_to(path).as_posix()}\0{path_sha256(file_path)}\n".encode())
+        inside = file_path.relative_to(path)
+        if file_path.is_file() and not any(part.startswith(".") for part in inside.parts):
+            digest.update(f"{inside.as_posix()}\0{path_sha256(file_path)}\n".encode())
     return digest.hexdigest()
+
+
+def refuse_twice(paths: Iterable[str]) -> None:
+    """Raise ``UsageError`` for a path that is given twice."""
+    seen = set()
+    for path in paths:
+        if path in seen:
+            raise UsageError(f"{input_name(path)} is given twice", "give it once")
+        seen.add(path)
 
 
 def require_source(source: str) -> None:

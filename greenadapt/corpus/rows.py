@@ -61,10 +61,10 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
     begin = first.lstrip()[:1]
     if begin == "[":
         text = decoder.joined(chain([(first_number, first)], lines), path)
-        entries = parse_json(text, path, first_number)
+        entries, escapes = parse_json(text, path, first_number), _escapes_surrogates(text)
         for i, entry in enumerate(entries, start=1):
             where = f"{path}, entry {i}"
-            yield JsonRow(where, _checked(entry, where, text, decoder), None, len(text) // len(entries))
+            yield JsonRow(where, _checked(entry, where, escapes, decoder), None, len(text) // len(entries))
         return
     if begin not in ("{", ""):
         raise InputError(
@@ -74,12 +74,18 @@ def json_rows(lines: Lines, path: str, decoder: Decoder) -> Iterator[JsonRow]:
     for number, line in chain([(first_number, first)], lines):
         if line.strip():
             where = f"{path}:{number}"
-            yield JsonRow(where, _checked(parse_json(line, path, number), where, line, decoder), number, len(line))
+            row = _checked(parse_json(line, path, number), where, _escapes_surrogates(line), decoder)
+            yield JsonRow(where, row, number, len(line))
 
 
-def _checked(value: Any, where: str, text: str, decoder: Decoder) -> Json:
+def _escapes_surrogates(text: str) -> bool:
+    """Whether JSON may escape a lone surrogate, which no tokenizer accepts."""
+    return "\\ud" in text.lower()
+
+
+def _checked(value: Any, where: str, escapes: bool, decoder: Decoder) -> Json:
     row = require_object(value, where)
-    if "\\ud" in text.lower():  # JSON can escape a lone surrogate, which no tokenizer accepts
+    if escapes:
         row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
     return row
 

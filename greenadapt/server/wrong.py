@@ -32,4 +32,4 @@ def _place(path: list[Any]) -> str:
     """``texts[3]``; names of a request, which may be anything, are cut and made plain."""
     parts = [f"[{part}]" if isinstance(part, int) else "." + re.sub(r"[^\w-]", "?", str(part))[:40] for part in path]
     # A union adds the name of the type that was tried.
-    return "".join(part for part in parts if not re.match(r"\.(str|dict\?|list\?|function-)", part)).lstrip(".")
+    return "".join(part for part in parts if not re.match(r"\.(str$|dict\?|list\?|function-)", part)).lstrip(".")

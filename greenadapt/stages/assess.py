@@ -11,13 +11,14 @@ from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.contexts import Context, find_contexts
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.errors import InputError, MissingError, require_torch
+from greenadapt.errors import MissingError, require_torch
 from greenadapt.inference.opened_models import one_process
 from greenadapt.stages.align import fitted_vectors
-from greenadapt.stages.expand import Expansion
-from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
+from greenadapt.stages.expand import Expansion, alignment_of
+from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.storage.files import Json
+from greenadapt.storage.input_paths import found_at
 from greenadapt.storage.results import Result, open_result, verified
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
@@ -49,12 +50,7 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
     """
     one_process("assess")
     expanded = open_result(Path(model), EXPAND)
-    entry = expanded.manifest.inputs["alignment"]
-    aligned = open_result(Path(entry["path"]), ALIGN)
-    if aligned.manifest.digest != entry["sha256"]:
-        raise InputError(
-            f"{aligned.path} changed since {expanded.path} was made from it", "run greenadapt expand again"
-        )
+    aligned = alignment_of(Path(model))
     base = OpenedBase(model_of(aligned))
     base.require_unchanged(aligned)
     check_model(base.model)
@@ -101,9 +97,9 @@ def _corpus_of(session: Session, aligned: Result) -> PreparedCorpus | None:
     vectors = fitted_vectors(aligned)
     if vectors.imported:
         return None
-    entry = open_result(Path(vectors.entry["path"]), W2V).manifest.inputs["corpus"]
     try:
-        prepared = open_result(Path(entry["path"]), CORPUS)
+        trained = open_result(found_at(vectors.entry, aligned.path) or Path(), W2V)
+        prepared = open_result(found_at(trained.manifest.inputs["corpus"], trained.path) or Path(), CORPUS)
     except MissingError as error:
         session.progress.note(f"words are substituted without a text around them, since {error.message}")
         return None

@@ -78,7 +78,16 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
     known = _recipe_of(prepared[0])
     if name == corpus:
         return known
-    return find_recipe(corpus, {"format": known.format, "fields": known.fields, **text.of_recipe()})
+    return find_recipe(corpus, {**_typed(prepared[0]), **text.of_recipe()})
+
+
+def _typed(prepared: Result) -> Json:
+    """What was said of the fields and the format on the command line, so that later commands need not repeat it."""
+    config, said = prepared.manifest.config, prepared.manifest.facts.get("said")
+    known = {"fields": tuple(config["fields"]), "format": config["format"]}
+    if said is None:  # of an earlier version
+        return known
+    return {name: known[name] for name, option in (("fields", "--field"), ("format", "--format")) if said.get(option)}
 
 
 def _recipe_of(prepared: Result) -> Recipe:
@@ -136,7 +145,7 @@ def _run(
             **{**{name: known.get(name, _DEFAULTS[name]) for name in asdict(config)}, **text.of_config()}
         )
         said = {**earlier.manifest.facts.get("said", {}), **{name: values for name, values in said.items() if values}}
-        recipe = replace(recipe, **{"fields": tuple(known["fields"]), "format": known["format"], **text.of_recipe()})
+        recipe = replace(recipe, **{**_typed(earlier), **text.of_recipe()})
     _require_fetched(session, recipe)
     reading = open_corpus(
         recipe,

@@ -31,6 +31,8 @@ _EXTRAS = {
     "search": (("tantivy", "usearch"), "index, search and qa --index"),
     "report": (("vl-convert-python", "jinja2"), "the page of report"),
     "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
+    "compile": (("onnxruntime", "openvino"), "compile, --backend and --quantize"),
+    "cluster": (("ray",), "--cluster"),
     "s3": (("boto3",), "s3 addresses"),
 }
 """Extra → its packages, and what they are for."""

@@ -107,11 +107,16 @@ def run_expand(
 ) -> Result:
     """The stage itself; the caller holds the lock."""
     model = base.model
-    files = [Path(path) for path in config.restrict_to]
+    files = [Path(path).expanduser().absolute() for path in config.restrict_to]
     inputs = {"alignment": aligned.as_input(), "model": base.entry}
     if (task := task_input(model.folder)) is not None:
         inputs["task"] = task
-    inputs |= {f"text {path.name}": {"sha256": hash_file(path), "path": str(path)} for path in files}
+    for i, path in enumerate(files):
+        alike = any(path.name == other.name for other in files[:i])
+        inputs[f"text {i + 1} {path.name}" if alike else f"text {path.name}"] = {
+            "sha256": hash_file(path),
+            "path": str(path),
+        }
 
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)

@@ -7,7 +7,7 @@ from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig
-from greenadapt.corpus.opening import input_name, is_read_once
+from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.building import Builder
@@ -48,8 +48,7 @@ class IndexRequest:
                 raise UsageError(f"{input_name(path)} is read once, an index reads it again", "name a file")
             if not Path(path).exists():
                 raise MissingError(f"{path} does not exist", "check the path")
-        if repeated := next((path for path in self.documents if self.documents.count(path) > 1), None):
-            raise UsageError(f"{repeated} is given twice", "give it once")
+        refuse_twice(self.documents)
 
     def facts(self) -> IndexFacts:
         """What the index will say of itself."""
@@ -100,7 +99,7 @@ def _folder(session: Session, request: IndexRequest) -> Path:
     assert session.out is not None
     out = real_folder(session.out)
     for path in request.documents:
-        if Path(path).is_dir() and out.is_relative_to(Path(path).absolute()):
+        if Path(path).is_dir() and out.is_relative_to(real_folder(Path(path))):
             raise UsageError(f"--out {out} lies in the documents, {path}", "choose another folder")
     return out
 
@@ -121,5 +120,8 @@ def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFac
             f"{place} was made from other documents ({', '.join(current.documents.values())})",
             "name all that are to be in it and add --update, which removes the others, or make another index",
         )
-    known = {path: current.documents.get(path, given) for path, given in wanted.documents.items()}
+    taken = {name for path, name in current.documents.items() if path in wanted.documents}
+    known = {
+        path: current.documents.get(path, path if given in taken else given) for path, given in wanted.documents.items()
+    }
     return replace(current, documents=known, model=wanted.model)

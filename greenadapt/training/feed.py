@@ -99,6 +99,8 @@ class Feed:
     """How many of them a step has."""
     _orders: dict[int, tuple[int, IntArray, BoolArray]] = field(init=False, default_factory=dict)
     """By number of the dataset, the pass that was asked for last, and its order."""
+    _unlabelled_orders: dict[int, IntArray] = field(init=False, default_factory=dict)
+    """By pass, only the last one."""
 
     @property
     def steps_an_epoch(self) -> int:
@@ -143,8 +145,11 @@ class Feed:
             return []
         n, size = self.unlabelled.n_items, self.unlabelled_batch
         epoch, position = divmod(taught, -(-n // size))
-        order = np.argsort(random_bits(n, self.plan.seed, Purpose.UNLABELLED, epoch), kind="stable")
-        items = order[position * size : (position + 1) * size]
+        if epoch not in self._unlabelled_orders:
+            self._unlabelled_orders.clear()
+            bits = random_bits(n, self.plan.seed, Purpose.UNLABELLED, epoch)
+            self._unlabelled_orders[epoch] = np.argsort(bits, kind="stable")
+        items = self._unlabelled_orders[epoch][position * size : (position + 1) * size]
         return [Draw(self.unlabelled, items, np.ones(len(items), bool), epoch)]
 
     def digest(self, update: Callable[[bytes], object]) -> None:

@@ -146,6 +146,14 @@ def test_fields_and_formats(run: Run, tiny_model: Callable[..., Path], tmp_path:
     assert re.search(r"papers\.jsonl\.gz, line 1 has no field text, it has: abstract", error), error
     run("w2v", "-c", path, "-m", model, *QUICK, "--field", "abstract")
     run("w2v", "-c", path, "-m", model, *QUICK)  # the field is remembered
+    recipe = tmp_path / "mine.toml"
+    lines = f'title = "Mine"\nlicence = "none"\nformat = "jsonl"\n[[sources]]\nurl = "{path}"\n'
+    prepare = ("corpus", "prepare", recipe, "-m", model, "--workers", 1)
+    recipe.write_text(f'fields = ["abstract"]\n{lines}')
+    run(*prepare)
+    recipe.write_text(f'fields = ["title"]\n{lines}')  # what is edited counts
+    assert "fields: ['abstract'] → ['title']" in last_line(run(*prepare, code=1))
+    assert "no field title" in last_line(run(*prepare, "--force", code=1))
 
 
 def _vectors(path: Path, words: list[str], dim: int = 32, bad: bool = False) -> Path:

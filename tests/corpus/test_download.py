@@ -118,9 +118,11 @@ def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
     server.files["/data.bin.md5"] = f"MD5(data.bin)= {'0' * 32}\n".encode()
     with pytest.raises(InputError, match=f"MD5 is {digest}, must be 0000"):
         fetch([source(server, md5_beside=True)], tmp_path / "wrong")
+    assert list((tmp_path / "wrong").iterdir()) == []
     del server.files["/data.bin.md5"]
-    with pytest.raises(InputError, match=r"data\.bin\.md5 holds no MD5 \(404\)"):
+    with pytest.raises(InputError, match=r"data\.bin\.md5 holds no MD5"):
         fetch([source(server, md5_beside=True)], tmp_path / "none")
+    assert [path.name for path in (tmp_path / "none").iterdir()] == ["data.bin.part"]  # nothing is wrong with it
 
 
 def test_not_there(server: Server, tmp_path: Path) -> None:

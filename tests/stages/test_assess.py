@@ -13,7 +13,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.contexts import find_contexts
 from greenadapt.corpus.words import PreparedCorpus
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, MissingError
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.align import align
 from greenadapt.stages.assess import assess_rows
@@ -150,7 +150,7 @@ def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, a
         assess_rows(session, str(adapted[2].path), AssessConfig())
     again = Session(session.workspace, Notes(), force=True)
     align(again, adapted[2].manifest.facts["corpus"], None, AlignConfig(method="ridge"))
-    with pytest.raises(InputError, match=r"align changed since .*expand was made from it"):
+    with pytest.raises(MissingError, match=r"align was made again since .*expand was"):
         assess_rows(session, str(adapted[-1].path), AssessConfig())
 
 

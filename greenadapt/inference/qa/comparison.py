@@ -52,7 +52,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     changed = [row for row in rows if row["answer"] != row["compared"][BASE_MODEL]["answer"]]
-    compared = [name for name in (BASE_MODEL, "base", "expanded") if all(name in row["compared"] for row in rows)]
+    compared = [name for name in (BASE_MODEL, "base", "expanded") if any(name in row["compared"] for row in rows)]
     models: list[Json] = [
         {"name": name, "model": names[name if name == BASE_MODEL else OURS]} for name in (*compared, OURS) if rows
     ]
@@ -117,7 +117,8 @@ def _mean_of(column: int) -> Callable[[Array], Array]:
 
 
 def _answer_of(row: Json, model: str) -> Json:
-    answer: Json = row if model == OURS else row["compared"][model]
+    # Where the search found nothing, tokenizations have no answers of their own: no model has one.
+    answer: Json = row if model == OURS else row["compared"].get(model, row["compared"][BASE_MODEL])
     return answer
 
 

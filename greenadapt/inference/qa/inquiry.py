@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain, zip_longest
 
 from greenadapt.config import RetrievalConfig
-from greenadapt.corpus.opening import Decoder, input_name, is_read_once
+from greenadapt.corpus.opening import Decoder, is_read_once, refuse_twice
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.qa.sources import read_asked
@@ -60,8 +60,7 @@ class InquirySources:
         paths = self.paths()
         if "" in paths:
             raise UsageError("a path is empty", "name a file or a folder")
-        if repeated := next((path for path in paths if paths.count(path) > 1), None):
-            raise UsageError(f"{input_name(repeated)} is given twice", "give it once")
+        refuse_twice(paths)
 
     def paths(self) -> list[str]:
         """All files, folders and data sets that are read."""

@@ -1,6 +1,7 @@
 """Each question looked up in each of its contexts, and what was found put together."""
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -146,6 +147,7 @@ class Waiting:
     def __init__(self, inquiry: Inquiry, n_best: int) -> None:
         self._n_best = n_best
         self._missing = dict(inquiry.n_lookups)
+        self._order = deque(self._missing)
         self._found: dict[str, dict[str, Found]] = {}
 
     def add(self, lookup: Lookup) -> None:
@@ -158,8 +160,8 @@ class Waiting:
 
     def complete(self) -> Iterator[Lookup]:
         """Take out those that are complete, as far as all before them are."""
-        while self._missing and not self._missing[name := next(iter(self._missing))]:
-            del self._missing[name]
+        while self._order and not self._missing[self._order[0]]:
+            name = self._order.popleft()
             yield Lookup(name, "", self._found.pop(name, {}))
 
 

@@ -225,7 +225,7 @@ def _document(source: str, decoder: Decoder) -> Json | None:
             row = parse_json(decoder.joined(chain([(number, first)], lines), source), source, number)
             if "data" not in row:
                 raise InputError(f"{source}: no 'data'", "give SQuAD's JSON, or JSON lines")
-    return row if "data" in row else None
+    return row if "data" in row and "question" not in row else None
 
 
 def _check_begin(first: str, lines: Iterator[tuple[int, str]], where: str) -> None:
@@ -272,7 +272,7 @@ def _get(record: Json, name: str, where: str) -> Any:
 
 
 def _id(record: Json, where: str, *, needs_id: bool) -> str:
-    value = _get(record, "id", where) if needs_id else record.get("id", where)
+    value = _get(record, "id", where) if needs_id or record.get("id") is not None else where
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer", _CORRECT)
     return str(value)
@@ -282,7 +282,7 @@ def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
     """Text and first character of each answer, of any of the layouts in use."""
     if isinstance(value, dict):  # as data sets of the hub have it: a list of each field
         texts = _get(value, "text", where)
-        starts = value.get("answer_start") or [None] * len(texts)
+        starts = value.get("answer_start") or [None] * (len(texts) if isinstance(texts, list) else 1)
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
             raise InputError(f"{where}: 'answers' has lists of texts and of starts that do not match", _CORRECT)
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]

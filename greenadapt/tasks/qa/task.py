@@ -148,9 +148,10 @@ class QuestionTask:
         return {"id": example.id, **self.answers(example, logits)[0]}
 
     def answers(self, example: Question, logits: Array, n_best: int = N_BEST) -> list[Json]:
-        """The ``n_best`` answers of different text, best first, each as ``decode`` has it without ``id``.
+        """The ``n_best`` spans of different text and, with ``has_null``, "no answer", best first, each as in ``decode``
+        without ``id``.
 
-        ``score`` is the softmax over them; with ``has_null`` "no answer" is one of them. A context without any possible
+        ``score`` is the softmax over them. A context without any possible
         answer has the empty one, with ``score`` 0.
         """
         found = ranked(self.found(example, logits, n_best), self.null_threshold)

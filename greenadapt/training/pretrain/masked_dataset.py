@@ -83,7 +83,7 @@ class MaskedDataset:
         self._made.clear()
         for number in numbers.tolist():
             self._made[epoch, number] = self._corrupted(number, epoch)
-        return sum(len(made.targets) for made in self._made.values())
+        return sum(len(self._made[epoch, number].targets) for number in numbers.tolist())  # one may be there twice
 
     def batch(self, numbers: IntArray, epoch: int) -> Batch:
         """The corrupted inputs below each other; ``positions`` (t,) are those of the targets in (b · n,)."""

@@ -199,6 +199,19 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
 
 
+def test_sources_of_the_same_name_elsewhere_are_kept_apart(
+    papers: Path, index: Callable[..., Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "px"
+    index(str(place), "--documents", "papers")
+    (tmp_path / "elsewhere" / "papers").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "papers" / "0.txt").write_text("An aardvark.")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    both = ("--documents", papers, "--documents", "papers", "--update")
+    assert changes(index(str(place), *both)) == (1, 0, 0, 4)
+    assert index(str(place), *both)["status"] == "up to date"
+
+
 def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:
     before = os.umask(0o027)
     try:

@@ -63,6 +63,17 @@ def test_json_lines_of_either_layout(name: str, answers: Any, tmp_path: Path) ->
     assert read(tmp_path / name, "\n".join(rows)) == [ROW, replace(ROW, id="8")]
 
 
+@pytest.mark.parametrize("more", [{"data": "set A"}, {"data": []}, {"id": None}])
+def test_other_columns_and_no_id(tmp_path: Path, more: dict[str, Any]) -> None:
+    (found,) = read(tmp_path / "a.jsonl", json.dumps({**entry(7), "context": CONTEXT, **more}))
+    assert (found.question, found.answers) == (ROW.question, ROW.answers)
+
+
+def test_texts_of_answers_are_a_list(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.jsonl:1: 'answers' has lists"):
+        read(tmp_path / "a.jsonl", json.dumps({**entry(7, {"text": 2012}), "context": CONTEXT}))
+
+
 @pytest.mark.parametrize("answers", ["2012", ["2012"], {"text": ["2012"]}, [{"text": "2012"}]])
 def test_answers_without_a_place_are_looked_up_and_not_counted_as_wrong(answers: Any, tmp_path: Path) -> None:
     notes = Notes()

@@ -51,6 +51,14 @@ def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:
     assert set(batch.inputs(has_segments=True)) == {"input_ids", "attention_mask", "token_type_ids", "positions"}
 
 
+def test_an_input_that_is_twice_in_a_step_counts_twice(model: Path, tmp_path: Path) -> None:
+    """As with ``--mix both`` and a model whose views are the same."""
+    table = masked_dataset(model, tmp_path / "text")
+    once = every(table, 0)
+    twice = np.repeat(once, 2)
+    assert table.n_terms(twice, 0) == 2 * table.n_terms(once, 0) == len(table.batch(twice, 0).targets) > 0
+
+
 def test_masks_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
     table = masked_dataset(model, tmp_path / "text")
     numbers = every(table, 1)
