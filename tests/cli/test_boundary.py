@@ -123,7 +123,10 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
     [
         ("adapt", "resumes after the finished stages"),
         ("finetune", "resumes from the last checkpoint"),
-        ("predict", "the same command starts from the first line; printed lines are complete"),
+        (
+            "predict",
+            "the same command starts from the first line (with --cluster it goes on); printed lines are complete",
+        ),
         ("align", "the same command starts over"),
     ],
 )
