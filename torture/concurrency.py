@@ -116,7 +116,7 @@ def readers(bench: Bench, stage: Stage, draw: random.Random) -> str:
 def _files(folder: Path) -> set[tuple[str, str]]:
     """The visible files with their hashes, but those that hold times."""
     found = set()
-    for path in folder.rglob("*"):
+    for path in (Path(above, name) for above, folders, names in os.walk(folder) for name in (*folders, *names)):
         name = path.relative_to(folder).as_posix()
         if path.name in TIMED or path.suffix == ".html" or any(part.startswith(".") for part in Path(name).parts):
             continue

@@ -161,7 +161,9 @@ def starved(trial: Trial) -> int:
     size = _LEAST + round(trial.draw.uniform(0.0, 1.0) * trial.reference.memory)
     trial.notes.append(f"{size / 1e6:.0f} of {trial.reference.memory / 1e6:.0f} MB")
     done = trial.bench.ended(trial.stage, trial.replaces, memory=size)
-    if done.returncode in (-signal.SIGABRT, -signal.SIGTRAP, -signal.SIGSEGV, -signal.SIGILL, -signal.SIGBUS):
+    by_library = done.returncode == 127 and done.stderr.rstrip().endswith("ABORT")  # of the dynamic linker
+    signals = (-signal.SIGABRT, -signal.SIGTRAP, -signal.SIGSEGV, -signal.SIGILL, -signal.SIGBUS)
+    if by_library or done.returncode in signals:
         trial.check()  # libraries in C++ and Rust end the process themselves
         trial.notes.append(f"ended by a library: {' '.join(done.stderr.split())[-200:]}")
         return 1

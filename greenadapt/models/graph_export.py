@@ -15,6 +15,7 @@ from greenadapt.checkpoints.compiled import GRAPHS, Compiled
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Backend, Quantize
+from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.graphs import graph_inputs
 from greenadapt.models.sentence_vectors import open_sentence_model
@@ -76,7 +77,7 @@ class _Logits(torch.nn.Module):
 
 
 def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder: Path) -> Compiled:
-    """Write the graph of a model into ``folder``.
+    """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one that is computed as they come
     (dynamic quantization): of a batch with ONNX Runtime, of one piece with OpenVINO. Nothing is calibrated.
@@ -119,20 +120,26 @@ def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> Non
 
 def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
     import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     target = folder / GRAPHS["onnx"]
-    if quantize == "none":
-        onnx.save(onnx.load(plain), target)
-        return
-    quantize_dynamic(
-        plain,
-        target,
-        per_channel=True,
-        weight_type=QuantType.QInt8,
-        op_types_to_quantize=["MatMul"],
-        extra_options={"MatMulConstBOnly": True},
-    )
+    try:
+        if quantize == "none":
+            onnx.save(onnx.load(plain), target)
+            return
+        quantize_dynamic(
+            plain,
+            target,
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            op_types_to_quantize=["MatMul"],
+            extra_options={"MatMulConstBOnly": True},
+        )
+    except (ValueError, DecodeError) as error:  # what the exporter wrote to a full disk is cut, without an error
+        raise ResourceError(
+            f"{plain}, the exported graph, cannot be read ({first_line(error)})", "free some space on the disk"
+        ) from error
 
 
 def _write_openvino(plain: Path, quantize: Quantize, folder: Path) -> None:
