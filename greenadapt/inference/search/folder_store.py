@@ -158,6 +158,21 @@ class FolderStore:
         index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
         return index
 
+    def forget_deletions(self) -> None:
+        """Remove files that say what a writer deleted that was killed before its commit.
+
+        tantivy names them after the number of the operation, so that the next writer could not write its own.
+        """
+        segments = read_object(self._words / _COMMITTED, "index of tantivy")["segments"]
+        committed = {
+            f"{one['segment_id'].replace('-', '')}.{one['deletes']['opstamp']}.del"
+            for one in segments
+            if one["deletes"]
+        }
+        for file in self._words.glob("*.del"):
+            if file.name not in committed:
+                file.unlink()
+
     def share(self) -> None:
         """Let everyone search who may read ``index.json``.
 
@@ -224,6 +239,7 @@ class FolderWriter:
     def __init__(self, store: FolderStore) -> None:
         import tantivy
 
+        store.forget_deletions()
         self._store = store
         self._schema = store.index.schema
         self._document = tantivy.Document

@@ -212,6 +212,20 @@ def test_sources_of_the_same_name_elsewhere_are_kept_apart(
     assert index(str(place), *both)["status"] == "up to date"
 
 
+def test_what_a_killed_writer_deleted_is_in_nobodys_way(
+    papers: Path, index: Callable[..., Json], tmp_path: Path
+) -> None:
+    for place in ("px", "other"):
+        index(place, "--documents", "papers")
+    (papers / "0.txt").unlink()
+    index("other", "--documents", "papers")
+    (deleted,) = Path("other").rglob("*.del")
+    own = next(Path("px").rglob("*.idx")).with_suffix(deleted.suffixes[0] + ".del")
+    own.write_bytes(deleted.read_bytes())  # written, and killed before the commit
+    assert changes(index("px", "--documents", "papers")) == (0, 0, 1, 3)
+    assert changes(index("px", "--documents", "papers")) == (0, 0, 0, 3)
+
+
 def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:
     before = os.umask(0o027)
     try:
