@@ -18,6 +18,8 @@ fold that ``assess --train`` keeps.
 """
 _FOLD = re.compile(r"[0-9a-f]{16}\.safetensors")
 _MANY = "multitask.json"
+_RUNNING = "running"
+"""Where ``assess --train`` keeps what it has not finished."""
 
 State = dict[str, str]
 """Path of each result → hash of its content."""
@@ -50,7 +52,7 @@ def hidden_in(folder: Path) -> list[str]:
 
 def _units(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
+        if path.name.startswith(".") or path.name == _RUNNING:
             continue
         if path.is_dir() and not (path / MANIFEST).is_file():
             yield from _units(path)
