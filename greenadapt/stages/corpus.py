@@ -92,10 +92,13 @@ def _typed(prepared: Result) -> Json:
 
 def _recipe_of(prepared: Result) -> Recipe:
     facts, config = prepared.manifest.facts, prepared.manifest.config
-    sources = tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
-    fields = tuple(config["fields"])
+    fields, packages = tuple(config["fields"]), tuple(config.get("packages", ()))
+    is_installed = config["format"] == "pydocs"  # then the sources are names of packages
+    sources = () if is_installed else tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
     names = {"name": facts["corpus"], "title": facts["title"], "licence": facts["licence"], "given": facts["given"]}
-    return Recipe(**names, format=config["format"], sources=sources, fields=fields, asked=facts["corpus"])
+    return Recipe(
+        **names, format=config["format"], sources=sources, fields=fields, packages=packages, asked=facts["corpus"]
+    )
 
 
 def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:

@@ -603,3 +603,14 @@ def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_mo
     prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
     assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
     assert json.loads(prepared.stdout)["facts"]["read"]["dangling_links"] == 1
+
+
+def test_a_corpus_of_packages_is_known_by_its_workspace_name(
+    run: Run, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('title = "Mine"\nlicence = "none"\nformat = "pydocs"\npackages = ["smart-open"]\n')
+    prepare = ("corpus", "prepare", "-m", tiny_model(), "--workers", 1, "--json")
+    first = json.loads(run(*prepare, recipe).stdout)
+    again = json.loads(run(*prepare, Path(first["folder"]).parents[1].name).stdout)
+    assert (first["status"], again["status"]) == ("done", "up to date")
