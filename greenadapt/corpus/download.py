@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,8 +139,10 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
         _verify(source, part, beside)
     except InputError:
         part.unlink()
+        part.with_name(f".{part.name}.version").unlink(missing_ok=True)
         raise
     part.replace(target)
+    part.with_name(f".{part.name}.version").unlink(missing_ok=True)
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:
@@ -192,7 +194,10 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
     import requests
 
     have = part.stat().st_size if part.exists() else 0
+    version = part.with_name(f".{part.name}.version")
     headers = {"Range": f"bytes={have}-"} if have else {}
+    if have and version.is_file():
+        headers["If-Range"] = version.read_text()  # the server sends all of it if the file is another one now
     with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
         if answer.status_code == 416 and answer.headers.get("Content-Range") == f"bytes */{have}":
             return  # complete already
@@ -204,6 +209,8 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
         resumed = answer.status_code == 206
         if have and not resumed:
             bar.advance(-have)
+        if not resumed and (stated := _version(answer.headers)):
+            version.write_text(stated)
         expected = answer.headers.get("Content-Length")
         received = 0
         with naming(part), open(part, "ab" if resumed else "wb") as file:
@@ -213,6 +220,12 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
                 bar.advance(len(block))
         if expected is not None and received < int(expected):
             raise requests.ConnectionError(f"{received} of {expected} bytes received")
+
+
+def _version(headers: Mapping[str, str]) -> str:
+    """What tells a file from a later one of the same address; "" if the server does not say."""
+    tag = headers.get("ETag", "W/")
+    return headers.get("Last-Modified", "") if tag.startswith("W/") else tag
 
 
 def _md5_beside(session: "requests.Session", source: Source) -> str:

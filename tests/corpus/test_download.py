@@ -110,6 +110,18 @@ def test_a_wrong_file_is_refused_and_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(server: Server, tmp_path: Path) -> None:
+    server.version = '"1"'
+    server.cut_after, server.cuts = 1000, 1000  # no checksum, no size
+    one = [Source(f"{server.address}/data.bin")]
+    with pytest.raises(InputError, match="cannot be downloaded"):
+        fetch(one, tmp_path)
+    server.files["/data.bin"], server.version, server.cuts = bytes(reversed(DATA)), '"2"', 0
+    fetch(one, tmp_path)
+    assert (tmp_path / "data.bin").read_bytes() == bytes(reversed(DATA))
+    assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
+
+
 def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
     digest = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
     server.files["/data.bin.md5"] = f"MD5(data.bin)= {digest}\n".encode()

@@ -22,6 +22,8 @@ class Server:
     """Answer ``status`` so many times first."""
     status: int = 503
     retry_after: str = ""
+    version: str = ""
+    """``ETag`` of all files; a range is given only of the version that is asked for."""
     before: Callable[[str], str] = lambda _: ""
     """Called with the path of each request; ``busy`` and ``cut`` make this answer so."""
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -43,6 +45,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         wanted = self.headers.get("Range", "")
+        if self.headers.get("If-Range", self.state.version) != self.state.version:
+            wanted = ""
         self.state.requests.append((self.command, wanted))
         self.state.paths.append(self.path)
         what = self.state.before(self.path)
@@ -72,6 +76,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{size}")
+        if self.state.version:
+            self.send_header("ETag", self.state.version)
         self.send_header("Content-Length", str(max(size - (start or 0), 0)))
         self.end_headers()
 
