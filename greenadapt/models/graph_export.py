@@ -115,6 +115,8 @@ def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> Non
         dynamo=True,
         verbose=False,
     )
+    for node in program.model.graph.all_nodes():  # they name the lines of source files, by their paths on this machine
+        node.metadata_props.clear()
     program.save(file)
 
 

@@ -43,7 +43,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise MissingError(f"no tokenizer file {file}", "give a model folder that has a tokenizer.json")
     try:
         tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises nothing narrower
+    except BaseException as error:  # the library raises nothing narrower, and a panic of Rust is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise InputError(f"{file} cannot be read by the tokenizers library ({error})", _AGAIN) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -103,6 +103,10 @@ def test_a_compiled_model_gives_the_same_logits_in_both_views(tagger: Path, serv
     assert any(np.abs(base - expanded).max() > 0.1 for base, expanded in different)
 
 
+def test_the_graph_names_no_file_of_the_machine(served: Path) -> None:
+    assert b".py" not in (served / "model.onnx").read_bytes()
+
+
 def test_torch_does_not_load_it(served: Path) -> None:
     with pytest.raises(InputError, match="is a compiled model"):
         open_task_model(served)
