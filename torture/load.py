@@ -148,7 +148,8 @@ class Load:
         for i in range(n):
             file = run / "files" / f"{i // 1000}" / f"{i}.txt"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("\n".join(lines[(at := 3 * i % len(lines)) : at + 3]) + f"\n{i}\n")
+            at = 3 * i % len(lines)
+            file.write_text("\n".join(lines[at : at + 3]) + f"\n{i}\n")
         return n
 
     def _context(self, run: Path) -> tuple[str, list[str]]:

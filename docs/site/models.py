@@ -11,7 +11,7 @@ from greenadapt.architectures.architecture import Architecture  # noqa: E402
 from greenadapt.architectures.registry import ARCHITECTURES  # noqa: E402
 
 GUIDE = ROOT / "docs" / "guides" / "your-own-corpus.md"
-_CAUSAL = ("`model_type`", "for example")
+_GENERATIVE = ("`model_type`", "for example")
 _TITLES = (
     *("`model_type`", "for example", "`adapt`, `finetune`, `predict`, `qa`", "`pretrain`", "`--memory`"),
     "`--tasks` with adapters",
@@ -22,8 +22,8 @@ _TABLE = re.compile(r"^\| `model_type` .*\n(\|.*\n)*", re.MULTILINE)
 def markdown() -> list[str]:
     """A table of encoders, and one of generative language models."""
     encoders = [_cells(one) for one in ARCHITECTURES.values() if not one.is_generative]
-    causal = [_cells(one)[: len(_CAUSAL)] for one in ARCHITECTURES.values() if one.is_generative]
-    return [_table(_TITLES, encoders), _table(_CAUSAL, causal)]
+    generative = [_cells(one)[: len(_GENERATIVE)] for one in ARCHITECTURES.values() if one.is_generative]
+    return [_table(_TITLES, encoders), _table(_GENERATIVE, generative)]
 
 
 def with_tables(page: str) -> str:

@@ -107,7 +107,7 @@ class TaskModel:
             >>> ner.predict(["The patient had tachycardia.", "He was well."])
         """
         is_one = isinstance(data, str | Mapping)
-        rows = list(self.predictions([data] if is_one else data, tags=tags, progress=progress))
+        rows = list(self.predictions(data, tags=tags, progress=progress))
         return rows[0] if is_one else rows
 
     def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:

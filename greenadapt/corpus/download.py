@@ -139,10 +139,10 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
         _verify(source, part, beside)
     except InputError:
         part.unlink()
-        part.with_name(f".{part.name}.version").unlink(missing_ok=True)
+        _version_file(part).unlink(missing_ok=True)
         raise
     part.replace(target)
-    part.with_name(f".{part.name}.version").unlink(missing_ok=True)
+    _version_file(part).unlink(missing_ok=True)
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:
@@ -194,7 +194,7 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
     import requests
 
     have = part.stat().st_size if part.exists() else 0
-    version = part.with_name(f".{part.name}.version")
+    version = _version_file(part)
     headers = {"Range": f"bytes={have}-"} if have else {}
     if have and version.is_file():
         headers["If-Range"] = version.read_text()  # the server sends all of it if the file is another one now
@@ -220,6 +220,11 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
                 bar.advance(len(block))
         if expected is not None and received < int(expected):
             raise requests.ConnectionError(f"{received} of {expected} bytes received")
+
+
+def _version_file(part: Path) -> Path:
+    """Keeps the version of an unfinished file, so that only the rest of the same one is added to it."""
+    return part.with_name(f".{part.name}.version")
 
 
 def _version(headers: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
@@ -367,6 +367,11 @@ def is_tar(path: str) -> bool:
     return bool(_TAR.search(path.lower()))
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
+    return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
+
+
 def path_sha256(path: Path) -> str:
     """SHA-256 of a file (streamed), or of names and contents of a folder's files but hidden ones, in hexadecimal."""
     if not path.is_dir():
@@ -374,9 +379,9 @@ def path_sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for file_path in sorted(path.rglob("*")):
-        inside = file_path.relative_to(path)
-        if file_path.is_file() and not any(part.startswith(".") for part in inside.parts):
-            digest.update(f"{inside.as_posix()}\0{path_sha256(file_path)}\n".encode())
+        name = file_path.relative_to(path).as_posix()
+        if file_path.is_file() and not is_hidden(name):
+            digest.update(f"{name}\0{path_sha256(file_path)}\n".encode())
     return digest.hexdigest()
 
 

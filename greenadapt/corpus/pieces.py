@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus import cord19
-from greenadapt.corpus.opening import Span, input_errors, is_compressed, is_tar
+from greenadapt.corpus.opening import Span, input_errors, is_compressed, is_hidden, is_tar
 from greenadapt.corpus.recipes import format_of
 
 _LINEWISE = ("text", "jsonl")
@@ -56,11 +56,6 @@ def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
                 yield Piece(str(file))
             elif file.is_symlink() and not file.exists():
                 counts["dangling_links"] += 1
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
-    return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
 
 
 def is_linewise(path: str, kind: str) -> bool:

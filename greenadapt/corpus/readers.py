@@ -18,6 +18,7 @@ from greenadapt.corpus.opening import (
     Document,
     Span,
     input_errors,
+    is_hidden,
     is_tar,
     open_binary,
     open_input,
@@ -25,7 +26,7 @@ from greenadapt.corpus.opening import (
     path_sha256,
     squeeze,
 )
-from greenadapt.corpus.pieces import Piece, is_hidden, is_linewise, pieces_of
+from greenadapt.corpus.pieces import Piece, is_linewise, pieces_of
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.corpus.unpacking import tar_members

@@ -159,7 +159,7 @@ def _read_fitted(aligned: Result) -> WordVectors:
     if (aligned.folder / VECTORS).is_file():
         return WordVectors.load(aligned.folder)
     entry = aligned.manifest.inputs["vectors"]
-    result = open_result(found_at(entry, aligned.path) or Path(), W2V)
+    result = open_result(found_at(entry, aligned.path), W2V)
     if result.manifest.digest != entry["sha256"]:
         raise MissingError(
             f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"

@@ -98,8 +98,8 @@ def _corpus_of(session: Session, aligned: Result) -> PreparedCorpus | None:
     if vectors.imported:
         return None
     try:
-        trained = open_result(found_at(vectors.entry, aligned.path) or Path(), W2V)
-        prepared = open_result(found_at(trained.manifest.inputs["corpus"], trained.path) or Path(), CORPUS)
+        trained = open_result(found_at(vectors.entry, aligned.path), W2V)
+        prepared = open_result(found_at(trained.manifest.inputs["corpus"], trained.path), CORPUS)
     except MissingError as error:
         session.progress.note(f"words are substituted without a text around them, since {error.message}")
         return None

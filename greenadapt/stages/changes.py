@@ -99,7 +99,7 @@ def _parts(result: Result, name: str, entry: Json) -> Iterator[_Part]:
         yield from _sources(result, entry["sources"])
         return
     given = entry.get("path") or entry.get("source") or ""
-    path, expected = found_at(entry, result.path) or Path(), entry["sha256"]
+    path, expected = found_at(entry, result.path), entry["sha256"]
     if "path" in entry and (path / MANIFEST).is_file():
         yield _Part(path, expected, lambda: [read_manifest(path).digest], lambda: [], is_result=True)
     elif name == "task":

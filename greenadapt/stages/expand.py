@@ -79,7 +79,7 @@ def alignment_of(folder: Path) -> Result:
     if entry is None:
         raise MissingError(f"{folder} does not say which map it was made with", "give the folder of an expand result")
     found = found_at(entry, folder)
-    if found is None or not found.is_dir():
+    if not found.is_dir():
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
     aligned = open_result(found, ALIGN)
     if aligned.manifest.digest != entry["sha256"]:

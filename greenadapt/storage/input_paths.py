@@ -16,13 +16,12 @@ def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
     return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
 
 
-def found_at(entry: Mapping[str, Any], place: Path) -> Path | None:
+def found_at(entry: Mapping[str, Any], place: Path) -> Path:
     """Where an input of the result in ``place`` is: at its path or, if both were moved together, as far from the result
-    as before; ``None`` if it is no file or folder.
+    as before.
     """
-    given = entry.get("path") or entry.get("source")
-    path = None if given is None else Path(given).expanduser()
-    if path is not None and not path.exists() and "relative" in entry:
+    path = Path(entry.get("path") or entry.get("source") or "").expanduser()
+    if not path.exists() and "relative" in entry:
         return Path(os.path.normpath(place / entry["relative"]))  # by name: the result may be behind a link
     return path
 

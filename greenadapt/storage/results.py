@@ -225,8 +225,10 @@ def _is_file(name: str, entry: Any) -> bool:
 
 def result_behind(entry: Json, path: Path) -> Path | None:
     """The folder of the result that an input of the result in ``path`` is; ``None`` if it is no result, or gone."""
+    if not (entry.get("path") or entry.get("source")):
+        return None
     folder = found_at(entry, path)
-    return folder if folder is not None and (folder / MANIFEST).is_file() else None
+    return folder if (folder / MANIFEST).is_file() else None
 
 
 def open_result(path: Path, stage: str) -> Result:

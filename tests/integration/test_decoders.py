@@ -16,7 +16,7 @@ from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.splitter import load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import Run, last_line
-from tests.support.decoders import DECODERS, causal_model
+from tests.support.decoders import DECODERS, generative_model
 from tests.support.sentencepiece_models import real_lines
 
 ODD = ["  two  spaces, and x_{i} = 日本 naïve 😀", "(tachycardia) re-enters\ttabs", "é e\u0301 <0x41>", ""]
@@ -45,7 +45,7 @@ def logits(folder: Path, ids: list[int]) -> torch.Tensor:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("family", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in DECODERS])
 def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
-    base = causal_model(tmp_path / "base", family)
+    base = generative_model(tmp_path / "base", family)
     adapt(run_alone, base, "--rows", "map")
     folder = tmp_path / "adapted"
     before, after = (Checkpoint.open(path, generative=True) for path in (base, folder))
@@ -99,7 +99,7 @@ def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
 
 
 def test_everything_else_refuses_them_by_name(run_alone: Run, tmp_path: Path) -> None:
-    base = causal_model(tmp_path / "base", "Llama")
+    base = generative_model(tmp_path / "base", "Llama")
     Path("a.txt").write_text("the heart\n")
     Path("a.tsv").write_text("the\tO\nheart\tB-X\n\n")
     for command, options in refusals(base).items():
@@ -109,7 +109,7 @@ def test_everything_else_refuses_them_by_name(run_alone: Run, tmp_path: Path) ->
 
 
 def test_wrong_sizes_are_refused(run_alone: Run, tmp_path: Path) -> None:
-    base = causal_model(tmp_path / "base", "Llama")
+    base = generative_model(tmp_path / "base", "Llama")
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
     (tmp_path / "text.txt").write_text("the heart\n")

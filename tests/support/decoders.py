@@ -18,7 +18,7 @@ DECODERS = {"Llama": "llama-2", "Gemma": "gemma", "Qwen3": "qwen", "GPT2": "gpt-
 """Architecture → style of its tokenizer."""
 
 
-def causal_tokenizer(style: str) -> Tokenizer:
+def generative_tokenizer(style: str) -> Tokenizer:
     """One with the normalizer, pre-tokenizer and decoder of ``llama-2``, ``llama``, ``gemma``, ``qwen``, ``gpt-2`` or
     ``t5``.
 
@@ -85,12 +85,12 @@ def _bytelevel(style: str) -> Tokenizer:
     return tokenizer
 
 
-def causal_model(folder: Path, family: str, **config: Any) -> Path:
+def generative_model(folder: Path, family: str, **config: Any) -> Path:
     """A model with random weights and its tokenizer, of which it has seven rows more, as published ones have."""
     import torch
     import transformers
 
-    tokenizer = causal_tokenizer(DECODERS[family])
+    tokenizer = generative_tokenizer(DECODERS[family])
     names: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     save_tokenizer(tokenizer, folder, "PreTrainedTokenizerFast", **({} if family == "GPT2" else names))
     sizes: dict[str, Any] = {
