@@ -779,6 +779,14 @@ class ReadingOptions(Checked):
         Pool | None,
         Option("Which logits to predict with: the mean over both tokenizations, or those of one.", unset="as trained"),
     ] = None
+    margin: Annotated[
+        Share | None,
+        Option(
+            "With the mean over both, read the base tokenization only of what the expanded one leaves in doubt: where "
+            "the two most probable labels or answers are less than this apart, such as 0.7.",
+            unset="of everything",
+        ),
+    ] = None
     seed: Annotated[int | None, Option("Which of the folder's seeds predicts.", unset="the first")] = None
     precision: Annotated[Precision, _PRECISION] = TrainConfig.precision
     max_tokens: Annotated[Count, _MAX_TOKENS] = RunConfig.max_tokens

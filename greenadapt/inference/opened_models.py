@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenadapt.config import Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.second_look import second_look
 from greenadapt.models.graphs import GraphRunner, chosen, open_graph
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import Inference, pooled
@@ -39,6 +40,8 @@ class OpenedModel:
     """Whose logits decide for each task."""
     opened: "TaskModel | TrainedTasks | GraphRunner"
     run: Inference
+    margin: float | None = None
+    """Of one task: what the expanded view leaves in doubt, and so is read in the base view, too; ``None`` is all."""
 
     @classmethod
     def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
@@ -80,7 +83,7 @@ class OpenedModel:
         views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
         task = first.name if len(folders) == 1 else None
         run = Inference(options.max_tokens, encoder.special.pad, pool=views, task=task, **settings)
-        return cls({folder.name: folder for folder in folders}, encoders, pools, opened, run)
+        return cls({folder.name: folder for folder in folders}, encoders, pools, opened, run, options.margin)
 
     @classmethod
     def _with_torch(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
@@ -120,12 +123,19 @@ class OpenedModel:
         return self.outputs_of(self.inputs(examples, counts))
 
     def outputs_of(self, views: Iterable[Input]) -> "Iterator[ViewOutputs]":
-        """The same for what is read already."""
+        """The same for what is read already; with a ``margin`` see ``second_look``."""
+        if self.margin is None or self.run.pool != "mean" or not self.encoder.has_words:
+            return self._outputs(views, self.run.pool)
+        return second_look(self.task, views, self.margin, self._outputs)
+
+    def _outputs(self, views: Iterable[Input], pool: Pool) -> "Iterator[ViewOutputs]":
+        """The outputs by the views that ``pool`` needs."""
+        run = replace(self.run, pool=pool)
         if isinstance(self.opened, GraphRunner):
-            return self.opened.outputs(views, self.run)
+            return self.opened.outputs(views, run)
         from greenadapt.models.forward import outputs
 
-        return outputs(self.opened.model, self.opened.rows, views, self.run)
+        return outputs(self.opened.model, self.opened.rows, views, run)
 
     def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[tuple[Any, Array]]:
         """Each example of the only task with its pooled logits, (n_units, k) float32, in order."""
@@ -161,6 +171,22 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
     """Whose logits decide for the model of ``folder``."""
     pool: Pool = options.pool or folder.settings.get("pool", TrainConfig.pool)
     return pool
+
+
+def check_margin(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
+    """Raise ``UsageError`` if models do not read both tokenizations, or one has no probabilities to compare."""
+    if options.margin is None:
+        return
+    if len({folder.name for folder in folders}) > 1:
+        raise UsageError(f"--margin is for one task, --task has {len(folders)}", "name one task")
+    for folder in folders:
+        if (pool := pool_of(folder, options)) != "mean":
+            raise UsageError(
+                f"--margin is about both tokenizations, and {folder.folder} reads only the {pool} one",
+                "leave it out, or give --pool mean",
+            )
+        if folder.task.head_config().get("problem_type") == "regression":
+            raise UsageError(f"--margin is between probabilities, and {folder.folder} predicts numbers", "leave it out")
 
 
 def exported(folder: TaskFolder) -> "Exported":

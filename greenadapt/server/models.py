@@ -75,7 +75,10 @@ class ServedModel:
         """A result by view for each of ``asked``, all of this model."""
         assert self.opened is not None
         views = {view for one in asked for view in one.views}
-        opened = replace(self.opened, run=replace(self.opened.run, pool=views.pop() if len(views) == 1 else "mean"))
+        # Where either view is shown, too, all is read in both.
+        margin = self.opened.margin if views == {"mean"} else None
+        run = replace(self.opened.run, pool=views.pop() if len(views) == 1 else "mean")
+        opened = replace(self.opened, run=run, margin=margin)
         outputs = opened.outputs([one.example for one in asked])
         return [
             {view: self._result(output.example, pooled(output, view)) for view in one.views}

@@ -16,6 +16,7 @@ from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError
+from greenadapt.inference.opened_models import check_margin
 from greenadapt.inference.search.index import Index
 from greenadapt.models.graphs import chosen
 from greenadapt.progress import Progress
@@ -121,6 +122,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     for one in found:
         if one.task is not None:
             chosen(one.folder, request.reading)
+            check_margin([one.task], request.reading)
     if request.index is not None:
         Index(request.index).warn_unfinished(progress)
         if not any(one.kind == "qa" for one in found):

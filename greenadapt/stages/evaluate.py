@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import PoolChoice, ReadingOptions
+from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.opened_models import OpenedModel, one_process, pool_of
+from greenadapt.inference.opened_models import OpenedModel, check_margin, one_process, pool_of
 from greenadapt.inference.qa.comparison import FEWEST
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
@@ -49,6 +50,8 @@ class EvaluateRequest:
             raise UsageError("nothing to evaluate on", "give --test FILE")
         if repeated := next((source for source, n in Counter(self.test).items() if n > 1), None):
             raise UsageError(f"--test {repeated} is given twice", "give each file once")
+        if self.keep_logits and self.reading.margin is not None:
+            raise UsageError("--logits keeps those of both tokenizations of everything", "leave out --margin")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Evaluated:
     """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each ``seed``, ``None`` if
     there is only one model, and ``test``), ``mean`` and ``std``; by view the ends of the main score's 95 %
     ``intervals``, also of ``best`` if the seeds differ in their ``pool``; and ``resampled``, what is drawn for them:
-    ``examples``, or ``contexts`` of questions.
+    ``examples``, or ``contexts`` of questions. With a ``margin`` also ``read_twice``, the share of the examples that
+    were read in both tokenizations.
     """
     evaluations: dict[int | None, "Evaluation"]
     """Of each seed."""
@@ -74,6 +78,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     one_process("evaluate")
     folders = _folders(request)
     check_memories(folders.values(), request.reading.memory)
+    check_margin([*folders.values()], request.reading)
     [*_, first] = folders.values()
     if request.keep_logits and (len(folders), len(request.test)) != (1, 1):
         raise UsageError(
@@ -87,8 +92,11 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     evaluated = []
     for source, examples in sets.items():
         evaluations = {seed: found[source] for seed, found in by_seed.items()}
-        scores = _scores(first.task, examples, evaluations, pool)
-        evaluated.append(Evaluated({"file": source, "examples": len(examples), "pool": pool, **scores}, evaluations))
+        scores = {"file": source, "examples": len(examples), "pool": pool}
+        scores |= _scores(first.task, examples, evaluations, pool)
+        if request.reading.margin is not None:
+            scores["read_twice"] = fmean(one.read_twice / len(examples) for one in evaluations.values())
+        evaluated.append(Evaluated(scores, evaluations))
     return evaluated
 
 
@@ -131,17 +139,20 @@ def _evaluations(
     folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
 ) -> "dict[str, Evaluation]":
     """The evaluation of one seed's model on each file; its memory is freed on return."""
-    from greenadapt.training.evaluation import Evaluation
+    from greenadapt.training.evaluation import POOLS, Evaluation
 
     opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views
     pool = pool_of(folder, request.reading) if opened.encoder.has_words else None
+    views: tuple[Pool, ...] = POOLS if request.reading.margin is None else ("mean", "expanded")
     found = {}
     for source, examples in sets.items():
         counts = Counter[str]()
         label = source if folder.seed is None else f"{source}, seed {folder.seed}"
         with progress.bar(label, len(examples), "examples") as bar:
             outputs = opened.outputs(examples, counts)
-            found[source] = Evaluation.of(folder.task, examples, outputs, pool, bar, keep_logits=request.keep_logits)
+            found[source] = Evaluation.of(
+                folder.task, examples, outputs, pool, bar, views=views, keep_logits=request.keep_logits
+            )
         if counts["cut"]:
             progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
     return found

@@ -11,7 +11,7 @@ from greenadapt.config import AdapterConfig, TaskConfig, TaskName
 from greenadapt.errors import InputError
 from greenadapt.fields import check_types
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks.features import Encoder, Input
 
@@ -59,6 +59,11 @@ class Task(Protocol[Example]):
     ) -> Iterator[Input]:
         """What is predicted on, one entry per example, in order, streamed; ``counts["cut"]`` grows by each example that
         is longer than the model reads and therefore cut.
+        """
+
+    def in_doubt(self, example: Example, logits: Array, margin: float) -> IntArray:
+        """The units of one example to read again in the other tokenization, by one's logits (n_units, k): none where
+        the most probable label or answer is ``margin`` or more above the next, in probability.
         """
 
     def decode(self, example: Example, logits: Array) -> Json:

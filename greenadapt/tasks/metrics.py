@@ -2,16 +2,12 @@
 
 from collections.abc import Iterable
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-
-if TYPE_CHECKING:
-    pass
-
 
 _CLASSES = ("accuracy", "macro_f1", "micro_f1", "mcc")
 

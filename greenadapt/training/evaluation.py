@@ -90,9 +90,11 @@ class Evaluation:
     views: dict[str, Json]
     logits: dict[str, list[Array]] = field(default_factory=dict)
     """View → its (n_units, k) float32 of each example, if wanted."""
+    read_twice: int = 0
+    """How many examples went through the model in both views, which differ."""
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913
         cls,
         task: Task[Any],
         examples: Sequence[Any],
@@ -100,24 +102,28 @@ class Evaluation:
         pool: PoolChoice | None,
         bar: Bar,
         *,
+        views: tuple[Pool, ...] = POOLS,
         keep_logits: bool = False,
     ) -> "Evaluation":
-        """Score a model by its outputs on labelled examples; ``pool`` is ``None`` if it has no added words.
+        """Score a model by its outputs on labelled examples; ``pool`` is ``None`` if it has no added words, and
+        ``views`` are those that all examples have.
 
         ``best`` is the pool of the highest main score; of equal ones base, then expanded, which take one pass.
         """
-        pools: tuple[Pool, ...] = ("base",) if pool is None else POOLS
+        pools: tuple[Pool, ...] = ("base",) if pool is None else views
         predictions: dict[str, list[Json]] = {name: [] for name in pools}
         logits: dict[str, list[Array]] = {}
+        read_twice = 0
         for output in outputs:
+            read_twice += output.base is not output.expanded
             for name in pools:
                 predictions[name].append(task.decode(output.example, pooled(output, name)))
                 if keep_logits and name != "mean":
                     logits.setdefault(name, []).append(pooled(output, name))
             bar.advance(1)
-        views: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
-        chosen = _best(views, task.main) if pool == "best" else pool or "base"
-        return cls(chosen, predictions[chosen], predictions, views[chosen], views, logits)
+        scores: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
+        chosen = _best(scores, task.main) if pool == "best" else pool or "base"
+        return cls(chosen, predictions[chosen], predictions, scores[chosen], scores, logits, read_twice)
 
     def as_dict(self) -> Json:
         """The scores, and under ``views`` those of each pool."""

@@ -205,6 +205,8 @@ def print_scores(scores: Json) -> None:
 def print_evaluated(scores: Json) -> None:
     """The same for one labelled file (see ``Evaluated``), and the interval of the main score."""
     print_tables(score_tables(scores, scores["file"]))
+    if "read_twice" in scores:
+        print_text([f"{figure(scores['read_twice'])} % of the examples were read in both tokenizations", ""])
     intervals, n_seeds = scores["intervals"], len(scores["seeds"])
     # A model without added words has one view, whatever the pool.
     ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)

@@ -12,7 +12,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
-from greenadapt.inference.opened_models import OpenedModel, one_process
+from greenadapt.inference.opened_models import OpenedModel, check_margin, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks, looked_up, place_of, read_journal
@@ -54,6 +54,8 @@ class QaRequest:
             raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
         if self.compare is not None and self.reading.pool is not None:
             raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
+        if self.compare is not None and self.reading.margin is not None:
+            raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --margin")
 
 
 class Answering:
@@ -70,6 +72,7 @@ class Answering:
         self._models = _models_of(request)
         for model in self._models.values():
             chosen(model.folder.folder, request.reading)
+        check_margin([model.folder for model in self._models.values()], request.reading)
         check_memories([model.folder for model in self._models.values()], request.reading.memory)
         self.inquiry = read_inquiry(request.sources, progress, request.retrieval)
         self._golds = self.inquiry.golds()

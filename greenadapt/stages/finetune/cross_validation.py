@@ -189,7 +189,7 @@ class _Run:
         seconds: dict[str, float] = dict.fromkeys(self.views, 0.0)
         precision, max_tokens = self.request.training.precision, self.request.run.max_tokens
         for seed in self.request.seeds:
-            reading = ReadingOptions(self.views[0], seed, precision, max_tokens)
+            reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
             opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
             for view in self.views:
                 one = replace(opened, run=replace(opened.run, pool=view))

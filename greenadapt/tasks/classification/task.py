@@ -15,12 +15,13 @@ from scipy.special import softmax
 from greenadapt.config import LabelKind, TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks import records
 from greenadapt.tasks.classification import scores
 from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
 from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.probabilities import margins
 from greenadapt.wording import json_kind
 
 _SHOWN = 10
@@ -186,6 +187,10 @@ class ClassificationTask:
     ) -> Iterator[Input]:
         """One entry per text, in order; a few hundred texts are held at a time."""
         return text_inputs(examples, encoder, Counter() if counts is None else counts)
+
+    def in_doubt(self, example: Text, logits: Array, margin: float) -> IntArray:
+        """The text, 0, if its two most probable classes are less than ``margin`` apart; none for numbers."""
+        return np.arange(0 if margins(logits)[0] >= margin else 1)
 
     def decode(self, example: Text, logits: Array) -> Json:
         """``label``, ``score`` (its probability) and ``probabilities`` of the 100 most probable classes from logits

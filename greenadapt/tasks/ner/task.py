@@ -18,6 +18,7 @@ from greenadapt.tasks.features import IGNORED, Encoder, Feature, Input
 from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.ner.entities import entities, entity_counts, entity_f1, entity_scores, iob2
 from greenadapt.tasks.ner.sentences import Limits, Sentence, Split, cut, joined, split_text, usual_split
+from greenadapt.tasks.probabilities import margins
 from greenadapt.tasks.records import records
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.wording import counted, json_kind
@@ -168,6 +169,11 @@ class NerTask:
             same = read.expanded is read.base
             expanded = base if same else [read.expanded.feature(begin, end) for begin, end in read.chunks]
             yield Input(base, expanded, len(read.base.sizes), read.sentence)
+
+    def in_doubt(self, example: Sentence, logits: Array, margin: float) -> IntArray:
+        """All words of a sentence with one whose two most probable labels are less than ``margin`` apart."""
+        is_sure = bool((margins(logits[:, : len(self.labels)]) >= margin).all())
+        return np.arange(0 if is_sure else len(logits))
 
     def decode(self, example: Sentence, logits: Array) -> Json:
         """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.

@@ -141,6 +141,18 @@ class QuestionTask:
             features = [[one.feature(window) for window in one.windows] for one in both]
             yield Input(features[0], features[-1], both[0].n_units, question)
 
+    def in_doubt(self, example: Question, logits: Array, margin: float) -> IntArray:
+        """The words of all answers, of the ``N_BEST`` best, that are less than ``margin`` below the first, if there are
+        several; "no answer" is one of them, but has no words.
+        """
+        best = ranked(self.found(example, logits), self.null_threshold)
+        near = [one.candidate for one in best if best[0].score - one.score < margin]
+        starts = word_units(example.context, self.word_unit)[:, 0] if example.words is None else example.words[:, 0]
+        places = [(one.start, one.end) for one in near if one.start is not None and one.end is not None]
+        if len(near) < 2 or not places:
+            return np.arange(0)
+        return np.unique(np.concatenate([np.arange(*np.searchsorted(starts, place)) for place in places]))
+
     def decode(self, example: Question, logits: Array) -> Json:
         """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` if there is no answer),
         ``logit``, and ``score``, its probability among the ``N_BEST`` best.
