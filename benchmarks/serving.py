@@ -20,9 +20,9 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,22 @@ from tables import aligned
 
 from greenadapt.config import Backend, CompileConfig, Pool, Quantize, ReadingOptions
 from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.models.example_blocks import blocks
+from greenadapt.inference.second_look import second_look
+from greenadapt.models.example_blocks import ViewOutputs, blocks
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.features import Input
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")
 ONE_VIEW, BOTH_VIEWS = "one view", "both views"
 MARGIN = 0.7
+MARGINS = (0.3, 0.5, MARGIN, 0.9)
 WAYS: dict[str, tuple[Pool, float | None]] = {
     ONE_VIEW: ("base", None),
     BOTH_VIEWS: ("mean", None),
@@ -156,15 +159,45 @@ class Times:
 
 
 def scores(opened: OpenedModel, examples: Sequence[Any]) -> list[float]:
-    """The main score on labelled examples, in points, by each of ``POOLS``, and with ``MARGIN``."""
-    task: Any = opened.task
+    """The main score on labelled examples, in points, by each of ``POOLS``."""
     outputs = list(opened.outputs(examples))
-    logits = [[(one.example, pooled(one, pool)) for one in outputs] for pool in POOLS]
-    found = []
-    for each in (*logits, list(replace(opened, margin=MARGIN).logits(examples))):
-        predictions = [task.decode(*one) for one in each]
-        found.append(100 * float(task.main_score(np.asarray(task.statistics(examples, predictions)).sum(axis=0))))
-    return found
+    return [score(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
+
+
+def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:
+    """A prediction for each output."""
+    return [opened.task.decode(one.example, pooled(one, pool)) for one in outputs]
+
+
+def score(opened: OpenedModel, examples: Sequence[Any], predictions: Sequence[Any]) -> float:
+    """The main score, in points."""
+    task: Any = opened.task
+    return 100 * float(task.main_score(np.asarray(task.statistics(examples, predictions)).sum(axis=0)))
+
+
+def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
+    """A row for each of ``MARGINS``: what is read twice, pieces as a share of the base view's, score, and how many
+    predictions have another label or text than those of both views.
+    """
+    names = ("tags", "label", "answer")
+    inputs = list(opened.inputs(examples))
+    n_base = sum(map(len, chain.from_iterable(one.base for one in inputs)))
+    both = predicted(opened, opened.read(inputs, "mean"), "mean")
+    for margin in MARGINS:
+        n_read = 0
+
+        def read(some: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
+            nonlocal n_read
+            views = list(some)
+            n_read += sum(map(len, chain.from_iterable(getattr(one, pool) for one in views)))
+            return opened.read(views, pool)
+
+        outputs = list(second_look(opened.task, inputs, margin, read))
+        twice = sum(one.base is not one.expanded for one in outputs) / len(examples)
+        found = predicted(opened, outputs, "mean")
+        other = sum(any(a.get(name) != b.get(name) for name in names) for a, b in zip(found, both, strict=True))
+        shown = f"{score(opened, examples, found):.2f}"
+        yield [f"{margin}", f"{100 * twice:.1f} %", f"{n_read / n_base:.2f}", shown, f"{other:,}"]
 
 
 def pieces(opened: OpenedModel, examples: Sequence[Any]) -> list[int]:
@@ -264,11 +297,14 @@ def main() -> None:
     base, expanded, both = pieces(ours[0].opened, timed)
     share = f"{expanded / base:.2f} and {both / base:.2f} times"
     print(f"pieces: {base:,} in the base tokenization, {expanded:,} in the expanded one, {both:,} in both ({share})\n")
-    rows = [[f"{folder.task.main}, points", *POOLS.values(), f"margin {MARGIN}"]]
+    rows = [[f"{folder.task.main}, points", *POOLS.values()]]
     for side in ours:
         if side.opened is not None and side.name.endswith(BOTH_VIEWS):
             rows.append([side.name.partition(",")[0], *(f"{each:.2f}" for each in scores(side.opened, scored))])
     print(aligned(rows), flush=True)
+    columns = ["margin", "read twice", "pieces, base view = 1", f"{folder.task.main}, points", "unlike both views"]
+    fastest = next(side.opened for side in reversed(ours) if side.opened is not None)
+    print(aligned([columns, *doubts(fastest, scored)]), flush=True)
     rows = [["predict of one input", "s", "s of the processor", "peak memory, MB", "model, MB"]]
     for path, name in {side.folder: side.name.partition(",")[0] for side in ours}.items():
         wall, cpu, memory = started(path, given.work, folder.task.name, given.threads)

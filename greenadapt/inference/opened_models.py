@@ -125,11 +125,11 @@ class OpenedModel:
     def outputs_of(self, views: Iterable[Input]) -> "Iterator[ViewOutputs]":
         """The same for what is read already; with a ``margin`` see ``second_look``."""
         if self.margin is None or self.run.pool != "mean" or not self.encoder.has_words:
-            return self._outputs(views, self.run.pool)
-        return second_look(self.task, views, self.margin, self._outputs)
+            return self.read(views, self.run.pool)
+        return second_look(self.task, views, self.margin, self.read)
 
-    def _outputs(self, views: Iterable[Input], pool: Pool) -> "Iterator[ViewOutputs]":
-        """The outputs by the views that ``pool`` needs."""
+    def read(self, views: Iterable[Input], pool: Pool) -> "Iterator[ViewOutputs]":
+        """The only task's outputs by the views that ``pool`` needs, of everything."""
         run = replace(self.run, pool=pool)
         if isinstance(self.opened, GraphRunner):
             return self.opened.outputs(views, run)

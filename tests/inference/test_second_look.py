@@ -110,13 +110,13 @@ class Reading:
     def __call__(self, inputs: Any, pool: Any) -> Iterator[ViewOutputs]:
         each = list(inputs)
         self.read[pool] += [len(getattr(one, pool)) for one in each]
-        return self.model._outputs(each, pool)
+        return self.model.read(each, pool)
 
 
 def test_only_what_is_in_doubt_is_read_again(make: Callable[..., Path]) -> None:
     model = opened(make(TEXTS))
     inputs = list(model.inputs(examples(TEXTS)))
-    alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model._outputs)]
+    alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model.read)]
     has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
     reading = Reading(model)
     margin = float(np.median(alone))
