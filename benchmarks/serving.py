@@ -192,7 +192,7 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
             n_read += sum(map(len, chain.from_iterable(getattr(one, pool) for one in views)))
             return opened.read(views, pool)
 
-        outputs = list(second_look(opened.task, inputs, margin, read))
+        outputs = list(second_look(opened.task, inputs, margin, read, BLOCK_PIECES_CPU))
         twice = sum(one.base is not one.expanded for one in outputs) / len(examples)
         found = predicted(opened, outputs, "mean")
         other = sum(any(a.get(name) != b.get(name) for name in names) for a, b in zip(found, both, strict=True))

@@ -126,7 +126,15 @@ class OpenedModel:
         """The same for what is read already; with a ``margin`` see ``second_look``."""
         if self.margin is None or self.run.pool != "mean" or not self.encoder.has_words:
             return self.read(views, self.run.pool)
-        return second_look(self.task, views, self.margin, self.read)
+        return second_look(self.task, views, self.margin, self.read, self._block_pieces)
+
+    @property
+    def _block_pieces(self) -> int:
+        if isinstance(self.opened, GraphRunner):
+            return self.opened.block_pieces
+        from greenadapt.models.forward import block_pieces
+
+        return block_pieces(self.opened.model)
 
     def read(self, views: Iterable[Input], pool: Pool) -> "Iterator[ViewOutputs]":
         """The only task's outputs by the views that ``pool`` needs, of everything."""

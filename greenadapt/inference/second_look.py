@@ -1,6 +1,7 @@
 """The base tokenization read only where the expanded one leaves doubt, at little more than the cost of one."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -8,36 +9,56 @@ import numpy as np
 
 from greenadapt.config import Pool
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import BLOCK_PIECES_CPU
+from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Input
+from greenadapt.tasks.features import Feature, Input
+from greenadapt.workers import ahead
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
 """Puts inputs through a model in one view."""
 
 
-def second_look(task: Task[Any], inputs: Iterable[Input], margin: float, read: ReadView) -> Iterator[ViewOutputs]:
-    """The outputs of each input, in order, so that the mean of both views is the expanded one's where that is sure.
+def second_look(
+    task: Task[Any], inputs: Iterable[Input], margin: float, read: ReadView, n_pieces: int
+) -> Iterator[ViewOutputs]:
+    """The outputs of each input, in order, whose mean is the expanded view's where that is sure.
 
-    Of an input with units in doubt (``Task.in_doubt``) the base view is read, too: all that holds one of them. Units
-    that it then does not speak for are -inf in ``base``, and so in the mean: they are no answers. Elsewhere ``base`` is
-    ``expanded``. The expanded view comes first, since it has fewer pieces.
+    Of an input with units in doubt (``Task.in_doubt``) the base view is read, too, as far as it holds one of them: the
+    chunks of a sentence, the windows of a context. For all other units ``base`` has what ``expanded`` has. The expanded
+    view comes first, since it has fewer pieces. Inputs go through together that have ``n_pieces``.
     """
-    for block in _blocks(inputs):
-        outputs = [*read(block, "expanded")]
-        again = [_again(task, one, output, margin) for one, output in zip(block, outputs, strict=True)]
-        second = iter([*read([one for one in again if one is not None], "base")])
-        for output, one in zip(outputs, again, strict=True):
-            yield replace(output, base=output.expanded if one is None else next(second).base)
+    with closing(ahead(_blocks(inputs, n_pieces))) as blocks:
+        for block in blocks:
+            outputs = [*read(block, "expanded")]
+            again = [_again(task, one, output, margin) for one, output in zip(block, outputs, strict=True)]
+            second = iter([*read([one for one in again if one is not None], "base")])
+            for one, part, output in zip(block, again, outputs, strict=True):
+                yield replace(
+                    output, base=output.expanded if part is None else _filled(next(second), output, one, part)
+                )
 
 
 def _again(task: Task[Any], one: Input, output: ViewOutputs, margin: float) -> Input | None:
-    """What is read again of an input, ``None`` where nothing has to be."""
+    """The part of an input that is read again, ``None`` where nothing has to be."""
     assert output.expanded is not None
     if _is_same(one):
         return None
     units = task.in_doubt(output.example, output.expanded, margin)
     return replace(one, base=[each for each in one.base if np.isin(each.units, units).any()]) if len(units) else None
+
+
+def _filled(second: ViewOutputs, first: ViewOutputs, one: Input, part: Input) -> Array:
+    """The base view's output where ``part`` speaks for a unit, and the expanded one's where only the rest would."""
+    assert second.base is not None
+    assert first.expanded is not None
+    is_read, is_whole = (np.isin(np.arange(one.n_units), _units(each.base)) for each in (part, one))
+    filled: Array = np.where((is_whole & ~is_read)[:, None], first.expanded, second.base)
+    return filled
+
+
+def _units(features: Iterable[Feature]) -> IntArray:
+    units: IntArray = np.concatenate([each.units for each in features])
+    return units
 
 
 def _is_same(one: Input) -> bool:
@@ -46,14 +67,14 @@ def _is_same(one: Input) -> bool:
     return len(one.base) == len(one.expanded) and all(np.array_equal(a.ids, b.ids) for a, b in pairs)
 
 
-def _blocks(inputs: Iterable[Input]) -> Iterator[list[Input]]:
+def _blocks(inputs: Iterable[Input], n_pieces: int) -> Iterator[list[Input]]:
     """Inputs that go through together, so that there are enough of them to make batches of equal length."""
     block: list[Input] = []
     n = 0
     for one in inputs:
         block.append(one)
         n += sum(map(len, one.expanded))
-        if n >= BLOCK_PIECES_CPU:
+        if n >= n_pieces:
             yield block
             block, n = [], 0
     if block:

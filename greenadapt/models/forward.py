@@ -57,6 +57,11 @@ def shared_outputs(
     return streamed(TorchRunner(model, row_map, call, run), examples, run)
 
 
+def block_pieces(model: Any) -> int:
+    """Pieces of examples whose outputs come together: as many as keep a GPU busy, or a few seconds' work of a CPU."""
+    return _BLOCK_PIECES_GPU if next(model.parameters()).device.type == "cuda" else BLOCK_PIECES_CPU
+
+
 @dataclass(frozen=True, eq=False)
 class TorchRunner:
     """A torch model, and how it is called; a ``Runner``.
@@ -82,8 +87,8 @@ class TorchRunner:
 
     @property
     def block_pieces(self) -> int:
-        """As many as keep a GPU busy, or a few seconds' work of a CPU."""
-        return _BLOCK_PIECES_GPU if self._is_gpu else BLOCK_PIECES_CPU
+        """See ``block_pieces``."""
+        return block_pieces(self.model)
 
     @property
     def batch_pieces(self) -> int:

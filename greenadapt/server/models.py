@@ -72,18 +72,18 @@ class ServedModel:
         return self.folder.task.example(record, where)
 
     def predicted(self, asked: Sequence[Asked]) -> list[ByView]:
-        """A result by view for each of ``asked``, all of this model."""
+        """A result by view for each of ``asked``, all of this model; those that want the same views go together."""
         assert self.opened is not None
-        views = {view for one in asked for view in one.views}
-        # Where either view is shown, too, all is read in both.
-        margin = self.opened.margin if views == {"mean"} else None
-        run = replace(self.opened.run, pool=views.pop() if len(views) == 1 else "mean")
-        opened = replace(self.opened, run=run, margin=margin)
-        outputs = opened.outputs([one.example for one in asked])
-        return [
-            {view: self._result(output.example, pooled(output, view)) for view in one.views}
-            for one, output in zip(asked, outputs, strict=True)
-        ]
+        results: dict[int, ByView] = {}
+        for views in dict.fromkeys(one.views for one in asked):
+            # Where either view is shown, too, all is read in both.
+            margin = self.opened.margin if views == ("mean",) else None
+            run = replace(self.opened.run, pool=views[0] if len(views) == 1 else "mean")
+            opened = replace(self.opened, run=run, margin=margin)
+            numbers = [i for i, one in enumerate(asked) if one.views == views]
+            for i, output in zip(numbers, opened.outputs([asked[i].example for i in numbers]), strict=True):
+                results[i] = {view: self._result(output.example, pooled(output, view)) for view in views}
+        return [results[i] for i in range(len(asked))]
 
     def _result(self, example: Example, logits: Any) -> Any:
         task: Any = self.folder.task

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.config import ReadingOptions
+from greenadapt.config import CompileConfig, ReadingOptions
 from greenadapt.errors import UsageError
 from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.inference.predictor import PredictRequest, predict
@@ -20,12 +20,14 @@ from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.second_look import second_look
 from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.found import FoundModel
 from greenadapt.server.models import Asked, ServedModel
+from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.classification.task import ClassificationTask
 from greenadapt.tasks.ner.task import NerTask
 from greenadapt.tasks.probabilities import margins
@@ -46,16 +48,17 @@ LINES = [
     "tachycardia of the heart",
     "samples of patients",
 ]
-CONTEXT = "the patient with tachycardia was isolated , and the coronavirus of the heart is a virus . " * 6
+CONTEXT = "the patient with tachycardia was isolated, and the non-coronavirus of the heart is a virus. " * 6
 MAX_LENGTH = 24
+N_PIECES = 30  # so few that inputs go through in several blocks
 
 
 @pytest.fixture
 def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
     """``make(NER)`` → a task folder of a tiny model with added words and random weights, large enough to tell apart."""
 
-    def build(task: Any, *, name: str = "task", **settings: Any) -> Path:
-        sizes = {"initializer_range": 0.3, **task.head_config()}
+    def build(task: Any, *, name: str = "task", size: float = 0.3, **settings: Any) -> Path:
+        sizes = {"initializer_range": size, **task.head_config()}
         folder = expand(tiny_model(f"BertFor{task.head}", name=f"{name}-base", **sizes), tmp_path / name)
         said = {**task.settings(), "pool": "mean", "max_length": MAX_LENGTH, **settings}
         (folder / "task.json").write_text(json.dumps(said))
@@ -75,29 +78,53 @@ def examples(task: Any) -> list[Any]:
 @pytest.mark.parametrize("task", [NER, TEXTS], ids=["ner", "classification"])
 def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make: Callable[..., Path]) -> None:
     folder = make(task)
-    each = {pool: dict(enumerate(opened(folder, pool=pool).logits(examples(task)))) for pool in ("expanded", "mean")}
-    least = [margins(logits).min() for _, logits in each["expanded"].values()]
-    margin = float(np.median(least))
-    found = dict(enumerate(opened(folder, margin=margin).logits(examples(task))))
+    model, mean = opened(folder, pool="expanded"), opened(folder, pool="mean")
+    expanded, both = ([logits for _, logits in one.logits(examples(task))] for one in (model, mean))
+    margin = float(np.median(np.concatenate([*map(margins, expanded)])))
     kinds = set()
-    for number, (_, logits) in found.items():
-        pool = "expanded" if least[number] >= margin else "mean"
-        kinds.add(pool)
-        np.testing.assert_allclose(logits, each[pool][number][1], atol=1e-5)
-    assert kinds == {"expanded", "mean"}
+    found = opened(folder, margin=margin).logits(examples(task))
+    for views, first, second, (_, logits) in zip(model.inputs(examples(task)), expanded, both, found, strict=True):
+        for part in views.base:  # a chunk of a sentence, or the text
+            units = part.units[part.units >= 0]
+            is_sure = bool((margins(first[units]) >= margin).all())
+            kinds.add((is_sure, len(views.base) > 1))
+            np.testing.assert_allclose(logits[units], (first if is_sure else second)[units], atol=1e-5)
+    assert kinds == {
+        (is_sure, is_cut) for is_sure in (True, False) for is_cut in ((True, False) if task is NER else (False,))
+    }
 
 
 @pytest.mark.parametrize(("margin", "pool"), [(0.0, "expanded"), (1.0, "mean")])
-def test_the_ends(margin: float, pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, source = make(NER), tmp_path / "lines.txt"
+@pytest.mark.parametrize("n_models", [1, 2])
+def test_the_ends(n_models: int, margin: float, pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make(NER, name=f"task-{i}", size=0.3 + 0.1 * i) for i in range(n_models)]
+    source = tmp_path / "lines.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))
 
     def tags(**options: Any) -> list[list[str]]:
-        request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options))
+        request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
         return [one.result["tags"] for one in predict(request, Silent())]
 
     assert tags(margin=margin) == tags(pool=pool)
     assert tags(pool="mean") != tags(pool="expanded")
+
+
+def test_a_model_without_added_words_reads_all_it_has(make: Callable[..., Path], tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertForSequenceClassification", name="plain", initializer_range=0.3, **TEXTS.head_config())
+    (folder / "task.json").write_text(json.dumps({**TEXTS.settings(), "pool": "mean"}))
+    logits = [np.stack([each for _, each in opened(folder, margin=one).logits(examples(TEXTS))]) for one in (None, 0.5)]
+    np.testing.assert_allclose(*logits, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_compiled_model(make: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make(TEXTS), tmp_path / "compiled"
+    compile_model(Session(Workspace(tmp_path / "ws"), Silent(), out=out), str(folder), CompileConfig())
+    expanded = np.stack([logits for _, logits in opened(folder, pool="expanded").logits(examples(TEXTS))])[:, 0]
+    margin = float(np.median(margins(expanded)))
+    torch_read, graph_read = ([*opened(one, margin=margin).logits(examples(TEXTS))] for one in (folder, out))
+    for (_, expected), (_, logits) in zip(torch_read, graph_read, strict=True):
+        np.testing.assert_allclose(logits, expected, atol=1e-3)
 
 
 class Reading:
@@ -116,11 +143,11 @@ class Reading:
 def test_only_what_is_in_doubt_is_read_again(make: Callable[..., Path]) -> None:
     model = opened(make(TEXTS))
     inputs = list(model.inputs(examples(TEXTS)))
-    alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model.read)]
+    alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model.read, N_PIECES)]
     has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
     reading = Reading(model)
     margin = float(np.median(alone))
-    found = list(second_look(TEXTS, inputs, margin, reading))
+    found = list(second_look(TEXTS, inputs, margin, reading, N_PIECES))
     expected = [is_new and one < margin for is_new, one in zip(has_word, alone, strict=True)]
     assert [one.base is not one.expanded for one in found] == expected
     assert reading.read == {"expanded": [1] * len(LINES), "base": [1] * sum(expected)}
@@ -134,21 +161,22 @@ def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make: Calla
     inputs = list(model.inputs(asked))
     full = list(model.outputs(asked))
     reading, margin = Reading(model), 0.05
-    found = list(second_look(task, inputs, margin, reading))
+    found = list(second_look(task, inputs, margin, reading, N_PIECES))
     assert all(0 < n < len(one.base) for n, one in zip(reading.read["base"], inputs, strict=True))
     for one, whole, views in zip(found, full, inputs, strict=True):
-        assert one.expanded is not None
         assert one.base is not None
+        assert one.expanded is not None
+        assert whole.base is not None
         np.testing.assert_allclose(one.expanded, whole.expanded, atol=1e-5)
-        units = task.in_doubt(one.example, one.expanded, margin)
-        windows = [each for each in views.base if np.isin(each.units, units).any()]
-        spoken = {unit for each in windows for unit in each.units.tolist() if unit >= 0}
-        elsewhere = {unit for each in views.base if each not in windows for unit in each.units.tolist()}
-        assert set(np.flatnonzero(np.isfinite(one.base).all(axis=1)).tolist()) == spoken
-        only = sorted(spoken - elsewhere)
-        np.testing.assert_allclose(one.base[only], whole.base[only], atol=1e-5)  # type: ignore[index]
-        best = task.answers(one.example, pooled(one, "mean"))
-        assert all(isinstance(each["logit"], float) for each in best)
+        doubtful = task.in_doubt(one.example, one.expanded, margin)
+        is_again = [bool(np.isin(each.units, doubtful).any()) for each in views.base]
+        read, rest = ({u for each, is_in in zip(views.base, is_again, strict=True) if is_in is wanted
+                       for u in each.units.tolist() if u >= 0} for wanted in (True, False))  # fmt: skip
+        only_rest, only_read = sorted(rest - read), sorted(read - rest)
+        np.testing.assert_array_equal(one.base[only_rest], one.expanded[only_rest])
+        np.testing.assert_allclose(one.base[only_read], whole.base[only_read], atol=1e-5)
+        assert only_rest
+        assert only_read
 
 
 def test_answers_in_doubt_are_those_near_the_first() -> None:
@@ -162,15 +190,18 @@ def test_answers_in_doubt_are_those_near_the_first() -> None:
     assert task.in_doubt(question, logits, 0.0).tolist() == []
     logits[3] = -20.0
     assert task.in_doubt(question, logits, 0.9).tolist() == []
-    null = np.concatenate([logits, [[6.0, 6.0]]]).astype(np.float32)
-    assert replace(task, has_null=True).in_doubt(question, null, 0.4).tolist() == [1]
+    null, with_null = np.concatenate([logits, [[6.0, 6.0]]]).astype(np.float32), replace(task, has_null=True)
+    assert with_null.in_doubt(question, null, 0.4).tolist() == [1]
+    null[4] = 5.0, 5.0
+    eager = replace(with_null, null_threshold=-5.0)  # "no answer" comes first, with a lower probability
+    assert eager.in_doubt(question, null, 0.0).tolist() == []
 
 
 def test_margins() -> None:
     logits = np.log([[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]).astype(np.float32)
     assert margins(logits).tolist() == pytest.approx([0.5, 0.0])
     assert margins(np.zeros((2, 1), np.float32)).tolist() == [1.0, 1.0]
-    assert NER.in_doubt(NER.example("a b", ""), logits, 0.4).tolist() == [0, 1]
+    assert NER.in_doubt(NER.example("a b", ""), logits, 0.4).tolist() == [1]
     assert NER.in_doubt(NER.example("a b", ""), logits[:1], 0.4).tolist() == []
     assert TEXTS.in_doubt(TEXTS.example("a", ""), logits[1:], 0.4).tolist() == [0]
 
@@ -208,6 +239,8 @@ def test_a_server_reads_both_where_both_are_asked_for(make: Callable[..., Path])
     assert label(sure, "mean")["mean"] == label(both, "expanded")["expanded"]
     assert label(sure, "mean", "base") == label(both, "mean", "base")
     assert label(both, "mean")["mean"] != label(both, "expanded")["expanded"]
+    mixed = sure.predicted([Asked(sure, one, ("mean",), 10), Asked(sure, one, ("mean", "base"), 10)])
+    assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 
 def test_what_is_refused(make: Callable[..., Path], tmp_path: Path) -> None:
@@ -228,3 +261,5 @@ def test_what_is_refused(make: Callable[..., Path], tmp_path: Path) -> None:
         EvaluateRequest("model", ("a",), reading=ReadingOptions(margin=0.5), keep_logits=True)
     result = CliRunner().invoke(app, ["predict", "-m", "x", "-i", str(source), "--margin", "1.5"])
     assert result.exit_code == 2
+    assert "1.5" in result.stderr
+    assert "--margin" in result.stderr

@@ -171,9 +171,8 @@ class NerTask:
             yield Input(base, expanded, len(read.base.sizes), read.sentence)
 
     def in_doubt(self, example: Sentence, logits: Array, margin: float) -> IntArray:
-        """All words of a sentence with one whose two most probable labels are less than ``margin`` apart."""
-        is_sure = bool((margins(logits[:, : len(self.labels)]) >= margin).all())
-        return np.arange(0 if is_sure else len(logits))
+        """The words whose two most probable labels are less than ``margin`` apart."""
+        return np.flatnonzero(margins(logits[:, : len(self.labels)]) < margin)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
         """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.

@@ -142,11 +142,11 @@ class QuestionTask:
             yield Input(features[0], features[-1], both[0].n_units, question)
 
     def in_doubt(self, example: Question, logits: Array, margin: float) -> IntArray:
-        """The words of all answers, of the ``N_BEST`` best, that are less than ``margin`` below the first, if there are
-        several; "no answer" is one of them, but has no words.
+        """The words of the answers, of the ``N_BEST`` best, whose probability is less than ``margin`` from the first's,
+        if they are several; "no answer" may be one, which has no words.
         """
         best = ranked(self.found(example, logits), self.null_threshold)
-        near = [one.candidate for one in best if best[0].score - one.score < margin]
+        near = [one.candidate for one in best if abs(best[0].score - one.score) < margin]
         starts = word_units(example.context, self.word_unit)[:, 0] if example.words is None else example.words[:, 0]
         places = [(one.start, one.end) for one in near if one.start is not None and one.end is not None]
         if len(near) < 2 or not places:
