@@ -45,11 +45,11 @@ class Node:
 
 
 class Cluster:
-    """A connected cluster whose nodes all run this version of Python and of greenadapt."""
+    """A connected cluster, or some of its ``nodes``."""
 
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Any, nodes: Sequence[Node] | None = None) -> None:
         self.ray = ray
-        self.nodes = alive_nodes(ray)
+        self.nodes = alive_nodes(ray) if nodes is None else list(nodes)
 
     @property
     def cores(self) -> int:
@@ -151,7 +151,7 @@ class Cluster:
         """The same for all items at once, each as soon as it ends: the item and what the call returned or raised.
 
         ``None`` comes when ``every`` seconds have passed without one, so that the caller can look at what is under way.
-        Raises what ``count`` raises.
+        Raises what ``count`` raises, also once the nodes with room have died.
         """
         self.count(cores, gpus)
         call = self._calls(function, arguments, cores, gpus)
@@ -166,21 +166,31 @@ class Cluster:
                         value = error
                     yield running.pop(made), value
                 if not ended:
+                    self.count(cores, gpus)
                     yield None
         finally:
             self._cancel(running)
 
     def count(self, cores: float, gpus: float) -> int:
-        """How many tasks with so many ``cores`` and ``gpus`` the nodes have room for; raises ``UsageError`` for none,
-        since Ray would wait for such a node.
+        """How many tasks with so many ``cores`` and ``gpus`` the nodes that are alive have room for.
+
+        If there is none, Ray would wait for such a node: raises ``UsageError`` or, if those that had room died,
+        ``ResourceError``.
         """
-        room = [
-            min(node.cores // cores if cores else math.inf, node.gpus // gpus if gpus else math.inf)
-            for node in self.nodes
-        ]
-        if sum(room) < 1:
-            raise UsageError(f"no node of the cluster has {cores:g} cores and {gpus:g} GPUs", "ask for less")
-        return int(sum(room))
+
+        def room(nodes: Iterable[Node]) -> int:
+            each = (min(one.cores // (cores or 1), one.gpus // gpus if gpus else math.inf) for one in nodes)
+            return int(sum(each))
+
+        found = room(alive_nodes(self.ray))
+        what = f"{cores:g} cores and {gpus:g} GPUs"
+        if not found and room(self.nodes):
+            raise ResourceError(
+                f"all nodes of the cluster with {what} died", "start them again, then run the same command again"
+            )
+        if not found:
+            raise UsageError(f"no node of the cluster has {what}", "ask for less")
+        return found
 
     def _calls(
         self, function: Callable[..., Made], arguments: Sequence[Any], cores: float, gpus: float
@@ -246,7 +256,7 @@ def connected(address: str) -> Iterator[Cluster]:
         raise InputError(f"the cluster at {address} does not run what runs here: {said}", "install the same") from None
     try:
         cluster = Cluster(ray)
-        _require_same_version(cluster)
+        require_same_version(cluster)
         yield cluster
     finally:
         ray.shutdown()
@@ -321,7 +331,8 @@ def _require_listening(address: str) -> None:
         ) from None
 
 
-def _require_same_version(cluster: Cluster) -> None:
+def require_same_version(cluster: Cluster) -> None:
+    """Raise ``InputError`` if a node runs another version of Python or greenadapt than this process."""
     here = _versions()
     try:
         found = cluster.on_each_node(_versions)

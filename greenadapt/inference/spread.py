@@ -5,6 +5,7 @@ import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,6 +18,8 @@ Made = TypeVar("Made")
 Opening = Callable[..., Callable[[Item], Made]]
 _AHEAD = 4
 """Items a process that are read before they are wanted: what comes late holds up what follows it."""
+_PATIENCE = 10
+"""Seconds without an answer after which it is looked whether there is still a node to wait for."""
 
 
 class Chosen(Protocol):
@@ -60,7 +63,8 @@ class Spread:
                 process = kind.remote()
                 return process, process.open.remote(opening, arguments, str(Path.cwd()))
 
-            yield from _Dealing(cluster, start, room).deal(iter(items))
+            dealing = _Dealing(cluster, start, room, partial(cluster.count, self.cores, gpus))
+            yield from dealing.deal(iter(items))
 
 
 class _Process:
@@ -88,6 +92,8 @@ class _Dealing:
     start: Callable[[], tuple[Any, Any]]
     """Starts a process; it, and what says when it is open."""
     room: int
+    require_room: Callable[[], object]
+    """Raises ``ResourceError`` if no node is left that a process could start on."""
     n_started: int = 0
     idle: list[Any] = field(default_factory=list)
     busy: dict[Any, tuple[Any, int | None]] = field(default_factory=dict)
@@ -125,7 +131,7 @@ class _Dealing:
         while self.idle and self.waiting:
             process, number = self.idle.pop(), self.waiting.popleft()
             self.busy[process.do.remote(self.given[number])] = process, number
-        [made], _ = self.cluster.ray.wait(list(self.busy))
+        made = self._next_done()
         process, of = self.busy.pop(made)
         try:
             value = self.cluster.get(made)
@@ -141,6 +147,11 @@ class _Dealing:
         if of is not None:
             self.done[of] = value
             del self.given[of]
+
+    def _next_done(self) -> Any:
+        while not (done := self.cluster.ray.wait(list(self.busy), timeout=_PATIENCE)[0]):
+            self.require_room()
+        return done[0]
 
     def _start(self) -> None:
         process, opened = self.start()

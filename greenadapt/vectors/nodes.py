@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.cluster import Cluster, Node, alive_nodes, raise_for_user
+from greenadapt.cluster import Cluster, Node, alive_nodes, raise_for_user, require_same_version
 from greenadapt.config import W2VConfig
-from greenadapt.errors import MissingError, ResourceError, first_line
+from greenadapt.errors import GreenadaptError, MissingError, ResourceError, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.vectors.averaging import (
@@ -140,9 +140,10 @@ class ClusterEngine:
         self._parts = _engine(stream, config).parts
         self._each = parts_each(config, len(self._parts), stream.total)
         self._trainers: dict[Node, Any] = {}
-        self._dead = set[str]()  # ids; for some seconds Ray takes them for alive
-        require_numba(cluster)
-        cluster.require_files([text])
+        # Ids of nodes that died, which Ray takes for alive for some seconds, or that joined and cannot train.
+        self._left_out = set[str]()
+        self._first = {node.id for node in cluster.nodes}
+        self._require(cluster)
 
     def train_epoch(
         self,
@@ -155,13 +156,13 @@ class ClusterEngine:
     ) -> int:
         """See ``Engine``; raises ``ResourceError`` if all nodes died."""
         self._start_trainers(weights)
-        rest, lost = list(self._parts[first:]), False
-        while rest and (lost or not stop()):
+        rest = list(self._parts[first:])
+        while rest and not (self._is_end(rest) and stop()):
             before = epoch * len(self._parts) + len(self._parts) - len(rest)
             size, n_nodes = round_size(before, [int(node.cores) for node in self._trainers], self._each)
             parts, rest = rest[:size], rest[size:]
             missed = self._round(parts, n_nodes, epoch)
-            lost, rest = bool(missed), missed + rest
+            rest = missed + rest
             words = sum(part.words for part in parts) - sum(part.words for part in missed)
             advance(words, self._rate(epoch, parts[-1]))
         for table, trained in zip(_both(weights), self._tables(), strict=True):
@@ -180,6 +181,10 @@ class ClusterEngine:
         for trainer in self._trainers.values():
             self._ray.kill(trainer)
 
+    def _is_end(self, rest: list[StreamPart]) -> bool:
+        """Whether all parts before ``rest`` are trained on, so that training can go on there another time."""
+        return rest[0].number == self._parts[-len(rest)].number
+
     def _rate(self, epoch: int, part: StreamPart) -> float:
         return learning_rate(self._config, epoch, (part.before + part.words) / self._stream.total)
 
@@ -188,14 +193,10 @@ class ClusterEngine:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node for node in alive_nodes(self._ray) if node.cores >= 1]
-        new = [node for node in nodes if node not in self._trainers and node.id not in self._dead]
+        new = [node for node in nodes if node not in self._trainers and node.id not in self._left_out]
         need = _TABLES * sum(table.nbytes for table in _both(weights))
+        new = [node for node in new if self._can_train(node, need)]
         for node in new:
-            if need > node.memory:
-                raise ResourceError(
-                    f"w2v needs about {need >> 20} MB on each node, and node {node.address} has {node.memory >> 20} MB",
-                    "use --max-vocab or a higher --min-count, or leave this node out of the cluster",
-                )
             here = NodeAffinitySchedulingStrategy(node.id, soft=False)
             made = self._ray.remote(num_cpus=int(node.cores), scheduling_strategy=here)(Trainer)
             self._trainers[node] = made.remote()
@@ -208,6 +209,34 @@ class ClusterEngine:
             }
             self._note_waiting(calls)
             self._ask(calls)
+
+    def _can_train(self, node: Node, need: int) -> bool:
+        """Whether a node has ``need`` bytes of memory and, if it joined, all that was asked of the others.
+
+        One that joined and has not is left out, which is said; of those at the beginning this raises ``ResourceError``.
+        """
+        try:
+            if need > node.memory:
+                raise ResourceError(
+                    f"w2v needs about {need >> 20} MB on each node, and node {node.address} has {node.memory >> 20} MB",
+                    "use --max-vocab or a higher --min-count, or leave this node out of the cluster",
+                )
+            if node.id not in self._first:
+                joined = Cluster(self._ray, [node])
+                require_same_version(joined)
+                self._require(joined)
+        except GreenadaptError as error:
+            if node.id in self._first:
+                raise
+            self._progress.warn(f"a node that joined is left out: {error.message}")
+            self._left_out.add(node.id)
+            return False
+        return True
+
+    def _require(self, cluster: Cluster) -> None:
+        """Raise ``GreenadaptError`` unless all of these nodes can train on the text."""
+        require_numba(cluster)
+        cluster.require_files([self._text])
 
     def _note_waiting(self, calls: dict[Node, Any]) -> None:
         _, waiting = self._ray.wait(list(calls.values()), num_returns=len(calls), timeout=_PATIENCE)
@@ -222,18 +251,19 @@ class ClusterEngine:
         given = dict(zip(nodes, dealt(parts, [int(node.cores) for node in nodes], rng), strict=True))
         seconds = self._ask({node: self._trainers[node].train.remote(own, epoch) for node, own in given.items()})
         self.traffic.training += max(seconds.values(), default=0)
+        kept = set(seconds)
         if n_before > 1 and seconds:
             begin = perf_counter()
             words = sum(part.words for node in seconds for part in given[node]) / len(seconds)
-            self._synchronise(words, self._rate(epoch, parts[0]))
+            kept &= self._synchronise(words, self._rate(epoch, parts[0]))
             self.traffic.synchronisations += 1
             self.traffic.synchronising += perf_counter() - begin
         return sorted(
-            (part for node in given if node not in seconds for part in given[node]), key=lambda part: part.number
+            (part for node in given if node not in kept for part in given[node]), key=lambda part: part.number
         )
 
-    def _synchronise(self, words: float, rate: float) -> None:
-        """Merge what all trainers changed, each a slice of the rows, and go on from there.
+    def _synchronise(self, words: float, rate: float) -> set[Node]:
+        """Merge what all trainers changed, each a slice of the rows, and go on from there; returns whose changes.
 
         No trainer's tables change before all have the merged rows, so that it can be repeated if one dies.
         """
@@ -249,7 +279,9 @@ class ClusterEngine:
             ]
             received = self._ask({node: trainer.receive.remote(*made) for node, trainer in self._trainers.items()})
         self.traffic.received += sum(received.values()) / n * (n - 1) / n
+        merged_nodes = set(self._trainers)
         self._ask({node: trainer.commit.remote() for node, trainer in self._trainers.items()})
+        return merged_nodes
 
     def _tables(self) -> tuple[Array, Array]:
         """Those of a node that lives."""
@@ -289,7 +321,7 @@ class ClusterEngine:
             raise why
         for node in dead:
             self._ray.kill(self._trainers.pop(node))
-            self._dead.add(node.id)
+            self._left_out.add(node.id)
             self._progress.warn(f"node {node.address} died, the others train on what it was given")
         self.traffic.lost += len(dead)
         if not self._trainers:
