@@ -17,8 +17,9 @@ from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.input_paths import found_at
+from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.names import path_name, short
-from greenadapt.storage.results import Job, Outcome, Result, open_result, verified
+from greenadapt.storage.results import Result, open_result, verified
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite

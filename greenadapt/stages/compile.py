@@ -19,7 +19,8 @@ from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.stages.session import COMPILE, Session
 from greenadapt.storage.arrays import Streamed, write_arrays
 from greenadapt.storage.files import write_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.storage.jobs import Job, Outcome
+from greenadapt.storage.results import Result
 from greenadapt.tokenization.writer import copy_tokenizers
 
 # What a compiled task no longer has: seeds, and the encoder that it shared.

@@ -23,9 +23,10 @@ from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.stages.updates import count_update, former_corpus
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.results import EARLIER_COST, Job, Outcome, Place, Result, verified
+from greenadapt.storage.results import EARLIER_COST, Result, verified
 from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20

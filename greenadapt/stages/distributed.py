@@ -10,7 +10,8 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import Job, Outcome, Place, Result
+from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.results import Result
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:

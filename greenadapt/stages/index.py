@@ -16,8 +16,8 @@ from greenadapt.inference.search.folder_store import TOKENIZER
 from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
+from greenadapt.storage.jobs import describe_difference
 from greenadapt.storage.publish import real_folder
-from greenadapt.storage.results import describe_difference
 
 
 @dataclass(frozen=True)

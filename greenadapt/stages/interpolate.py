@@ -25,8 +25,9 @@ from greenadapt.errors import UsageError
 from greenadapt.report.adapted_card import InterpolationCard
 from greenadapt.stages.session import INTERPOLATE, Session, commands_of
 from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.names import short
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.storage.results import Result
 from greenadapt.tokenization.writer import copy_tokenizers
 
 

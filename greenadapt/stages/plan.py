@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import Job, Place, Result, plan_job
+from greenadapt.storage.jobs import Job, Place, plan_job
+from greenadapt.storage.results import Result
 
 UP_TO_DATE, WOULD_RUN, MISSING = "up to date", "would run", "missing"
 

@@ -32,7 +32,8 @@ from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.run_names import data_name
 from greenadapt.stages.session import PRETRAIN, Session, commands_of
 from greenadapt.storage.files import Json, hash_json, read_object, write_json
-from greenadapt.storage.results import Job, Outcome, Place, Result
+from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.results import Result
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.writer import copy_tokenizers

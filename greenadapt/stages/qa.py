@@ -14,7 +14,8 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.spread import Spread
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.storage.jobs import Job, Outcome
+from greenadapt.storage.results import Result
 
 ANSWERS = "answers.jsonl"
 """One row per question."""

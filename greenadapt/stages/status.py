@@ -11,10 +11,11 @@ from greenadapt.stages.changes import changes
 from greenadapt.stages.clean import CleanRequest, find
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, Session
 from greenadapt.storage.files import Json
+from greenadapt.storage.jobs import Place
 from greenadapt.storage.leftovers import Leftover, leftovers, tree_size, unfinished_beside
 from greenadapt.storage.locks import holder
 from greenadapt.storage.publish import beside
-from greenadapt.storage.results import MANIFEST, Place, Result, read_manifest, result_behind
+from greenadapt.storage.results import MANIFEST, Result, read_manifest, result_behind
 
 UP_TO_DATE, STALE, UNSURE, DAMAGED, MISSING = "up to date", "stale", "unsure", "damaged", "not made"
 """States of a result; what is ``unsure`` has an input that is gone, or that only ``--verify`` compares."""

@@ -15,7 +15,8 @@ from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.stages.updates import earlier_vectors, vectors_update
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import EARLIER_COST, Job, Outcome, Place, Result, verified
+from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.results import EARLIER_COST, Result, verified
 from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from greenadapt.storage.attempts import Attempts, mark_of
+from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import holder
 from greenadapt.storage.publish import beside
-from greenadapt.storage.results import Place
 from greenadapt.storage.workspace import Workspace
 
 _A_DAY = 24 * 3600

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
-from greenadapt.storage.results import MANIFEST, Place, Result
+from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
 _VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.progress import Silent
-from greenadapt.storage.results import Job, Outcome, run_job
+from greenadapt.storage.jobs import Job, Outcome, run_job
 from greenadapt.storage.workspace import Workspace
 
 

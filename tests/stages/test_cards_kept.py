@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.storage.results import Job, Outcome, Place, Result, open_result, run_job, verified
+from greenadapt.storage.jobs import Job, Outcome, Place, run_job
+from greenadapt.storage.results import Result, open_result, verified
 from tests.conftest import Notes
 
 

@@ -15,8 +15,9 @@ import pytest
 from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.standard_input import keep_records
 from greenadapt.progress import Silent
+from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.results import Job, Outcome, Place, Result, run_job
+from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Run
 

@@ -6,7 +6,7 @@ import pytest
 
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
-from greenadapt.storage.results import Job, Outcome, Place, run_job
+from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from tests.conftest import Notes, Run, last_line
 from tests.support.small_tasks import TinyModel, ner_file
 

@@ -10,7 +10,8 @@ import pytest
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError
 from greenadapt.stages.session import Session
-from greenadapt.storage.results import Job, Outcome, Place, Result, read_manifest, result_behind, run_job
+from greenadapt.storage.jobs import Job, Outcome, Place, run_job
+from greenadapt.storage.results import Result, read_manifest, result_behind
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Notes
 

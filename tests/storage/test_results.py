@@ -10,7 +10,8 @@ import pytest
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.storage.files import hash_json
-from greenadapt.storage.results import Job, Outcome, Place, Result, open_result, read_manifest, run_job, verified
+from greenadapt.storage.jobs import Job, Outcome, Place, run_job
+from greenadapt.storage.results import Result, open_result, read_manifest, verified
 
 
 class Counter:

@@ -4,7 +4,7 @@ import pytest
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.storage.results import Job, Outcome, run_job
+from greenadapt.storage.jobs import Job, Outcome, run_job
 from greenadapt.storage.workspace import Workspace
 
 

@@ -17,7 +17,8 @@ from greenadapt.stages.finetune.compare import compare, read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import FINETUNE, Session
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.results import Job, Outcome, Result
+from greenadapt.storage.jobs import Job, Outcome
+from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.bootstrap import paired
 

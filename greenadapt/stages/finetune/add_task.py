@@ -25,8 +25,9 @@ from greenadapt.stages.finetune.task_data import described
 from greenadapt.stages.finetune.train import Finetuning, is_other
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, plain, write_json
+from greenadapt.storage.jobs import Job, Place, describe_difference
 from greenadapt.storage.publish import real_folder
-from greenadapt.storage.results import Job, Place, Result, describe_difference
+from greenadapt.storage.results import Result
 
 if TYPE_CHECKING:
     from greenadapt.training.finetune.run import FinetuneSetup

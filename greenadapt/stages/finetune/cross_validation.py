@@ -26,9 +26,10 @@ from greenadapt.stages.finetune.train import check_finetune, finetune, has_added
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, described_in, plain
+from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, sync_file
-from greenadapt.storage.results import Manifest, Outcome, Place, Result
+from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.bootstrap import paired, summed
 from greenadapt.tasks.folds import Fold

@@ -24,7 +24,7 @@ from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import replace_json
-from greenadapt.storage.results import Begun, Outcome, begin_job
+from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.metrics import metric_of
 from greenadapt.wording import counted, duration

@@ -33,7 +33,8 @@ from greenadapt.stages.finetune.task_list import end_removals
 from greenadapt.stages.run_names import data_name, join_names
 from greenadapt.stages.session import FINETUNE, Session, commands_of
 from greenadapt.storage.files import Json, plain, write_json
-from greenadapt.storage.results import Job, Manifest, Outcome, Place, Result
+from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.writer import copy_tokenizers

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from greenadapt.cli import app
 from greenadapt.cli.output import console, messages
-from greenadapt.storage.results import Job, Outcome, Place, run_job
+from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from tests.conftest import Run, last_line
 
 KEYS = ["time", "level", "stage", "message"]

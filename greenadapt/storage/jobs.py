@@ -1,0 +1,342 @@
+"""Stages run as jobs: whether a result is up to date, and how a new one is built and published.
+
+In a workspace a result lies under ``.versions/`` and the stage's name is a symlink to it, swapped by ``os.replace``:
+readers see the old result or the new one, never a mixture. A folder that the user named (``--out``) stays a real folder
+and is swapped as a whole. Work in progress lies in ``.work/`` beside it and is kept when a run is killed, so that the
+next run can resume it.
+"""
+
+import json
+import logging
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from greenadapt.cost import Cost, Meter
+from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.progress import STAGE, Progress
+from greenadapt.stopping import stoppable
+from greenadapt.storage.attempts import Attempts, begin_attempt, mark_of
+from greenadapt.storage.files import Json, hash_file, plain, write_json
+from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
+from greenadapt.storage.publish import beside, publish_folder, publish_version
+from greenadapt.storage.results import CARD, MANIFEST, Manifest, Result, read_manifest, verified
+from greenadapt.wording import counted
+
+_log = logging.getLogger(__name__)
+
+NEW_CARD = "README.new.md"
+"""The card of a new result if ``CARD`` was edited by hand."""
+
+_NOBODYS = re.compile(r"\.DS_Store|\.nfs.*|\..*\.part")
+"""Files that systems make, or that a killed process left."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage's builder reports about its output."""
+
+    counts: Json
+    facts: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A stage to run: its name, what determines its result, and the function that writes it into a folder."""
+
+    stage: str
+    config: Json
+    inputs: dict[str, Json]
+    build: Callable[[Path], Outcome]
+    resumes: bool = False
+    """Whether ``build`` resumes what a killed run left in its folder."""
+    card: Callable[[Path, Outcome, Json], str] | None = None
+    """The text of ``README.md``, from the folder, the outcome of ``build`` and the cost; for a card with the cost."""
+    kept: bool = False
+    """Whether a finished result is replaced only by force, even if just the content of an input changed."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do instead if only this input, by name, differs."""
+    joins: bool = False
+    """Whether the result belongs in the folder of an input."""
+    command: str | None = None
+    """The command line that requested it, if any; kept among the facts."""
+    again: str = "creating it again"
+    """What is done where an input changed, in words."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stage's result is published: ``path`` is a symlink in a workspace, a real folder under ``--out``."""
+
+    path: Path
+    linked: bool = True
+
+    @property
+    def work(self) -> Path:
+        """The folder of unfinished work."""
+        return self.path.parent / ".work" / self.path.name if self.linked else beside(self.path, "work")
+
+    def current(self) -> Result | None:
+        """The finished result here, unverified; ``None`` if there is none, or it cannot be read."""
+        folder = self.path.resolve()
+        try:
+            return Result(folder, read_manifest(folder), self.path)
+        except (MissingError, InputError):
+            return None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Whether a job has to run, and why."""
+
+    wanted: Manifest
+    standing: Result | None
+    """The result that is there."""
+    why: str
+    """Why the job runs, such as ``text changed``; empty if ``standing`` is up to date."""
+    resumes: bool = False
+    """Whether a killed run left something to go on from."""
+
+
+def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
+    """Say what ``run_job`` would do, and write nothing.
+
+    Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
+    or a folder that is not greenadapt's.
+    """
+    _refuse_foreign(place)
+    if not place.linked and not job.joins:
+        refuse_overlap(place.path, job.inputs)
+    wanted = Manifest(job.stage, plain(job.config), job.inputs)
+    standing = place.current()
+    why = "--force" if force else "no result yet"
+    if standing is not None and not force:
+        _refuse_other(place, job, standing.manifest, wanted)
+        changed = _what_changed(job, standing, wanted)
+        if not changed:
+            _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
+            return Planned(wanted, replace(standing, checked=True), "")
+        why = f"{changed} changed"
+    if standing is not None and not place.linked:
+        _refuse_additions(standing)
+    left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
+    return Planned(wanted, standing, why, job.resumes and left)
+
+
+def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
+    """Bring ``place`` up to date with ``job``: do nothing, resume a killed run, or start from scratch.
+
+    Raises what ``plan_job`` raises.
+    """
+    token = STAGE.set(job.stage)
+    try:
+        return _run_job(place, job, force=force, progress=progress)
+    finally:
+        STAGE.reset(token)
+
+
+def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
+    planned = plan_job(place, job, force=force)
+    wanted, standing = planned.wanted, planned.standing
+    if standing is not None and not planned.why:
+        return standing
+    if standing is not None and not force:
+        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.again}")
+    work, before = place.work, _begin(place, wanted.key, job.resumes)
+    resumed = ", and resumes a killed run" if before.attempts and job.resumes else ""
+    _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
+    try:
+        with Meter(keep=lambda cost: before.plus(cost).write(work)) as meter:
+            outcome = job.build(work)
+    except Exception:
+        if not job.resumes or not any(work.iterdir()):
+            _discard(place)
+        raise
+    with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
+        cost = before.plus(meter.cost).as_dict()
+        if job.card is not None:
+            (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
+        manifest = Manifest(
+            wanted.stage,
+            wanted.config,
+            with_relative(wanted.inputs, place.path),
+            files=_checksums(work),
+            counts=plain(outcome.counts),
+            cost=cost,
+            facts=plain({**({} if job.command is None else {"command": job.command}), **outcome.facts}),
+        )
+        write_json(work / MANIFEST, asdict(manifest))
+        if standing is not None and _keep_card(standing, work):
+            progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
+        mark_of(work).unlink(missing_ok=True)
+        folder = (publish_version if place.linked else publish_folder)(work, place.path)
+    _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
+    if stop.signal != signal.SIGALRM:  # which comes again
+        stop.leave()
+    return Result(folder, manifest, place.path, fresh=True, checked=True)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Work on a job that goes on elsewhere, before ``run_job`` finds it and goes on with it."""
+
+    work: Path
+    """The folder that ``run_job`` will build in."""
+    _before: Attempts
+
+    def spend(self, cost: Cost) -> None:
+        """Count ``cost``, all that was spent so far, as the job's."""
+        spent = self._before.cost + cost if self._before.cost else cost
+        replace(self._before, cost=spent).write(self.work)
+
+
+def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
+    """Make the work folder in which ``run_job`` will build a job that ``resumes``; ``None`` if it is up to date.
+
+    Raises what ``plan_job`` raises.
+    """
+    planned = plan_job(place, job, force=force)
+    if planned.standing is not None and not planned.why:
+        return None
+    begun = Begun(place.work, _begin(place, planned.wanted.key, job.resumes))
+    begun.spend(Cost())
+    return begun
+
+
+def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
+    """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
+    _refuse_foreign(place)
+    standing = place.current()
+    if standing is not None and not force:
+        settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
+        if settings:
+            raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
+    elif standing is not None and not place.linked:
+        _refuse_additions(standing)
+
+
+def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
+    """Raise ``ConflictError`` with the difference unless ``current`` is an earlier state of ``wanted``."""
+    settings = _other_settings(place, current, wanted)
+    inputs = other_inputs(current.inputs, wanted.inputs, place.path, linked=place.linked)
+    if settings or inputs:
+        what = "exists with another configuration" if settings else "was made from other inputs"
+        each = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
+        hint = "" if settings else _advice(job, inputs)
+        raise ConflictError(f"{place.path} {what} ({', '.join(each)})", hint or _keep_both(place))
+
+
+def _other_settings(place: Place, current: Manifest, wanted: Manifest) -> str:
+    """The settings that differ, if any; raises ``ConflictError`` for a result of another stage."""
+    if current.stage != wanted.stage:
+        raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
+    return describe_difference(current.config, wanted.config)
+
+
+def _keep_both(place: Place) -> str:
+    return f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
+
+
+def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
+    """What has changed since ``current``, in words; raises ``ConflictError`` if ``current`` must be kept."""
+    old = current.manifest.inputs
+    names = [name for name, entry in wanted.inputs.items() if not same_content(old[name], entry)]
+    if job.kept:  # training took hours, and the model may be in use
+        if names:
+            raise ConflictError(
+                f"{current.path} is finished, but {', '.join(names)} changed since",
+                _advice(job, names) or "train it again with --force, or keep both with another --out",
+            )
+        verified(current)
+    return ", ".join(names) or ("" if _is_whole(current) else "a file")
+
+
+def _advice(job: Job, names: Iterable[str]) -> str:
+    """The advice of ``job`` if only the inputs ``names`` differ; "" if it has none for one of them."""
+    known = [job.advice.get(name, "") for name in names]
+    return known[0] if all(known) else ""
+
+
+def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """``name: old → new`` for every setting that differs, or an empty string."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
+
+
+def _is_whole(result: Result) -> bool:
+    try:
+        verified(result)
+    except InputError:
+        return False
+    return True
+
+
+def _refuse_foreign(place: Place) -> None:
+    path = place.path
+    if place.linked and path.is_symlink():
+        return
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ConflictError(f"{path} exists and is not a folder", "give another --out")
+    if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
+        raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the folder's manifest is greenadapt's, of whatever format version."""
+    try:
+        return {"greenadapt", "stage"} <= set(json.loads((folder / MANIFEST).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _refuse_additions(current: Result) -> None:
+    """A folder that the user named is swapped as a whole, so files that they added would be lost."""
+    known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
+    files = (path for path in current.folder.rglob("*") if path.is_file() and not _NOBODYS.fullmatch(path.name))
+    added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
+    if added:
+        raise ConflictError(
+            f"{current.path} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
+            "move them away, or give another --out",
+        )
+
+
+def _keep_card(standing: Result, work: Path) -> bool:
+    """Keep the card of ``standing`` in ``work`` if it was edited by hand; the new one goes beside it."""
+    theirs, ours = standing.folder / CARD, work / CARD
+    written = standing.manifest.files.get(CARD, {}).get("sha256")
+    if not theirs.is_file() or hash_file(theirs) == written:
+        return False
+    if ours.is_file():
+        ours.rename(work / NEW_CARD)
+    shutil.copyfile(theirs, ours)
+    return True
+
+
+def _begin(place: Place, key: str, resumes: bool) -> Attempts:
+    """Begin to build in the work folder; returns the killed attempts before."""
+    before = begin_attempt(place.work, key, resumes=resumes)
+    for name in (MANIFEST, CARD, NEW_CARD):
+        (place.work / name).unlink(missing_ok=True)
+    return before
+
+
+def _discard(place: Place) -> None:
+    """Remove the unfinished work, and in a workspace its folder unless there is other work."""
+    shutil.rmtree(place.work, ignore_errors=True)
+    mark_of(place.work).unlink(missing_ok=True)
+    if place.linked:
+        with suppress(OSError):
+            place.work.parent.rmdir()
+
+
+def _checksums(folder: Path) -> dict[str, Json]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"sha256": hash_file(path), "bytes": path.stat().st_size} for path in files
+    }
