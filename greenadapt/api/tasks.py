@@ -245,7 +245,7 @@ def _questions(question: str | Sequence[str], context: str | Sequence[str]) -> l
 
 def _cleaned(rows: Iterable[Any]) -> Iterator[Any]:
     """Records in JSON's types, and texts as a tokenizer takes them."""
-    from greenadapt.corpus.opening import Decoder
+    from greenadapt.corpus.decoding import Decoder
 
     decoder = Decoder()
     for row in rows:

@@ -7,7 +7,8 @@ from typing import IO, Any
 
 from lxml import etree
 
-from greenadapt.corpus.opening import Decoder, Document, squeeze
+from greenadapt.corpus.decoding import Decoder, Document
+from greenadapt.corpus.opening import squeeze
 from greenadapt.errors import InputError
 
 _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBookArticle", "article", "pmc-articleset")

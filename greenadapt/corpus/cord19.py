@@ -6,15 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from greenadapt.corpus.opening import (
-    Decoder,
-    Document,
-    input_errors,
-    is_tar,
-    open_binary,
-    open_member,
-    squeeze,
-)
+from greenadapt.corpus.decoding import Decoder, Document
+from greenadapt.corpus.opening import input_errors, is_tar, open_binary, open_member, squeeze
 from greenadapt.corpus.rows import table_rows
 from greenadapt.corpus.unpacking import tar_members
 from greenadapt.errors import InputError

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from greenadapt.corpus.opening import Document
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.stream import document_hash
 
 HELDOUT = "heldout.txt"

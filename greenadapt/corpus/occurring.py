@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.opening import Decoder, data_suffix, input_errors, open_binary
+from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.opening import data_suffix, input_errors, open_binary
 from greenadapt.corpus.rows import parse_json
 from greenadapt.tokenization.characters import WORD_CATEGORIES
 from greenadapt.tokenization.splitter import WordSplitter

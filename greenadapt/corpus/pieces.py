@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.corpus import cord19
-from greenadapt.corpus.opening import Span, input_errors, is_compressed, is_hidden, is_tar
+from greenadapt.corpus.decoding import Span
+from greenadapt.corpus.opening import input_errors, is_compressed, is_hidden, is_tar
 from greenadapt.corpus.recipes import format_of
 
 _LINEWISE = ("text", "jsonl")

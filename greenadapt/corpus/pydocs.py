@@ -17,8 +17,8 @@ from typing import TypeVar
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.markup import paragraphs
-from greenadapt.corpus.opening import Document
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.workers import worker_pool
 

@@ -10,13 +10,11 @@ from typing import IO, Any
 
 from greenadapt.config import TextLimits
 from greenadapt.corpus import articles, cord19, pydocs
+from greenadapt.corpus.decoding import Decoder, Document, Span
 from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
-    Decoder,
-    Document,
-    Span,
     input_errors,
     is_hidden,
     is_tar,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from greenadapt.corpus.opening import Decoder
+from greenadapt.corpus.decoding import Decoder
 from greenadapt.errors import InputError
 from greenadapt.storage.files import Json
 from greenadapt.wording import json_kind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.corpus.opening import Document
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.stream import document_hash
 from greenadapt.storage.arrays import ArrayFile, UInt64Array, write_arrays
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.corpus.opening import Document
+from greenadapt.corpus.decoding import Document
 from greenadapt.errors import ResourceError
 from greenadapt.storage.arrays import Int32Array, Int64Array
 from greenadapt.tokenization.splitter import WordSplitter

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.config import CorpusConfig
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.heldout import HELDOUT, without_heldout
 from greenadapt.corpus.merging import added_positions, merged_lines
-from greenadapt.corpus.opening import Document
 from greenadapt.corpus.seen import SeenDocuments, read_seen, write_seen
 from greenadapt.corpus.shuffle import LineFile, Shuffle
 from greenadapt.corpus.steps import (

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from greenadapt.corpus.opening import STDIN, Decoder, Document, input_name, note_terminal, open_binary
+from greenadapt.corpus.decoding import Decoder, Document
+from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_binary
 from greenadapt.corpus.readers import read_whole
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.errors import InputError, MissingError, UsageError

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from greenadapt.config import TableFormat
+from greenadapt.corpus.decoding import ArrivingLines, Decoder
 from greenadapt.corpus.opening import (
     CONLL_SUFFIXES,
     JSON_SUFFIXES,
     STDIN,
     TABLE_SUFFIXES,
-    ArrivingLines,
-    Decoder,
     data_suffix,
     note_terminal,
     open_input,

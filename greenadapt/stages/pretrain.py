@@ -22,7 +22,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TrainConfig
-from greenadapt.corpus.opening import STDIN, Document
+from greenadapt.corpus.decoding import Document
+from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, UsageError, require_torch

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import TableFormat
-from greenadapt.corpus.opening import HUB_ID, SEPARATORS, Decoder, data_suffix, input_errors, is_hub_id, open_binary
+from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, input_errors, is_hub_id, open_binary
 from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.progress import Progress

@@ -8,7 +8,7 @@ import pytest
 import greenadapt.corpus.contexts as module
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.contexts import find_contexts
-from greenadapt.corpus.opening import Document
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
 from greenadapt.progress import Silent
 from tests.conftest import wordpiece_tokenizer

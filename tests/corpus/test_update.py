@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from greenadapt.config import CorpusConfig
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.heldout import HELDOUT
 from greenadapt.corpus.merging import added_positions
-from greenadapt.corpus.opening import Document
 from greenadapt.corpus.shuffle import line_keys
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.storage.files import hash_file

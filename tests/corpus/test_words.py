@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus import steps, stream
-from greenadapt.corpus.opening import Document
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.shuffle import line_keys, write_array
 from greenadapt.corpus.steps import MIN_MEMORY
 from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
@@ -260,7 +260,7 @@ import sys
 from multiprocessing import active_children
 from pathlib import Path
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.opening import Document
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.words import prepare_corpus
 from greenadapt.progress import Silent
 

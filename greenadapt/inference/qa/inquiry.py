@@ -8,7 +8,8 @@ from functools import cached_property
 from itertools import chain, zip_longest
 
 from greenadapt.config import RetrievalConfig
-from greenadapt.corpus.opening import Decoder, is_read_once, refuse_twice
+from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.opening import is_read_once, refuse_twice
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.qa.sources import read_asked

@@ -4,14 +4,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from greenadapt.corpus.opening import (
-    JSON_SUFFIXES,
-    TABLE_SUFFIXES,
-    Decoder,
-    data_suffix,
-    note_terminal,
-    open_input,
-)
+from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.opening import JSON_SUFFIXES, TABLE_SUFFIXES, data_suffix, note_terminal, open_input
 from greenadapt.corpus.rows import json_rows
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress

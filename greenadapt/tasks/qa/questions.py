@@ -7,10 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import (
     STDIN,
     TABLE_SUFFIXES,
-    Decoder,
     data_suffix,
     input_errors,
     is_hub_id,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.heldout import draw
-from greenadapt.corpus.opening import Document
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.storage.files import Json, read_object, write_json
 from greenadapt.tasks.features import Encoder
