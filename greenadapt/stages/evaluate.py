@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
-from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.opened_models import OpenedModel, check_margin, one_process, pool_of
 from greenadapt.inference.qa.comparison import FEWEST
+from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
@@ -72,14 +74,18 @@ class Evaluated:
 def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     """Score the model on each file under each seed, in the order of the files; writes nothing.
 
-    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid.
+    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, and ``MissingError`` if what
+    runs the model, or scikit-learn for the scores of classes, is not installed.
     """
-    require_torch("evaluating")
     one_process("evaluate")
     folders = _folders(request)
+    for folder in folders.values():
+        chosen(folder.folder, request.reading)
     check_memories(folders.values(), request.reading.memory)
     check_margin([*folders.values()], request.reading)
     [*_, first] = folders.values()
+    if first.task.main == "macro_f1" and find_spec("sklearn") is None:
+        raise MissingError("scores of classes need scikit-learn, not installed", "pip install scikit-learn")
     if request.keep_logits and (len(folders), len(request.test)) != (1, 1):
         raise UsageError(
             f"--logits keeps those of one file and one seed, there are {len(request.test)} and {len(folders)}",

@@ -118,16 +118,30 @@ def test_predictions_are_the_same(tagger: Path, served: Path) -> None:
     assert any(one["entities"] for one in ours)
 
 
-def test_it_is_read_without_torch(served: Path, tmp_path: Path) -> None:
+def test_it_is_read_and_scored_without_torch(tagger: Path, served: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    command = ["predict", "-m", str(served), "-i", "texts.txt", "-o", "tags.jsonl"]
+    gold = [{"tokens": text.split(), "tags": (list(LABELS) * 9)[: len(text.split())]} for text in TEXTS]
+    (tmp_path / "gold.jsonl").write_text("\n".join(map(json.dumps, gold)))
+    classes = tmp_path / "classes"
+    shutil.copytree(served, classes)
+    (classes / "task.json").write_text(json.dumps(make_task(TaskConfig(task="classification")).settings()))
+    commands = [
+        ["predict", "-m", str(served), "-i", "texts.txt", "-o", "tags.jsonl"],
+        ["evaluate", "-m", str(served), "--test", "gold.jsonl", "--json"],
+        ["evaluate", "-m", str(classes), "--test", "gold.jsonl"],
+    ]
     code = (
-        f"import sys; from greenadapt.cli import app\ntry: app({command})\nexcept SystemExit as end: print(end.code)\n"
-        "print([name for name in ('torch', 'transformers', 'onnx') if name in sys.modules])"
+        "import sys; from greenadapt.cli import app\n"
+        "sys.modules |= dict.fromkeys(('torch', 'transformers', 'accelerate', 'sklearn', 'onnx'))\n"  # not installed
+        f"for command in {commands}:\n try: app(command)\n except SystemExit as end: print(end.code)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.split("\n")[:2] == ["0", "[]"]
+    predicting, scores, *codes = done.stdout.splitlines()
+    assert [predicting, *codes] == ["0", "0", "1"]
     assert len((tmp_path / "tags.jsonl").read_text().splitlines()) == len(TEXTS)
+    torchs = greenadapt.load(tagger).evaluate(tmp_path / "gold.jsonl")
+    assert json.loads(scores)["mean"] == torchs["mean"]
+    assert "scikit-learn" in done.stderr
 
 
 def test_plain_onnxruntime_loads_the_graph(tagger: Path, served: Path) -> None:
