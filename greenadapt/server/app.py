@@ -1,5 +1,6 @@
 """The application: what each address answers."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -94,6 +95,7 @@ class Answering:
         """Answers to a question."""
         model = self._model(asked.model, ("qa",), "answers questions")
         self._check("question", [len(asked.question)])
+        await asyncio.to_thread(model.check_question, asked.question)
         questions, passages = await self._questions(asked)
         self._check("documents", [len(one.context) for one in questions])
         view, views = _views(model, asked)

@@ -19,6 +19,7 @@ from greenadapt.config import RetrievalConfig
 from greenadapt.errors import UsageError
 from greenadapt.server import models as served
 from greenadapt.server.found import find_models
+from greenadapt.tasks.features import Encoder
 from tests.conftest import Run
 from tests.support.search_server import search_server
 from tests.support.small_served import HOST, LABELS, TEXT, application
@@ -70,6 +71,16 @@ def test_answers_are_those_of_the_api_and_the_best_of_all_documents(client: Test
     of_all = client.post("/answer", json={**asked, "documents": DOCUMENTS, "compare": True}).json()
     assert [(one["document"], one["answer"]) for one in of_all["answers"]] == [(i, text) for _, i, text in best]
     assert {*of_all["views"]} == {*VIEWS}
+
+
+def test_a_question_leaves_half_of_what_the_model_reads_at_once_to_the_context(
+    client: TestClient, models: Path
+) -> None:
+    most = Encoder.of(Checkpoint.open(models / "squad")).max_length // 2
+    asked = {"context": TEXT, "model": "squad"}
+    assert client.post("/answer", json={**asked, "question": "?" * most}).status_code == 200
+    refused = client.post("/answer", json={**asked, "question": "?" * (most + 1)})
+    assert (refused.status_code, f"{most + 1} pieces" in refused.json()["error"]) == (413, True)
 
 
 def test_neighbours_are_the_rows_of_the_highest_cosine(client: TestClient, models: Path) -> None:
