@@ -61,8 +61,10 @@ class Batcher(Generic[Asked, Found]):
         try:
             return [await asyncio.wrap_future(one.result) for one in waiting]
         finally:
-            for one in waiting:
-                one.result.cancel()
+            with self._changed:
+                gone = {one for one in waiting if one.result.cancel()}
+                if gone:  # which take no other's place
+                    self._queue = deque(one for one in self._queue if one not in gone)
 
     def close(self) -> None:
         """Drop what waits, and end the thread once it has computed what it is at."""

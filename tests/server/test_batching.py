@@ -71,13 +71,15 @@ def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None
             await made.results([4, 5])
         late.cancel()
         await asyncio.wait([late])
+        others = asyncio.create_task(made.results([4, 5, 6]))  # there is room again at once
+        await asyncio.sleep(0)
         blocked.may.set()
         assert await first == [1]
-        assert await made.results([6]) == [36]
+        assert await others == [16, 25, 36]
 
     with batcher(limit=3) as (blocked, made):
         asyncio.run(run(blocked, made))
-        assert blocked.batches == [[1], [6]]
+        assert blocked.batches == [[1], [4, 5, 6]]
 
 
 def test_long_texts_go_alone() -> None:
