@@ -94,3 +94,19 @@ def test_long_texts_go_alone() -> None:
     with batcher() as (blocked, made):
         asyncio.run(run(blocked, made))
         assert blocked.batches == [[1], [10_000], [10_001, 5, 6]]
+
+
+def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
+    async def run(blocked: Blocked, made: Batcher[int, int]) -> None:
+        first = await first_begun(blocked, made, [1])
+        closing = asyncio.create_task(asyncio.to_thread(made.close))
+        await asyncio.wait([closing], timeout=10)
+        has_closed = closing.done()
+        with pytest.raises(FullError):
+            await made.results([2])
+        blocked.may.set()
+        assert await first == [1]
+        assert has_closed
+
+    with batcher() as (blocked, made):
+        asyncio.run(run(blocked, made))
