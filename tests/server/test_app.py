@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from starlette.testclient import TestClient
 import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import RetrievalConfig
-from greenadapt.errors import UsageError
+from greenadapt.errors import ResourceError, UsageError
 from greenadapt.server import models as served
 from greenadapt.server.found import find_models
 from greenadapt.tasks.features import Encoder
@@ -304,6 +305,26 @@ def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest
             found = list(threads.map(lambda _: client.post("/predict", json={"texts": ["a", "b"]}), range(4)))
     assert sorted({one.status_code for one in found}) == [200, 503]
     assert all(one.headers["retry-after"] == "1" for one in found if one.status_code == 503)
+
+
+def test_what_is_wrong_with_the_server_is_no_error_of_the_client(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_memory(*_: Any) -> Any:
+        raise ResourceError("the GPU's memory is full", "lower --max-tokens")
+
+    shutil.copytree(models / "ner", tmp_path / "moved")
+    monkeypatch.setattr(served.ServedModel, "predicted", no_memory)
+    with TestClient(application(tmp_path, "moved"), HOST) as client:
+        full = client.post("/predict", json={"texts": ["a"]})
+        (tmp_path / "moved" / "config.json").unlink()
+        gone = client.post("/neighbours", json={"word": "tachycardia"})
+    assert (full.status_code, gone.status_code) == (503, 500)
+    assert "--max-tokens" not in full.text
+    assert "moved" not in gone.text
+    said = capsys.readouterr().err
+    assert "--max-tokens" in said
+    assert "moved" in said
 
 
 def test_connections_to_several_workers_are_closed_now_and_then(client: TestClient, models: Path) -> None:
