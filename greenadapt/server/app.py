@@ -1,5 +1,6 @@
 """The application: what each address answers."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, MissingError, ServerError
+from greenadapt.errors import GreenadaptError, InputError, ResourceError, ServerError
 from greenadapt.inference.qa.inquiry import on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
@@ -83,7 +84,10 @@ class Answering:
         model = self._model(asked.model, ("ner", "classification"), "finds entities or labels")
         sizes = [_characters(record) for record in asked.texts]
         self._check("texts", sizes)
-        examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(asked.texts)]
+        try:
+            examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(asked.texts)]
+        except InputError as error:
+            raise HTTPException(400, str(error)) from None
         view, views = _views(model, asked)
         found = await self._results(model, examples, sizes, views)
         by_view = {one: [each[one] for each in found] for one in views}
@@ -94,6 +98,7 @@ class Answering:
         """Answers to a question."""
         model = self._model(asked.model, ("qa",), "answers questions")
         self._check("question", [len(asked.question)])
+        await asyncio.to_thread(model.check_question, asked.question)
         questions, passages = await self._questions(asked)
         self._check("documents", [len(one.context) for one in questions])
         view, views = _views(model, asked)
@@ -201,8 +206,9 @@ def _file(content: bytes, kind: str) -> Callable[[], Any]:
 
 
 def _add_handlers(app: FastAPI) -> None:
-    """Answer every error with one sentence."""
-    statuses = {MissingError: 404, TooLargeError: 413, GreenadaptError: 400}
+    """Answer every error with one sentence. What clients did wrong is an ``HTTPException`` or a ``TooLargeError``; any
+    other error is the server's, and may name files and machines that clients need not know.
+    """
 
     async def handle(_: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
@@ -211,12 +217,14 @@ def _add_handlers(app: FastAPI) -> None:
             return problem(error.status_code, _said(error))
         if isinstance(error, FullError):
             return problem(503, "too much is waiting: try again")
+        if isinstance(error, TooLargeError):
+            return problem(413, str(error))
+        if isinstance(error, GreenadaptError):
+            sys.stderr.write(f"greenadapt: {error}\n")
         if isinstance(error, ServerError):
-            sys.stderr.write(f"greenadapt: {error}\n")  # which names a machine that clients need not know
             return problem(503, "the search server does not answer: try again later")
-        for kind, status in statuses.items():
-            if isinstance(error, kind):
-                return problem(status, str(error))
+        if isinstance(error, ResourceError):
+            return problem(503, "the server has too little memory: try again later, or send less at once")
         return problem(500, "the server failed: its log says why")
 
     for kind in (RequestValidationError, HTTPException, FullError, GreenadaptError, Exception):

@@ -13,6 +13,7 @@ Found = TypeVar("Found")
 
 # What is computed at once at most, one at least: a request that has gone leaves no more than this to be computed.
 _MOST, _MOST_CHARACTERS = 64, 1 << 14
+_MOMENT = 0.5  # seconds
 
 
 class FullError(Exception):
@@ -61,18 +62,22 @@ class Batcher(Generic[Asked, Found]):
         try:
             return [await asyncio.wrap_future(one.result) for one in waiting]
         finally:
-            for one in waiting:
-                one.result.cancel()
+            with self._changed:
+                gone = {one for one in waiting if one.result.cancel()}
+                if gone:  # which take no other's place
+                    self._queue = deque(one for one in self._queue if one not in gone)
 
     def close(self) -> None:
-        """Drop what waits, and end the thread once it has computed what it is at."""
+        """Drop what waits, and end the thread once it has computed what it is at; if that takes longer than a moment,
+        it ends with the process.
+        """
         with self._changed:
             self._is_closed = True
             for one in self._queue:
                 one.result.cancel()
             self._queue.clear()
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_MOMENT)
 
     def _work(self) -> None:
         while (batch := self._next()) is not None:

@@ -183,7 +183,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         413: "Larger than the limits.",
         415: "Not application/json.",
         422: "Not as described here.",
-        503: "Too much is waiting; `Retry-After` says when to try again.",
+        500: "The server failed; its log says why.",
+        503: "Too much is waiting, or what the server needs is not there; `Retry-After` says when to try again.",
         504: "It took longer than the limit.",
     }.items()
 }

@@ -11,6 +11,7 @@ from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.server.found import FoundModel
 from greenadapt.server.near import NearRows
+from greenadapt.server.wrong import TooLargeError
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.spans import Found, ranked, together
@@ -66,6 +67,20 @@ class ServedModel:
         named = {"name": self.found.name, "kind": self.found.kind, "view": self.view}
         has_views = self.opened is not None and self.opened.encoder.has_words
         return {**named, "views": list(VIEWS) if has_views else [], "neighbours": self.found.has_words}
+
+    def check_question(self, question: str) -> None:
+        """Raise ``TooLargeError`` for a question that takes more than half of the pieces that the model reads at once.
+
+        The rest is for a window of the context, and the narrower the windows are, the more of them are read: beside the
+        longest question that leaves any room, one for every piece.
+        """
+        assert self.opened is not None
+        encoder = self.opened.encoder
+        pieces, most = encoder.tokenizer.encode(question), encoder.max_length // 2
+        views = (pieces.base, pieces.expanded) if encoder.has_words else (pieces.base,)
+        n = max(len(view.ids) for view in views)
+        if n > most:
+            raise TooLargeError(f"question has {n:,} pieces for {self.found.name}, the most is {most:,}: shorten it")
 
     def example(self, record: str | Json, where: str) -> Example:
         """What its task reads; raises ``InputError`` for anything else."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from starlette.exceptions import HTTPException
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.errors import MissingError, UsageError
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
@@ -49,16 +49,16 @@ class NearRows:
     def near(self, word: str, top: int) -> Json:
         """The ``top`` added words and the ``top`` wordpieces whose rows are nearest to the row of ``word``, by cosine.
 
-        Raises ``UsageError`` for what is not one word, ``MissingError`` for one without a row.
+        Raises ``HTTPException``: 400 for what is not one word, 404 for a word without a row.
         """
         parts = self.splitter.split(word)
         if len(parts) != 1:
-            raise UsageError(f"{word!r} is {len(parts)} words as the model splits it", "give one word at a time")
+            raise HTTPException(400, f"{word!r} is {len(parts)} words as the model splits it: give one word at a time")
         [known] = parts
         if known not in self.words:
             near = near_names(known, self.words)
             hint = f"near: {', '.join(near)}" if near else "give one of the corpus, or of the base model"
-            raise MissingError(f"no row for {known!r}", hint)
+            raise HTTPException(404, f"no row for {known!r}: {hint}")
         row, n = self.words[known], len(self.labels)
         found = {"added": self._near(row, self.n_base, n, top), "pieces": self._near(row, 0, self.n_base, top)}
         return {"word": known, "is_added": row >= self.n_base, **found}

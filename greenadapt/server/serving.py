@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,13 +62,15 @@ class Application:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __call__(self) -> Any:
-        """Open the models; one that cannot be opened ends the worker with one line on stderr."""
+        """Open the models. If that fails the worker says why and ends, and none takes its place: it would fail, too."""
         end_with_parent()
         try:
             return self.make()
         except GreenadaptError as error:
             sys.stderr.write(f"greenadapt: {error}\n")
-            raise SystemExit(STARTUP_FAILURE) from None
+        except Exception:  # such as that of a GPU without memory
+            traceback.print_exc()
+        raise SystemExit(STARTUP_FAILURE)
 
     def make(self) -> Any:
         """The ASGI application."""

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,10 @@ from starlette.testclient import TestClient
 import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import RetrievalConfig
-from greenadapt.errors import UsageError
+from greenadapt.errors import ResourceError, UsageError
 from greenadapt.server import models as served
 from greenadapt.server.found import find_models
+from greenadapt.tasks.features import Encoder
 from tests.conftest import Run
 from tests.support.search_server import search_server
 from tests.support.small_served import HOST, LABELS, TEXT, application
@@ -70,6 +72,16 @@ def test_answers_are_those_of_the_api_and_the_best_of_all_documents(client: Test
     of_all = client.post("/answer", json={**asked, "documents": DOCUMENTS, "compare": True}).json()
     assert [(one["document"], one["answer"]) for one in of_all["answers"]] == [(i, text) for _, i, text in best]
     assert {*of_all["views"]} == {*VIEWS}
+
+
+def test_a_question_leaves_half_of_what_the_model_reads_at_once_to_the_context(
+    client: TestClient, models: Path
+) -> None:
+    most = Encoder.of(Checkpoint.open(models / "squad")).max_length // 2
+    asked = {"context": TEXT, "model": "squad"}
+    assert client.post("/answer", json={**asked, "question": "?" * most}).status_code == 200
+    refused = client.post("/answer", json={**asked, "question": "?" * (most + 1)})
+    assert (refused.status_code, f"{most + 1} pieces" in refused.json()["error"]) == (413, True)
 
 
 def test_neighbours_are_the_rows_of_the_highest_cosine(client: TestClient, models: Path) -> None:
@@ -293,6 +305,26 @@ def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest
             found = list(threads.map(lambda _: client.post("/predict", json={"texts": ["a", "b"]}), range(4)))
     assert sorted({one.status_code for one in found}) == [200, 503]
     assert all(one.headers["retry-after"] == "1" for one in found if one.status_code == 503)
+
+
+def test_what_is_wrong_with_the_server_is_no_error_of_the_client(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_memory(*_: Any) -> Any:
+        raise ResourceError("the GPU's memory is full", "lower --max-tokens")
+
+    shutil.copytree(models / "ner", tmp_path / "moved")
+    monkeypatch.setattr(served.ServedModel, "predicted", no_memory)
+    with TestClient(application(tmp_path, "moved"), HOST) as client:
+        full = client.post("/predict", json={"texts": ["a"]})
+        (tmp_path / "moved" / "config.json").unlink()
+        gone = client.post("/neighbours", json={"word": "tachycardia"})
+    assert (full.status_code, gone.status_code) == (503, 500)
+    assert "--max-tokens" not in full.text
+    assert "moved" not in gone.text
+    said = capsys.readouterr().err
+    assert "--max-tokens" in said
+    assert "moved" in said
 
 
 def test_connections_to_several_workers_are_closed_now_and_then(client: TestClient, models: Path) -> None:

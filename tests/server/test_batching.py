@@ -71,13 +71,15 @@ def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None
             await made.results([4, 5])
         late.cancel()
         await asyncio.wait([late])
+        others = asyncio.create_task(made.results([4, 5, 6]))  # there is room again at once
+        await asyncio.sleep(0)
         blocked.may.set()
         assert await first == [1]
-        assert await made.results([6]) == [36]
+        assert await others == [16, 25, 36]
 
     with batcher(limit=3) as (blocked, made):
         asyncio.run(run(blocked, made))
-        assert blocked.batches == [[1], [6]]
+        assert blocked.batches == [[1], [4, 5, 6]]
 
 
 def test_long_texts_go_alone() -> None:
@@ -92,3 +94,19 @@ def test_long_texts_go_alone() -> None:
     with batcher() as (blocked, made):
         asyncio.run(run(blocked, made))
         assert blocked.batches == [[1], [10_000], [10_001, 5, 6]]
+
+
+def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
+    async def run(blocked: Blocked, made: Batcher[int, int]) -> None:
+        first = await first_begun(blocked, made, [1])
+        closing = asyncio.create_task(asyncio.to_thread(made.close))
+        await asyncio.wait([closing], timeout=10)
+        has_closed = closing.done()
+        with pytest.raises(FullError):
+            await made.results([2])
+        blocked.may.set()
+        assert await first == [1]
+        assert has_closed
+
+    with batcher() as (blocked, made):
+        asyncio.run(run(blocked, made))

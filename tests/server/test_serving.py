@@ -15,6 +15,12 @@ from typing import Any
 
 import pytest
 from typer.testing import Result
+from uvicorn.config import STARTUP_FAILURE
+
+from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.server.found import find_models
+from greenadapt.server.models import ServedModel
+from greenadapt.server.serving import Application
 
 Run = Callable[..., Result]
 
@@ -77,3 +83,18 @@ def test_what_cannot_be_served_is_refused_at_once(
     refused = run_alone(*encoder, "--port", 0, code=2).stderr
     assert "GREENADAPT_SERVE_TOKEN" in refused
     assert "secret" not in refused
+
+
+def test_a_worker_that_cannot_start_for_any_reason_is_not_started_again(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_memory(*_: Any) -> Any:
+        raise RuntimeError("CUDA out of memory")
+
+    reading = ReadingOptions()
+    found = find_models([str(models / "encoder")], reading, None)
+    monkeypatch.setattr(ServedModel, "open", no_memory)
+    with pytest.raises(SystemExit) as stopped:
+        Application(found, ServeConfig(), reading)()
+    assert stopped.value.code == STARTUP_FAILURE
+    assert "CUDA out of memory" in capsys.readouterr().err.splitlines()[-1]
