@@ -20,11 +20,13 @@ from hypothesis import settings
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from typer.testing import CliRunner, Result
 
+import greenadapt
 from greenadapt.cli import app
 from greenadapt.progress import Silent
 from tests.support.json_schema import check_json
 
-sys.path.append(str(Path(__file__).parents[1]))  # of torture; last, since the installed greenadapt is what is tested
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))  # of torture; last, since the installed greenadapt is what is tested
 Run = Callable[..., Result]
 
 # A busy machine is no failure; fewer examples than usual, so that the suite stays short.
@@ -35,6 +37,21 @@ settings.load_profile("untimed")
 N_FORGOTTEN: list[int] = []
 """How many modules were imported when garbage collection left them out."""
 gc.disable()  # while tests are collected: they import half of Python
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Test one version: the source tree, in child processes too, or an installed package of the same code."""
+    tested, tree = Path(greenadapt.__file__).parent, ROOT / "greenadapt"
+    if hasattr(config, "workerinput"):  # of xdist, which was looked at already
+        return
+    if tested == tree:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    elif _code(tested) != _code(tree):
+        pytest.exit(f"{tested} is not the code of {tree}: run make .venv/installed, or set PYTHONPATH={ROOT}", 2)
+
+
+def _code(package: Path) -> dict[Path, bytes]:
+    return {path.relative_to(package): path.read_bytes() for path in package.rglob("*.py")}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -346,7 +363,7 @@ def last_line(result: Result) -> str:
 
 def load_benchmark(name: str) -> ModuleType:
     """A script of ``benchmarks/`` as a module."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -357,7 +374,7 @@ def load_benchmark(name: str) -> ModuleType:
 
 def benchmark_module(name: str) -> ModuleType:
     """A module of a package in ``benchmarks/``."""
-    folder = str(Path(__file__).parents[1] / "benchmarks")
+    folder = str(ROOT / "benchmarks")
     if folder not in sys.path:
         sys.path.append(folder)
     return importlib.import_module(name)

@@ -2,7 +2,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -60,17 +59,18 @@ def test_other_threads_are_left_alone() -> None:
     assert seen == [False]
 
 
-def wait_for(done: Callable[[], bool]) -> None:
+def wait() -> None:
+    """As long work does; ``time.sleep`` would not end where Python drops an exception."""
     end = time.monotonic() + 10
-    while not done() and time.monotonic() < end:
+    while time.monotonic() < end:
         time.sleep(0.01)
 
 
 def test_the_end_of_the_time_waits_for_a_checkpoint() -> None:
     with time_limits():
-        limit_time(0.01, is_alone=True)
+        limit_time(3600, is_alone=True)
         with stoppable() as stop:
-            wait_for(lambda: stop.wanted)
+            signal.raise_signal(signal.SIGALRM)
             with pytest.raises(SystemExit) as exit_:
                 stop.leave()
     assert exit_.value.code == 75
@@ -79,7 +79,7 @@ def test_the_end_of_the_time_waits_for_a_checkpoint() -> None:
 def test_the_end_of_the_time_without_checkpoints_exits() -> None:
     with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
         limit_time(0.01, is_alone=True)
-        wait_for(lambda: False)
+        wait()
     assert exit_.value.code == 75
 
 
@@ -93,14 +93,14 @@ def test_the_end_of_the_time_is_not_lost_where_python_drops_exceptions() -> None
     with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
         limit_time(0.05, is_alone=True)
         Slow()
-        wait_for(lambda: False)
+        wait()
     assert exit_.value.code == 75
 
 
 def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
     with time_limits():
-        limit_time(0.01, is_alone=False)
-        time.sleep(0.05)
+        limit_time(3600, is_alone=False)
+        signal.raise_signal(signal.SIGALRM)
         with stoppable() as stop:
             assert stop.wanted
     with stoppable() as stop:
@@ -108,6 +108,9 @@ def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
 
 
 def test_a_limit_ends_with_its_command() -> None:
+    before = signal.getsignal(signal.SIGALRM)
     with time_limits():
-        limit_time(0.05, is_alone=True)
-    time.sleep(0.1)
+        limit_time(3600, is_alone=True)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) is before

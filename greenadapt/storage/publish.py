@@ -54,6 +54,7 @@ def publish_version(work: Path, link: Path) -> Path:
     versions.mkdir(exist_ok=True)
     version = versions / uuid4().hex[:16]
     work.rename(version)
+    _sync_folder(versions)
     if link.is_symlink():
         _point(link.with_name(f".{link.name}.previous"), link.readlink())
     elif link.is_dir() and any(link.iterdir()):  # the workspace was copied, and links were followed
@@ -127,10 +128,11 @@ def sync_file(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
+    for path in (folder, *folder.rglob("*")):
         if path.is_file():
             sync_file(path)
-    _sync_folder(folder)
+        elif path.is_dir():
+            _sync_folder(path)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -54,6 +54,8 @@ class SearchServer:
     """The header that requests have to send, if any."""
     instead: Callable[[str, str], tuple[int, str] | None] = lambda method, path: None
     """Status and body of an answer that is given instead of the right one."""
+    location: str = ""
+    """Where such an answer redirects to, if anywhere."""
     busy_items: int = 0
     """How many items of bulk requests are refused before others are taken."""
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -246,6 +248,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         data = body.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
+        if self.state.location:
+            self.send_header("Location", self.state.location)
         self.end_headers()
         self.wfile.write(data)
 

@@ -74,11 +74,12 @@ class Connection:
             said = answer.json()
         except ValueError:
             said = None
-        if isinstance(said, dict) and (answer.ok or "found" in said):  # a document that is not there has status 404
+        status = answer.status_code
+        if isinstance(said, dict) and (status < 300 or (status == 404 and "found" in said)):  # 404: not there
             return said
-        if answer.status_code == 404 and _error(said).get("type") == "index_not_found_exception":
+        if status == 404 and _error(said).get("type") == "index_not_found_exception":
             return None
-        raise self._refused(answer.status_code, said)
+        raise self._refused(status, said)
 
     def _refused(self, status: int, said: Any) -> GreenadaptError:
         reason = _error(said).get("reason")

@@ -249,25 +249,47 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path, ru
     assert "done" in run_alone("index", *options).stdout
 
 
+_WAITING = """
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from greenadapt.progress import Silent
+from greenadapt.stages.index import IndexRequest, index
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+
+class Waiting(Silent):
+    @contextmanager
+    def bar(self, *_):
+        yield self
+
+    def advance(self, *_):
+        Path("committed").touch()
+        time.sleep(300)
+
+index(Session(Workspace(Path("ws")), Waiting(), out=Path("px")), IndexRequest(("all.jsonl",)))
+"""
+"""Makes an index, and waits after the first commit."""
+
+
 @pytest.mark.slow
 def test_a_killed_run_answers_from_what_was_committed_and_goes_on(tmp_path: Path, run_alone: Run) -> None:
-    total = 12_000
+    total = 6000
     rows = [{"id": f"d{i}", "text": " ".join(words)} for i, words in enumerate(sentences(100, seed=0) * (total // 100))]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = ["index", "--documents", "all.jsonl", "-o", "px", "--json"]
-    process = Forked(["-m", "greenadapt", *command], tmp_path)
-    seen = 0
-    while not seen and process.poll() is None:  # searches while it is written
+    process = Forked(["-c", _WAITING], tmp_path)
+    while not (tmp_path / "committed").exists():
+        assert process.poll() is None, process.completed().stderr
         time.sleep(0.02)
-        seen = len(Index("px")) if (tmp_path / "px").is_dir() else 0
+    committed = len(Index("px"))  # while it is being written
     process.kill()
     assert process.completed().returncode == -9
-    committed = len(Index("px"))
-    assert seen <= committed < total
+    assert 0 < committed < total
+    assert len(Index("px")) == committed
     result = run_alone("search", "px", "virus", "--top", 3, "--json")
     assert len(result.stdout.splitlines()) == 3
     assert "not finished" in result.stderr
-    row = json.loads(run_alone(*command).stdout)
+    row = json.loads(run_alone("index", "--documents", "all.jsonl", "-o", "px", "--json").stdout)
     assert changes(row) == (total - committed, 0, 0, committed)
     assert len(Index("px")) == total
     assert run_alone("search", "px", "virus").stderr == ""

@@ -190,3 +190,18 @@ def test_what_the_server_refuses_is_one_line(
     assert "exclude" in index("-o", "px", code=2)
     assert "--search" in last_line(run_alone("search", address, "virus", code=2))
     assert "a query" in last_line(run_alone("search", "--search", address, code=2))
+
+
+def test_a_redirect_is_not_followed_and_is_no_answer(
+    index: Callable[..., Json], server: SearchServer, run_alone: Run
+) -> None:
+    index()
+    with search_server() as elsewhere:
+        server.location = f"{elsewhere.address}/papers"
+        for status, body in ((302, ""), (307, '{"papers": {"mappings": {}}}')):
+            server.instead = lambda *_, status=status, body=body: (status, body)
+            found = run_alone("search", "--search", f"{server.address}/papers", "virus", code=1)
+            for line in (index(code=1), last_line(found)):
+                assert server.address in line
+                assert str(status) in line
+        assert elsewhere.requests == []

@@ -1,4 +1,5 @@
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Bar, Silent
+from greenadapt.stopping import TIME_UP, limit_time, time_limits
 from greenadapt.training.pretrain.run import Pretraining, PretrainRun, Texts
 from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json
 from tests.support.small_texts import documents, packed
@@ -121,10 +123,10 @@ def test_only_new_rows_of_words_that_do_not_occur(tiny_model: TinyModel, tmp_pat
 
 
 class _Stopping(Silent):
-    """Interrupts the ``label`` bar after some steps, as Ctrl-C in the middle of one step would."""
+    """Interrupts the ``label`` bar in the step after some: at once, or by a signal."""
 
-    def __init__(self, label: str, steps: int) -> None:
-        self.label, self.steps, self.notes = label, steps, list[str]()
+    def __init__(self, label: str, steps: int, number: int | None = None) -> None:
+        self.label, self.steps, self.number, self.notes = label, steps, number, list[str]()
 
     def note(self, message: str) -> None:
         self.notes.append(message)
@@ -136,26 +138,36 @@ class _Stopping(Silent):
         class Counting:
             def advance(self, amount: float, **facts: str) -> None:
                 outer.steps -= bool(facts) and label == outer.label
-                if outer.steps < 0:
+                if outer.steps < 0 and outer.number is None:
                     raise KeyboardInterrupt
+                if outer.steps < 0 and outer.number is not None:
+                    signal.raise_signal(outer.number)
 
         yield Counting()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("label", "steps", "only_new_rows"), [("new head", 5, False), ("training", 7, True)])
+@pytest.mark.parametrize(
+    ("stopping", "code", "left", "only_new_rows"),
+    [
+        (_Stopping("new head", 5), None, "4 of the new head", False),
+        (_Stopping("training", 7, signal.SIGALRM), TIME_UP, "8", True),
+    ],
+)
 def test_an_interrupted_run_goes_on_to_the_same_bits(
-    tiny_model: TinyModel, tmp_path: Path, label: str, steps: int, only_new_rows: bool
+    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, left: str, only_new_rows: bool
 ) -> None:
     model = adapted(tiny_model)
     config = replace(CONFIG, only_new_rows=only_new_rows)
     whole = done(setup(model, tmp_path, config=config), tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        done(setup(model, tmp_path, config=config, progress=_Stopping(label, steps)), tmp_path / "run")
+    stopped = setup(model, tmp_path, config=config, progress=stopping)
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as raised, time_limits():  # noqa: PT012
+        limit_time(3600, is_alone=True)
+        done(stopped, tmp_path / "run")
+    assert getattr(raised.value, "code", None) == code
     told = _Stopping("none", 1)
     again = done(setup(model, tmp_path, config=config, progress=told), tmp_path / "run")
-    step = "4 of the new head" if label == "new head" else "6"
-    assert told.notes == [f"going on from step {step}"]
+    assert told.notes == [f"going on from step {left}"]
     assert set(again) == set(whole)
     for name, weight in whole.items():
         np.testing.assert_array_equal(again[name], weight, err_msg=name)
