@@ -321,7 +321,7 @@ def _require_listening(address: str) -> None:
     """Ray itself tries for minutes, so look first whether anything listens there."""
     host, port = _host(address), address.rpartition(":")[2]
     if not host or not port.isdecimal() or int(port) >= 1 << 16:
-        raise UsageError(f"--cluster is {address!r}, must be auto, local or HOST:PORT")
+        raise UsageError(f"--cluster is {address!r}, must be auto, local, HOST:PORT or ray://HOST:PORT")
     try:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
     except OSError as error:

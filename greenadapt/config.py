@@ -140,8 +140,8 @@ class SessionOptions(Checked):
     cluster: Annotated[
         str | None,
         Option(
-            "Work on the nodes of a Ray cluster: HOST:PORT of its head, auto for one that runs here, or local to start "
-            "one on this machine.",
+            "Work on the nodes of a Ray cluster: HOST:PORT or ray://HOST:PORT of its head, auto for one that runs "
+            "here, or local to start one on this machine.",
             panel=Panel.MACHINE,
         ),
     ] = None
