@@ -37,7 +37,7 @@ from greenadapt.vectors.engines.parts import StreamPart, keep_thresholds, noise_
 
 RANK = 4
 """Directions whose curvature is computed."""
-GROWTH = 0.05
+GROWTH = 0.025
 """Parts of the first rounds, as a share of all parts before."""
 _FREQUENT = 1 << 12  # words whose rows tell the curvature: nearly all steps are theirs
 _SLOPE = 0.25  # the largest σ'

@@ -19,7 +19,7 @@ from tests.support.local_ray import LocalRay
 from tests.vectors.test_cbow import prepare
 
 pytest.importorskip("ray")
-CONFIG = W2VConfig(dim=8, min_count=1, epochs=4, engine="fast", sample=0, sync_words=100)
+CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, engine="fast", sample=0, sync_words=100)
 MEMORY = 1 << 30
 
 
@@ -53,7 +53,7 @@ class Training:
         )
         self.words = 0
 
-    def epoch(self, epoch: int = 1, **options: Any) -> int:
+    def epoch(self, epoch: int = 2, **options: Any) -> int:
         def advance(words: int, rate: float) -> None:
             self.words += words
 
@@ -96,12 +96,12 @@ def test_a_node_that_joins_and_cannot_train_is_left_out(
     training = Training(corpus, 1, monkeypatch)
     training.epoch()
     training.alive += [node(7, memory=10), node(8)]
-    training.epoch(2)
+    training.epoch(3)
     assert len(training.ray.actors) == 2
     [warning] = training.notes.warnings
     assert "left out" in warning
     assert "10.0.0.7" in warning
-    training.epoch(2)
+    training.epoch(3)
     assert len(training.notes.warnings) == 1
 
 
