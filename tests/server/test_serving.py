@@ -79,6 +79,8 @@ def test_what_cannot_be_served_is_refused_at_once(
     assert "2 times" in run_alone(*encoder, "-m", models / "encoder", code=2).stderr
     assert "--max-queue 10" in run_alone(*encoder, "--max-queue", 10, code=2).stderr
     assert "--index" in run_alone(*encoder, "--by", "dense", code=2).stderr
+    index = ("--index", "px", "--passages", 11)
+    assert "--max-queue 10" in run_alone(*encoder, *index, "--max-texts", 5, "--max-queue", 10, code=2).stderr
     monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "secret")
     refused = run_alone(*encoder, "--port", 0, code=2).stderr
     assert "GREENADAPT_SERVE_TOKEN" in refused
