@@ -176,7 +176,7 @@ def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend,
 
 
 def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:
-    threads = int(os.environ.get("OMP_NUM_THREADS") or usable_cores())
+    threads = _threads()
     width = int(checkpoint.config.get("hidden_size") or checkpoint.dim)
     opener = {"onnx": _open_onnx, "openvino": _open_openvino}[compiled.backend]
     try:
@@ -185,6 +185,12 @@ def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpo
         raise InputError(f"{file} cannot be run ({first_line(error)})", "compile the model again") from None
     pad = int(checkpoint.config.get("pad_token_id") or 0)
     return GraphRunner(graph, compiled.inputs, table, checkpoint, compiled.head, pad, threads)
+
+
+def _threads() -> int:
+    """What ``OMP_NUM_THREADS`` says, a number or a list of one for each level of nesting; else the usable cores."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(said) if said.isdecimal() and int(said) > 0 else usable_cores()
 
 
 def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:

@@ -100,7 +100,6 @@ class Answering:
         self._check("question", [len(asked.question)])
         await asyncio.to_thread(model.check_question, asked.question)
         questions, passages = await self._questions(asked)
-        self._check("documents", [len(one.context) for one in questions])
         view, views = _views(model, asked)
         sizes = [len(one.question) + len(one.context) for one in questions]
         found = await self._results(model, questions, sizes, views)
@@ -126,11 +125,14 @@ class Answering:
         if asked.context is not None and asked.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
         if asked.context is not None or asked.documents is not None:
-            texts = asked.documents if asked.context is None else [asked.context]
-            return [replace(question, context=text) for text in texts or ()], None
+            texts = (asked.documents or []) if asked.context is None else [asked.context]
+            self._check("documents", [len(text) for text in texts])
+            return [replace(question, context=text) for text in texts], None
         if self._search is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
-        n = self._retrieval.passages if asked.passages is None else asked.passages
+        n, most = asked.passages or self._retrieval.passages, self._config.max_queue
+        if n > most:
+            raise TooLargeError(f"passages is {n}, the most is {most}: ask for fewer")
         [passages] = await self._search.results([(asked.question, n)])
         return list(on_passages(question, passages, self._retrieval.search_weight)), passages
 

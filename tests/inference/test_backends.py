@@ -23,7 +23,7 @@ from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
-from greenadapt.models.graphs import open_graph
+from greenadapt.models.graphs import GraphRunner, open_graph
 from greenadapt.models.streaming import Inference
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import open_task_model
@@ -32,6 +32,7 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.features import Feature, Input
+from greenadapt.workers import usable_cores
 from tests.conftest import Notes, Run, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
@@ -101,6 +102,16 @@ def test_a_compiled_model_gives_the_same_logits_in_both_views(tagger: Path, serv
         np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
     different = zip(logits_of(tagger, pool="base"), logits_of(tagger, pool="expanded"), strict=True)
     assert any(np.abs(base - expanded).max() > 0.1 for base, expanded in different)
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("3", 3), ("3,2", 3), ("many", None), ("0", None), ("", None)])
+def test_threads_are_those_that_openmp_uses(
+    served: Path, monkeypatch: pytest.MonkeyPatch, said: str, wanted: int | None
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    opened = OpenedModel.open(TaskFolder.open(str(served)), ReadingOptions()).opened
+    assert isinstance(opened, GraphRunner)
+    assert opened.threads == (wanted or usable_cores())
 
 
 def test_the_graph_names_no_file_of_the_machine(served: Path) -> None:

@@ -113,11 +113,13 @@ def test_a_question_without_a_text_is_put_to_the_index_as_qa_does(models: Path, 
     asked = ("--question", "what virus", "--passages", 3, "--search-weight", 2, "--top", 4, "--json")
     row = json.loads(run_alone("qa", "-m", models / "squad", "--index", "px", *asked).stdout)
     retrieval = RetrievalConfig(passages=3, search_weight=2.0)
-    with TestClient(application(models, "squad", index="px", retrieval=retrieval), HOST) as client:
+    limits = {"max_texts": 2, "max_chars": 12, "max_queue": 4}  # of what clients send: the index has more
+    with TestClient(application(models, "squad", index="px", retrieval=retrieval, **limits), HOST) as client:
         assert client.get("/models").json()["index"]
         found = client.post("/answer", json={"question": "what virus", "top": 4}).json()
         nothing = client.post("/answer", json={"question": "?!"}).json()
         fewer = client.post("/answer", json={"question": "what virus", "passages": 1}).json()
+        assert client.post("/answer", json={"question": "what virus", "passages": 5}).status_code == 413
     assert len(found["passages"]) == 3
     assert len(fewer["passages"]) == 1
     for one, wanted in zip(found["answers"], row["answers"], strict=True):

@@ -1,5 +1,6 @@
 """The command: its processes, a worker that is killed, signals, and what it refuses before it listens."""
 
+import http.client
 import json
 import os
 import re
@@ -9,7 +10,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from greenadapt.server.models import ServedModel
 from greenadapt.server.serving import Application
 
 Run = Callable[..., Result]
+WORD = {"word": "tachycardia", "top": 2}
 
 
 def ask(address: str, path: str, body: Any = None) -> Any:
@@ -39,17 +42,45 @@ def worker_of(process: subprocess.Popen[str]) -> int:
     return worker
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="NOT TESTED: a killed worker, without /proc")
-def test_a_killed_worker_comes_back_and_sigterm_ends_with_0(models: Path) -> None:
-    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(models / "encoder"), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def serving(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, in a process group of its own, and the address at which it serves."""
+    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         assert process.stderr is not None
-        line = process.stderr.readline()
-        [address] = re.findall(r"http://127\.0\.0\.1:\d+", line)
-        word = {"word": "tachycardia", "top": 2}
-        found = ask(address, "/neighbours", word)
+        [address] = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+        yield process, address
+    finally:
+        process.kill()
+
+
+def answered_after(stop: Callable[[], None], address: str, body: Any) -> Any:
+    """The answer to a request that the server is reading when ``stop`` is called."""
+    content = json.dumps(body).encode()
+    with closing(http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)) as connection:
+        connection.putrequest("POST", "/neighbours")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", str(len(content)))
+        connection.putheader("Expect", "100-continue")
+        connection.endheaders()
+        assert b" 100 " in connection.sock.recv(100)  # as soon as it is read
+        stop()
+        time.sleep(1)  # the workers hear of it within half a second
+        connection.send(content)
+        response = connection.getresponse()
+        assert response.status == 200
+        return json.load(response)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="NOT TESTED: a killed worker, without /proc")
+def test_a_killed_worker_comes_back_and_sigterm_finishes_what_is_being_answered(models: Path) -> None:
+    with serving(models / "encoder") as (process, address):
+        assert process.stderr is not None
+        found = ask(address, "/neighbours", WORD)
         worker = worker_of(process)
         os.kill(worker, signal.SIGSTOP)
         time.sleep(0.6)  # by now it has been asked whether it is well, which it may answer for a minute
@@ -57,12 +88,19 @@ def test_a_killed_worker_comes_back_and_sigterm_ends_with_0(models: Path) -> Non
         killed = time.monotonic()
         assert str(worker) in process.stderr.readline()
         assert time.monotonic() - killed < 30
-        assert ask(address, "/neighbours", word) == found
+        assert ask(address, "/neighbours", WORD) == found
         assert worker_of(process) != worker
-        process.terminate()
+        assert answered_after(process.terminate, address, WORD) == found
         out, error = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    assert (process.returncode, out, error) == (0, "", "")
+
+
+@pytest.mark.slow
+def test_ctrl_c_finishes_what_is_being_answered(models: Path) -> None:
+    with serving(models / "encoder") as (process, address):
+        found = answered_after(lambda: os.killpg(process.pid, signal.SIGINT), address, WORD)
+        out, error = process.communicate(timeout=60)
+    assert found["word"] == WORD["word"]
     assert (process.returncode, out, error) == (0, "", "")
 
 
@@ -79,6 +117,8 @@ def test_what_cannot_be_served_is_refused_at_once(
     assert "2 times" in run_alone(*encoder, "-m", models / "encoder", code=2).stderr
     assert "--max-queue 10" in run_alone(*encoder, "--max-queue", 10, code=2).stderr
     assert "--index" in run_alone(*encoder, "--by", "dense", code=2).stderr
+    index = ("--index", "px", "--passages", 11)
+    assert "--max-queue 10" in run_alone(*encoder, *index, "--max-texts", 5, "--max-queue", 10, code=2).stderr
     monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "secret")
     refused = run_alone(*encoder, "--port", 0, code=2).stderr
     assert "GREENADAPT_SERVE_TOKEN" in refused
