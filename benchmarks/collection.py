@@ -93,12 +93,12 @@ def _others(file: Path) -> Iterator[Json]:
 
 
 def indexed(options: argparse.Namespace, records: Records, documents: Path, model: str | None) -> Path:
-    """An index of the documents, made in a process of its own."""
+    """An index of the documents, made from the beginning in a process of its own, so that its seconds are all."""
     has_vectors = bool(model and options.vectors)
     asked = {"documents": documents.name, "model": _digest(model), "vectors": has_vectors}
     folder: Path = options.work / f"index-{hash_json(asked)[:12]}"
     if folder.name not in records.by_key:
-        command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(documents)]
+        command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(documents), "--force"]
         command += ["-o", str(folder), "--json", *(["--model", model] if model else [])]
         command += ["--vectors"] if has_vectors else []
         begin = time.perf_counter()

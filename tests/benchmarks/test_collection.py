@@ -57,7 +57,9 @@ def test_a_question_is_found_by_a_paragraph_with_its_answer(
 
 
 @pytest.mark.slow
-def test_an_index_is_that_of_its_options(benchmark: ModuleType, options: Namespace, tmp_path: Path) -> None:
+def test_an_index_is_that_of_its_options_and_its_seconds_are_all(
+    benchmark: ModuleType, options: Namespace, tmp_path: Path
+) -> None:
     records = benchmark.Records(tmp_path / "records.jsonl")
     documents, _ = benchmark.write_documents(options, PAPERS)
     folder = benchmark.indexed(options, records, documents, None)
@@ -65,3 +67,8 @@ def test_an_index_is_that_of_its_options(benchmark: ModuleType, options: Namespa
     others = benchmark.indexed(options, records, fewer, None)
     assert n_others == 1
     assert records.by_key[others.name]["paragraphs"] == records.by_key[folder.name]["paragraphs"] - 1
+    before = {path.name for path in (folder / "words").glob("*.idx")}
+    unfinished = benchmark.Records(tmp_path / "none.jsonl")  # as after a kill before the record was written
+    assert benchmark.indexed(options, unfinished, documents, None) == folder
+    assert unfinished.by_key[folder.name]["paragraphs"] == records.by_key[folder.name]["paragraphs"]
+    assert before.isdisjoint(path.name for path in (folder / "words").glob("*.idx"))
