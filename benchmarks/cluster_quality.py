@@ -15,7 +15,8 @@ import vector_quality
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, hash_json
+from greenadapt.storage.outputs import open_file
 from greenadapt.vectors.averaging import dealt, parts_each, round_size
 from greenadapt.vectors.cbow import initial_weights, vocabulary_size
 from greenadapt.vectors.engines import Stream, learning_rate
@@ -34,21 +35,24 @@ def measured(asked: Json, folder: Path, work: Path) -> Json:
     vectors, rounds = trained(corpus, config, asked["nodes"])
     if "planted" in asked["text"]:
         return {**planted.scores(vectors), "rounds": rounds}
+    best = reference(asked["text"], corpus, config, work)
     return {
         **vector_quality.alignment(vectors, asked["text"]["model"]),
-        "neighbours": vector_quality.shared(vector_quality.neighbours(vectors), _reference(corpus, config, work)),
+        "neighbours": vector_quality.shared(vector_quality.neighbours(vectors), best),
         "rounds": rounds,
     }
 
 
-def _reference(corpus: PreparedCorpus, config: W2VConfig, work: Path) -> Array:
-    """Neighbours in vectors that one node trained twice as long, from another seed."""
-    path = work / f"reference-{config.dim}-{2 * config.epochs}.npy"
+def reference(text: Json, corpus: PreparedCorpus, config: W2VConfig, work: Path) -> Array:
+    """Neighbours in vectors that one node trained twice as long on ``text``, from another seed; kept in ``work``."""
+    longer = replace(config, epochs=2 * config.epochs, seed=_REFERENCE_SEED)
+    path = work / f"reference-{hash_json([text, longer.dim, longer.epochs])[:12]}.npy"
     if not path.exists():
-        longer = replace(config, epochs=2 * config.epochs, seed=_REFERENCE_SEED)
-        np.save(path, vector_quality.neighbours(trained(corpus, longer, 1)[0]))
-    found: Array = np.load(path)
-    return found
+        found = vector_quality.neighbours(trained(corpus, longer, 1)[0])
+        with open_file(path, "wb") as file:
+            np.save(file, found)
+    kept: Array = np.load(path)
+    return kept
 
 
 def trained(corpus: PreparedCorpus, config: W2VConfig, n_nodes: int) -> tuple[WordVectors, int]:

@@ -10,7 +10,7 @@ place in the right paper; those whose answer is not in their paper as it stands 
 
 With ``--reader`` so many questions of ``--test``, which the reader must not have seen, are answered from the best
 paragraphs, found by BM25 over the words of the last model, and from the whole of their own paper, which is more than a
-search can know. Finished work in ``--work`` is used again.
+search can know. Finished work in ``--work`` is used again by calls whose files, models and options are the same.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -28,18 +28,19 @@ from covid_qa import drawn, papers, write_squad
 from records import resumable
 from tables import aligned
 
+from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import ReadingOptions, RetrievalConfig, SearchBy
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.storage.outputs import open_file
 from greenadapt.storage.records import Records
 from greenadapt.tasks.bootstrap import paired, summed
 from greenadapt.tasks.qa.questions import Question, read_questions
 
-DOCUMENTS = "documents.jsonl"
 DEEP = 20
 """Paragraphs that are looked at for each question."""
 LEAST_CHARS = 200
@@ -51,29 +52,37 @@ def main() -> None:
     options = _options()
     records = Records(options.work / "records.jsonl")
     numbers = {paper["context"]: f"paper {i}" for i, paper in enumerate(papers(options.data))}
-    write_documents(options, [*numbers])
+    documents, n_others = write_documents(options, [*numbers])
     asked = [one for one in read_questions(str(options.data), Silent()) if one.answers and one.answers[0].start >= 0]
-    indexes = [indexed(options, records, model) for model in [None, *options.models]]
-    rows = []
-    for folder in indexes:
+    indexes = {model or "plain": indexed(options, records, documents, model) for model in [None, *options.models]}
+    rows = {}
+    for name, folder in indexes.items():
         ways: tuple[SearchBy, ...] = ("bm25", "dense", "hybrid") if any((folder / "vectors").iterdir()) else ("bm25",)
-        rows += [found(records, folder, by, asked, numbers) for by in ways]
-    print_tables(options, records, rows, [numbers[one.context] for one in asked])
+        rows |= {f"{name}, {by}": found(records, folder, by, asked, numbers) for by in ways}
+    print(f"{len(asked):,} questions, {n_others:,} other paragraphs\n")
+    print_searches(rows, [numbers[one.context] for one in asked])
+    print_indexes({name: records.by_key[folder.name] for name, folder in indexes.items()})
     if options.reader:
-        print_answers(options, records, indexes[-1])
+        print_answers(options, records, indexes[options.models[-1]])
 
 
-def write_documents(options: argparse.Namespace, contexts: Sequence[str]) -> None:
-    """``documents.jsonl``: the papers, and the other paragraphs in random order."""
-    if (options.work / DOCUMENTS).is_file():
-        return
-    shares = [options.n // len(options.others)] * len(options.others)
-    others = [one for file, n in zip(options.others, shares, strict=True) for one in islice(_others(file), n)]
-    order = np.random.default_rng(0).permutation(len(others)).tolist()
-    own = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
-    with open(options.work / DOCUMENTS, "w", encoding="utf-8") as file:
-        for row in [*own, *(others[i] for i in order)]:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+def write_documents(options: argparse.Namespace, contexts: Sequence[str]) -> tuple[Path, int]:
+    """A file of the papers and the other paragraphs, in random order, and how many others there are.
+
+    It is named after what it is made from.
+    """
+    made_from = {"n": options.n, "files": [hash_file(file) for file in (options.data, *options.others)]}
+    path = options.work / f"documents-{hash_json(made_from)[:12]}.jsonl"
+    if not path.is_file():
+        shares = [options.n // len(options.others)] * len(options.others)
+        others = [one for file, n in zip(options.others, shares, strict=True) for one in islice(_others(file), n)]
+        order = np.random.default_rng(0).permutation(len(others)).tolist()
+        own = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
+        with open_file(path, "w") as file:
+            for row in [*own, *(others[i] for i in order)]:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    with open(path, "rb") as lines:
+        return path, sum(1 for _ in lines) - len(contexts)
 
 
 def _others(file: Path) -> Iterator[Json]:
@@ -83,20 +92,27 @@ def _others(file: Path) -> Iterator[Json]:
                 yield {"id": f"{file.name}:{number}", "text": line.strip()}
 
 
-def indexed(options: argparse.Namespace, records: Records, model: str | None) -> Path:
-    """An index of the documents, made in a process of its own."""
-    folder: Path = options.work / (Path(model).name if model else "plain")
+def indexed(options: argparse.Namespace, records: Records, documents: Path, model: str | None) -> Path:
+    """An index of the documents, made from the beginning in a process of its own, so that its seconds are all."""
+    has_vectors = bool(model and options.vectors)
+    asked = {"documents": documents.name, "model": _digest(model), "vectors": has_vectors}
+    folder: Path = options.work / f"index-{hash_json(asked)[:12]}"
     if folder.name not in records.by_key:
-        command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(options.work / DOCUMENTS)]
+        command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(documents), "--force"]
         command += ["-o", str(folder), "--json", *(["--model", model] if model else [])]
-        command += ["--vectors"] if model and options.vectors else []
+        command += ["--vectors"] if has_vectors else []
         begin = time.perf_counter()
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        n_bytes = {part: _bytes(folder / part) for part in ("words", "vectors")}
         wall = time.perf_counter() - begin
+        n_bytes = {part: _bytes(folder / part) for part in ("words", "vectors")}
         kept = {"paragraphs": row["counts"]["paragraphs"], "memory": row["peak_memory_bytes"], "bytes": n_bytes}
-        records.add({"key": folder.name, "seconds": wall, **kept})
+        records.add({"key": folder.name, "asked": asked, "seconds": wall, **kept})
     return folder
+
+
+def _digest(model: str | None) -> str | None:
+    """What the model holds; ``None`` without a model."""
+    return None if model is None else str(adapted_input(starting_model(model))["sha256"])
 
 
 def _bytes(folder: Path) -> int:
@@ -124,29 +140,32 @@ def found(records: Records, folder: Path, by: SearchBy, asked: Sequence[Question
     return records.by_key[key]
 
 
-def print_tables(options: argparse.Namespace, records: Records, rows: Sequence[Json], own: Sequence[str]) -> None:
-    """What was found, beside the first search with the 95 % interval over papers, and what the indexes take.
+def print_searches(rows: Mapping[str, Json], own: Sequence[str]) -> None:
+    """What each search found, beside the first one with the 95 % interval over papers.
 
     ``own`` is each question's paper.
     """
     table = [
         ["index, search", "recall@1", "recall@10", "MRR@10", "recall@10 beside the first", "ms a question", "CPU ms"]
     ]
-    first = _sums(rows[0], own)
-    for row in rows:
+    first = _sums(next(iter(rows.values())), own)
+    for name, row in rows.items():
         ranks = np.array([rank or np.inf for rank in row["ranks"]])
         shares = [np.mean(ranks <= 1), np.mean(ranks <= 10), np.mean(np.where(ranks <= 10, 1 / ranks, 0))]
         gain = paired(_sums(row, own)[np.newaxis], first[np.newaxis], lambda sums: sums[..., 0] / sums[..., 1])
         beside = f"{100 * gain.difference:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
-        times = [f"{1000 * row[name]:.1f}" for name in ("seconds", "cpu")]
-        table.append([row["key"], *(f"{100 * share:.1f}" for share in shares), beside, *times])
-    print(f"{len(own):,} questions, {options.n:,} other paragraphs\n\n{aligned(table)}")
+        times = [f"{1000 * row[unit]:.1f}" for unit in ("seconds", "cpu")]
+        table.append([name, *(f"{100 * share:.1f}" for share in shares), beside, *times])
+    print(aligned(table))
+
+
+def print_indexes(rows: Mapping[str, Json]) -> None:
+    """What the indexes take."""
     table = [["index", "paragraphs", "seconds", "peak MB", "MB of words", "MB of vectors"]]
-    for key, row in records.by_key.items():
-        if "paragraphs" in row:
-            sizes = [row["memory"], row["bytes"]["words"], row["bytes"]["vectors"]]
-            cells = [f"{size / 1e6:.0f}" for size in sizes]
-            table.append([key, f"{row['paragraphs']:,}", f"{row['seconds']:.0f}", *cells])
+    for name, row in rows.items():
+        sizes = [row["memory"], row["bytes"]["words"], row["bytes"]["vectors"]]
+        cells = [f"{size / 1e6:.0f}" for size in sizes]
+        table.append([name, f"{row['paragraphs']:,}", f"{row['seconds']:.0f}", *cells])
     print(aligned(table))
 
 
@@ -159,6 +178,7 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path) ->
     """EM and F1 of the answers in the best paragraphs, for each weight of the search, and in the own papers."""
     test = options.work / f"test-{options.questions}.json"
     write_squad(test, drawn(papers(options.test), options.questions, 0))
+    read = {"index": index.name, "reader": _digest(options.reader), "test": hash_file(test)}
     table = [["read", "EM", "F1", "95 % of F1", "s a question", "CPU s"]]
     ways: dict[str, tuple[InquirySources, RetrievalConfig]] = {}
     for n in options.passages:
@@ -167,7 +187,7 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path) ->
             ways[f"{n} paragraphs, weight {weight:g}"] = InquirySources(data=str(test), index=str(index)), retrieval
     ways["the own paper"] = InquirySources(data=str(test)), RetrievalConfig()
     for name, (sources, retrieval) in ways.items():
-        key = f"{name}, {options.questions} questions"
+        key = f"{name}, {hash_json(read)[:12]}"
         if key not in records.by_key:
             reading = ReadingOptions(precision="float32")
             answering = Answering(QaRequest(options.reader, sources, reading=reading, retrieval=retrieval), Silent())

@@ -1,7 +1,10 @@
 """Nodes that one process plays: the bytes of training alone, and vectors about as good from several nodes."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 from greenadapt.progress import Silent
@@ -14,10 +17,16 @@ from tests.vectors.test_cbow import prepare
 pytestmark = pytest.mark.slow
 
 
-def test_one_node_trains_the_same_and_eight_about_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def cluster_quality() -> ModuleType:
     for name in ("planted", "vector_quality"):
         load_benchmark(name)
-    cluster_quality = load_benchmark("cluster_quality")
+    return load_benchmark("cluster_quality")
+
+
+def test_one_node_trains_the_same_and_eight_about_as_well(
+    cluster_quality: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parts, "_PART", 250)
     corpus = prepare(grouped_text(), tmp_path / "corpus")
     alone = cbow.train(corpus, CONFIG, tmp_path / "work", progress=Silent(), max_memory=1 << 30)
@@ -26,3 +35,15 @@ def test_one_node_trains_the_same_and_eight_about_as_well(tmp_path: Path, monkey
     eight, merges = cluster_quality.trained(corpus, CONFIG, 8)
     assert merges > 20
     assert own_group(eight) > own_group(alone) - LESS > 0.4
+
+
+def test_each_text_has_a_reference_of_its_own(cluster_quality: ModuleType, tmp_path: Path) -> None:
+    short = replace(CONFIG, epochs=1)
+    made = {}
+    for model in ("one", "another"):  # whose tokenizers split the text in other ways
+        corpus = prepare(grouped_text()[: 100 * len(model)], tmp_path / model)
+        text = {"corpus": "the same", "model": model}
+        made[model] = cluster_quality.reference(text, corpus, short, tmp_path)
+        assert np.array_equal(cluster_quality.reference(text, corpus, short, tmp_path), made[model])
+    assert not np.array_equal(made["one"], made["another"])
+    assert len([*tmp_path.glob("reference-*")]) == 2
