@@ -23,6 +23,7 @@ import greenadapt
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.storage.publish import open_file
 from greenadapt.storage.records import Records
 from greenadapt.vectors.word_vectors import WordVectors
 
@@ -101,7 +102,8 @@ def run(asked: Json, folder: Path, program: Path | None) -> Json:
         if measures:
             vectors = made.vectors()
         if "reference" in measures:
-            np.save(_reference(folder, hash_json(asked)), vector_quality.neighbours(vectors))
+            with open_file(_reference(folder, hash_json(asked)), "wb") as file:
+                np.save(file, vector_quality.neighbours(vectors))
         if "quality" in measures:
             result["quality"], result["notes"] = _quality(vectors, asked["text"])
         if "neighbours" in measures:
