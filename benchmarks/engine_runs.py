@@ -23,7 +23,7 @@ import greenadapt
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.words import PreparedCorpus
 from greenadapt.storage.files import Json, hash_file, hash_json
-from greenadapt.storage.publish import open_file
+from greenadapt.storage.outputs import open_file
 from greenadapt.storage.records import Records
 from greenadapt.vectors.word_vectors import WordVectors
 
