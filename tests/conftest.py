@@ -33,6 +33,8 @@ Run = Callable[..., Result]
 settings.register_profile("untimed", deadline=None, max_examples=25)
 settings.load_profile("untimed")
 
+# Ray reads it when it is imported; commands set it before, but tests may import Ray first.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 
 N_FORGOTTEN: list[int] = []
 """How many modules were imported when garbage collection left them out."""

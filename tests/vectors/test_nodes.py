@@ -1,5 +1,6 @@
 """Nodes that die or join while word vectors are trained, at chosen moments, without a cluster."""
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.conftest import Notes
 from tests.support.local_ray import LocalRay
 from tests.vectors.test_cbow import prepare
 
-pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, engine="fast", sample=0, sync_words=100)
 MEMORY = 1 << 30
 
