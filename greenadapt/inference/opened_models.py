@@ -181,8 +181,12 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
     return pool
 
 
-def check_margin(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
-    """Raise ``UsageError`` if models do not read both tokenizations, or one has no probabilities to compare."""
+def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
+    """Raise what ``chosen`` raises for a model, and ``UsageError`` if there is a margin and a model does not read both
+    tokenizations, or has no probabilities to compare.
+    """
+    for folder in folders:
+        chosen(folder.folder, options)
     if options.margin is None:
         return
     if len({folder.name for folder in folders}) > 1:

@@ -16,9 +16,8 @@ from greenadapt.corpus.opening import STDIN, is_read_once, require_source, sourc
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.opened_models import OpenedModel, check_margin, one_process
+from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process
 from greenadapt.inference.spread import Spread
-from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
@@ -150,9 +149,7 @@ class Predictor:
         self._folders = [
             TaskFolder.find(model, request.reading.seed, name) for name in names for model in request.models
         ]
-        for folder in self._folders:
-            chosen(folder.folder, request.reading)
-        check_margin(self._folders, request.reading)
+        check_reading(self._folders, request.reading)
         if len(names) == 1:
             check_alike(self._folders)
         self._cut = [Counter[str]() for _ in self._folders]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool
-from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.example_blocks import ViewOutputs, grouped
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Feature, Input
@@ -27,7 +27,7 @@ def second_look(
     chunks of a sentence, the windows of a context. For all other units ``base`` has what ``expanded`` has. The expanded
     view comes first, since it has fewer pieces. Inputs go through together that have ``n_pieces``.
     """
-    with closing(ahead(_blocks(inputs, n_pieces))) as blocks:
+    with closing(ahead(grouped(inputs, lambda one: sum(map(len, one.expanded)), n_pieces))) as blocks:
         for block in blocks:
             outputs = [*read(block, "expanded")]
             again = [_again(task, one, output, margin) for one, output in zip(block, outputs, strict=True)]
@@ -65,17 +65,3 @@ def _is_same(one: Input) -> bool:
     """Whether both views read the same."""
     pairs = zip(one.base, one.expanded, strict=False)
     return len(one.base) == len(one.expanded) and all(np.array_equal(a.ids, b.ids) for a, b in pairs)
-
-
-def _blocks(inputs: Iterable[Input], n_pieces: int) -> Iterator[list[Input]]:
-    """Inputs that go through together, so that there are enough of them to make batches of equal length."""
-    block: list[Input] = []
-    n = 0
-    for one in inputs:
-        block.append(one)
-        n += sum(map(len, one.expanded))
-        if n >= n_pieces:
-            yield block
-            block, n = [], 0
-    if block:
-        yield block

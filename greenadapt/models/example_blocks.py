@@ -1,14 +1,15 @@
 """Examples that go through a model together: which inputs they have, and what the outputs of these say of them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.tasks.features import Feature, Input
 
+Example = TypeVar("Example")
 _MOST_EXAMPLES = 4096
 
 
@@ -108,16 +109,25 @@ def blocks(
     """Examples in order, each in the views of every task that reads it, so many that the views of these ``names`` have
     about ``n_pieces`` for the task that has the most, one at least.
     """
-    block: list[Mapping[str, Input]] = []
+
+    def size(one: Mapping[str, Input]) -> int:
+        return max(sum(len(feature) for name in names for feature in getattr(views, name)) for views in one.values())
+
+    return (Block.of(each, names, pad_id) for each in grouped(examples, size, n_pieces))
+
+
+def grouped(examples: Iterable[Example], size: Callable[[Example], int], n_pieces: int) -> Iterator[list[Example]]:
+    """Examples in order, so many together that they have about ``n_pieces`` by their ``size``, one at least."""
+    group: list[Example] = []
     n = 0
     for one in examples:
-        block.append(one)
-        n += max(sum(len(feature) for name in names for feature in getattr(views, name)) for views in one.values())
-        if len(block) >= _MOST_EXAMPLES or n >= n_pieces:
-            yield Block.of(block, names, pad_id)
-            block, n = [], 0
-    if block:
-        yield Block.of(block, names, pad_id)
+        group.append(one)
+        n += size(one)
+        if len(group) >= _MOST_EXAMPLES or n >= n_pieces:
+            yield group
+            group, n = [], 0
+    if group:
+        yield group
 
 
 def _reduce(block: Sequence[Input], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:

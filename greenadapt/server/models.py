@@ -76,9 +76,7 @@ class ServedModel:
         """
         assert self.opened is not None
         encoder = self.opened.encoder
-        pieces, most = encoder.tokenizer.encode(question), encoder.max_length // 2
-        views = (pieces.base, pieces.expanded) if encoder.has_words else (pieces.base,)
-        n = max(len(view.ids) for view in views)
+        n, most = encoder.n_pieces(question), encoder.max_length // 2
         if n > most:
             raise TooLargeError(f"question has {n:,} pieces for {self.found.name}, the most is {most:,}: shorten it")
 

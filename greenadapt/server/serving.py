@@ -17,9 +17,8 @@ from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError
-from greenadapt.inference.opened_models import check_margin
+from greenadapt.inference.opened_models import check_reading
 from greenadapt.inference.search.index import Index
-from greenadapt.models.graphs import chosen
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
 from greenadapt.server.token import TOKEN, read_token
@@ -127,8 +126,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     found = find_models(request.models, request.reading, request.task)
     for one in found:
         if one.task is not None:
-            chosen(one.folder, request.reading)
-            check_margin([one.task], request.reading)
+            check_reading([one.task], request.reading)
     if request.index is not None:
         Index(request.index).warn_unfinished(progress)
         if not any(one.kind == "qa" for one in found):

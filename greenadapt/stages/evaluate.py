@@ -13,9 +13,8 @@ from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.opened_models import OpenedModel, check_margin, one_process, pool_of
+from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process, pool_of
 from greenadapt.inference.qa.comparison import FEWEST
-from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
@@ -79,10 +78,8 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     """
     one_process("evaluate")
     folders = _folders(request)
-    for folder in folders.values():
-        chosen(folder.folder, request.reading)
+    check_reading([*folders.values()], request.reading)
     check_memories(folders.values(), request.reading.memory)
-    check_margin([*folders.values()], request.reading)
     [*_, first] = folders.values()
     if first.task.main == "macro_f1" and find_spec("sklearn") is None:
         raise MissingError("scores of classes need scikit-learn, not installed", "pip install scikit-learn")

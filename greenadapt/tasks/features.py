@@ -142,6 +142,11 @@ class Encoder:
             has_two = self.tokenizer.base.id_to_token(self.special.sep) == "</s>"
         return 4 if has_two else 3
 
+    def n_pieces(self, text: str) -> int:
+        """The pieces of ``text`` in the view that has more."""
+        pieces = self.tokenizer.encode(text)
+        return max(len(pieces.base.ids), len(pieces.expanded.ids))
+
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
         """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.
 

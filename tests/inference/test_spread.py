@@ -14,11 +14,12 @@ from tests.conftest import Run
 from tests.support.played_cluster import PlayedCluster
 from tests.support.small_tasks import TinyModel, adapted, ner_file, qa_file, sentences
 
+Play = Callable[..., PlayedCluster]
 ANYWHERE = Spread("played")
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlayedCluster]:
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """``play(room=3, deaths=(5,))``: the cluster that is found from now on."""
 
     def start(**how: Any) -> PlayedCluster:
@@ -29,11 +30,16 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlayedCluster]:
     return start
 
 
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short input has several."""
+    monkeypatch.setattr("greenadapt.inference.entries._BLOCK", 8)
+    monkeypatch.setattr("greenadapt.inference.qa.lookups._BLOCK", 4)
+
+
 @pytest.mark.parametrize("room", [1, 3])
 @pytest.mark.parametrize("deaths", [(), (1, 2, 9, 10, 11, 30)])
-def test_results_come_in_order_each_once_although_processes_die(
-    play: Callable[..., PlayedCluster], room: int, deaths: tuple[int, ...]
-) -> None:
+def test_results_come_in_order_each_once_although_processes_die(play: Play, room: int, deaths: tuple[int, ...]) -> None:
     cluster, done = play(room=room, deaths=deaths), Counter[int]()
 
     def opening(factor: int) -> Callable[[int], int]:
@@ -49,7 +55,7 @@ def test_results_come_in_order_each_once_although_processes_die(
     assert [*islice(ANYWHERE.over(opening, count(), 1), 40)] == [*range(40)]  # an input without an end
 
 
-def test_what_fails_comes_after_all_before_it(play: Callable[..., PlayedCluster]) -> None:
+def test_what_fails_comes_after_all_before_it(play: Play) -> None:
     def items() -> Iterator[int]:
         yield from range(7)
         raise InputError("line 8 is broken", "mend it")
@@ -66,15 +72,10 @@ def test_what_fails_comes_after_all_before_it(play: Callable[..., PlayedCluster]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread", "small_blocks")
 def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
-    play: Callable[..., PlayedCluster],
-    run_alone: Run,
-    tiny_model: TinyModel,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    play: Play, run_alone: Run, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("greenadapt.inference.entries._BLOCK", 8)
     (tmp_path / "texts.txt").write_text("\n".join(" ".join(words) for words in sentences(100, 0)))
     ner_file(tmp_path / "train.tsv", 20)
     run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", 1)
@@ -94,15 +95,8 @@ def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_answers_are_those_of_one_machine(
-    play: Callable[..., PlayedCluster],
-    run_alone: Run,
-    tiny_model: TinyModel,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("greenadapt.inference.qa.lookups._BLOCK", 4)
+@pytest.mark.usefixtures("one_thread", "small_blocks")
+def test_answers_are_those_of_one_machine(play: Play, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     qa_file(tmp_path / "squad.json", 30)
     asked = ["qa", "-m", tiny_model("BertForQuestionAnswering"), "--data", "squad.json"]
     alone = run_alone(*asked).stdout

@@ -12,13 +12,12 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
-from greenadapt.inference.opened_models import OpenedModel, check_margin, one_process
+from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks, looked_up, place_of, read_journal
 from greenadapt.inference.search.index import index_input
 from greenadapt.inference.spread import Spread
-from greenadapt.models.graphs import chosen
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress, Warnings
@@ -52,10 +51,11 @@ class QaRequest:
     def __post_init__(self) -> None:
         if self.sources.index is None and self.retrieval != RetrievalConfig():
             raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
-        if self.compare is not None and self.reading.pool is not None:
-            raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --pool")
-        if self.compare is not None and self.reading.margin is not None:
-            raise UsageError("--compare shows the answers of either tokenization and of both", "leave out --margin")
+        for name in ("pool", "margin"):
+            if self.compare is not None and getattr(self.reading, name) is not None:
+                raise UsageError(
+                    "--compare shows the answers of either tokenization and of both", f"leave out --{name}"
+                )
 
 
 class Answering:
@@ -70,10 +70,9 @@ class Answering:
         self._progress = progress
         self._spread = spread
         self._models = _models_of(request)
-        for model in self._models.values():
-            chosen(model.folder.folder, request.reading)
-        check_margin([model.folder for model in self._models.values()], request.reading)
-        check_memories([model.folder for model in self._models.values()], request.reading.memory)
+        folders = [model.folder for model in self._models.values()]
+        check_reading(folders, request.reading)
+        check_memories(folders, request.reading.memory)
         self.inquiry = read_inquiry(request.sources, progress, request.retrieval)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []

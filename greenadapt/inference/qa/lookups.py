@@ -76,9 +76,7 @@ class QaModel:
         room = longest_question(encoder.max_length, encoder.n_special_pair)
         long = []
         for text, name in questions.items():
-            pieces = encoder.tokenizer.encode(text)
-            n = max(len(pieces.base.ids), len(pieces.expanded.ids))
-            if n > room:
+            if (n := encoder.n_pieces(text)) > room:
                 long.append((name, n))
         if long:
             progress.warn(

@@ -190,7 +190,7 @@ class ClassificationTask:
 
     def in_doubt(self, example: Text, logits: Array, margin: float) -> IntArray:
         """The text, 0, if its two most probable classes are less than ``margin`` apart; none for numbers."""
-        return np.arange(0 if margins(logits)[0] >= margin else 1)
+        return np.flatnonzero(margins(logits) < margin)
 
     def decode(self, example: Text, logits: Array) -> Json:
         """``label``, ``score`` (its probability) and ``probabilities`` of the 100 most probable classes from logits
