@@ -7,8 +7,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from greenadapt.checkpoints.compiled import GRAPHS, Compiled
@@ -20,6 +21,9 @@ from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.graphs import graph_inputs
 from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import HEADS, head_of, load_trained, read_trained
+
+if TYPE_CHECKING:
+    import onnx
 
 _OPSET = 18
 
@@ -79,8 +83,8 @@ class _Logits(torch.nn.Module):
 def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder: Path) -> Compiled:
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
-    In int8 the weights of matrix products have one scale per output, and their inputs one that is computed as they come
-    (dynamic quantization): of a batch with ONNX Runtime, of one piece with OpenVINO. Nothing is calibrated.
+    In int8 the weights of matrix products have one scale per output, and their inputs one per piece that is computed as
+    they come (dynamic quantization). Nothing is calibrated.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"
@@ -131,7 +135,7 @@ def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
             onnx.save(onnx.load(plain), target)
             return
         quantize_dynamic(
-            plain,
+            _scaled_by_piece(onnx.load(plain)),
             target,
             per_channel=True,
             weight_type=QuantType.QInt8,
@@ -142,6 +146,40 @@ def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
         raise ResourceError(
             f"{plain}, the exported graph, cannot be read ({first_line(error)})", "free some space on the disk"
         ) from error
+
+
+def _scaled_by_piece(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """The graph with every product x W by weights as max|x| · (x / max|x|) W, the maximum over each row of x.
+
+    ONNX Runtime has one scale for all rows, by which those with small numbers would be lost beside one with large ones.
+    """
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
+    graph.initializer.append(numpy_helper.from_array(np.array(np.finfo(np.float32).tiny), "smallest"))
+    nodes = [*graph.node]
+    del graph.node[:]
+    scaled = set[str]()
+    for node in nodes:
+        if node.op_type != "MatMul" or node.input[1] not in weights:
+            graph.node.append(node)
+            continue
+        rows, product = node.input[0], node.output[0]
+        if rows not in scaled:
+            scaled.add(rows)
+            steps = [
+                ("Abs", [rows], f"{rows}_sizes"),
+                ("ReduceMax", [f"{rows}_sizes", "last_axis"], f"{rows}_maximum"),
+                ("Max", [f"{rows}_maximum", "smallest"], f"{rows}_scale"),  # of a row of zeros
+                ("Div", [rows, f"{rows}_scale"], f"{rows}_scaled"),
+            ]
+            graph.node.extend(helper.make_node(kind, given, [made], name=made) for kind, given, made in steps)
+        node.input[0], node.output[0] = f"{rows}_scaled", f"{product}_scaled"
+        graph.node.append(node)
+        graph.node.append(helper.make_node("Mul", [f"{product}_scaled", f"{rows}_scale"], [product], name=product))
+    return model
 
 
 def _write_openvino(plain: Path, quantize: Quantize, folder: Path) -> None:

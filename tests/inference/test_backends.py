@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
@@ -157,7 +158,6 @@ def test_it_is_read_and_scored_without_torch(tagger: Path, served: Path, tmp_pat
 
 def test_plain_onnxruntime_loads_the_graph(tagger: Path, served: Path) -> None:
     import onnxruntime
-    import transformers
 
     session = onnxruntime.InferenceSession(served / "model.onnx")
     assert [one.name for one in session.get_outputs()] == ["logits"]
@@ -180,6 +180,23 @@ def test_int8_is_smaller_and_near(tagger: Path, tmp_path: Path) -> None:
     assert 1e-5 < max(differences) < 0.5
 
 
+@pytest.mark.slow
+def test_a_piece_with_large_numbers_does_not_spoil_the_others(tagger: Path, tmp_path: Path) -> None:
+    model = transformers.BertForTokenClassification.from_pretrained(tagger).eval()
+    last = model.bert.encoder.layer[-1]
+    with torch.no_grad():  # a number that is large in the pieces where the first one before it is negative, else 0
+        last.intermediate.dense.weight[0] = torch.eye(model.config.hidden_size)[0] * -3000
+        last.intermediate.dense.bias[0] = 0
+        last.output.dense.weight[:, 0] = 0
+    outliers = shutil.copytree(tagger, tmp_path / "outliers")
+    model.save_pretrained(outliers)
+    ours, torchs = (
+        logits_of(one, pool="base") for one in (compiled(outliers, tmp_path / "int8", quantize="int8"), outliers)
+    )
+    errors = np.concatenate([np.abs(a - b).max(axis=1) for a, b in zip(ours, torchs, strict=True)])
+    assert np.median(errors) < 0.1
+
+
 @NEEDS_OPENVINO
 @pytest.mark.slow
 @pytest.mark.parametrize(("quantize", "most"), [("none", 1e-4), ("int8", 0.5), ("bf16", 0.5)])
@@ -194,7 +211,7 @@ def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
     draw = np.random.default_rng(0)
     for n in (1, 5, 17, 30, 30):
         ids = draw.integers(0, checkpoint.n_rows, n).astype(np.int32)
-        types = np.sort(draw.integers(0, 2, n)).astype(np.int32)
+        types = np.sort(draw.integers(0, 1 + checkpoint.architecture.has_segments, n)).astype(np.int32)
         units = np.zeros(1, np.int32) if head == "SequenceClassification" else np.arange(n, dtype=np.int32)
         feature = [Feature(ids, types, units)]
         yield Input(feature, feature, len(units))
