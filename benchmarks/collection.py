@@ -10,7 +10,8 @@ place in the right paper; those whose answer is not in their paper as it stands 
 
 With ``--reader`` so many questions of ``--test``, which the reader must not have seen, are answered from the best
 paragraphs, found by BM25 over the words of the last model, and from the whole of their own paper, which is more than a
-search can know. Finished work in ``--work`` is used again by calls whose files, models and options are the same.
+search can know; with ``--all-papers`` also from all papers, read from end to end.
+Finished work in ``--work`` is used again by calls whose files, models and options are the same.
 """
 
 import argparse
@@ -32,14 +33,17 @@ from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import ReadingOptions, RetrievalConfig, SearchBy
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.lookups import read_journal
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.outputs import open_file
 from greenadapt.storage.records import Records
-from greenadapt.tasks.bootstrap import paired, summed
+from greenadapt.tasks.bootstrap import interval, paired, summed
 from greenadapt.tasks.qa.questions import Question, read_questions
+from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.qa.task import gold_texts
 
 DEEP = 20
 """Paragraphs that are looked at for each question."""
@@ -55,7 +59,7 @@ def main() -> None:
     documents, n_others = write_documents(options, [*numbers])
     asked = [one for one in read_questions(str(options.data), Silent()) if one.answers and one.answers[0].start >= 0]
     indexes = {model or "plain": indexed(options, records, documents, model) for model in [None, *options.models]}
-    rows = {}
+    rows: dict[str, Json] = {}
     for name, folder in indexes.items():
         ways: tuple[SearchBy, ...] = ("bm25", "dense", "hybrid") if any((folder / "vectors").iterdir()) else ("bm25",)
         rows |= {f"{name}, {by}": found(records, folder, by, asked, numbers) for by in ways}
@@ -63,7 +67,7 @@ def main() -> None:
     print_searches(rows, [numbers[one.context] for one in asked])
     print_indexes({name: records.by_key[folder.name] for name, folder in indexes.items()})
     if options.reader:
-        print_answers(options, records, indexes[options.models[-1]])
+        print_answers(options, records, indexes[options.models[-1]], documents)
 
 
 def write_documents(options: argparse.Namespace, contexts: Sequence[str]) -> tuple[Path, int]:
@@ -174,31 +178,92 @@ def _sums(row: Json, own: Sequence[str]) -> Array:
     return summed(np.array([[rank is not None and rank <= 10, 1.0] for rank in row["ranks"]], float), own)
 
 
-def print_answers(options: argparse.Namespace, records: Records, index: Path) -> None:
-    """EM and F1 of the answers in the best paragraphs, for each weight of the search, and in the own papers."""
+def print_answers(options: argparse.Namespace, records: Records, index: Path, documents: Path) -> None:
+    """EM and F1 of the answers in the best paragraphs, for each weight of the search, in the own papers, and in all."""
     test = options.work / f"test-{options.questions}.json"
     write_squad(test, drawn(papers(options.test), options.questions, 0))
-    read = {"index": index.name, "reader": _digest(options.reader), "test": hash_file(test)}
-    table = [["read", "EM", "F1", "95 % of F1", "s a question", "CPU s"]]
+    asked = read_questions(str(test), Silent())
     ways: dict[str, tuple[InquirySources, RetrievalConfig]] = {}
     for n in options.passages:
         for weight in options.weights:
             retrieval = RetrievalConfig(passages=n, search_weight=weight)
             ways[f"{n} paragraphs, weight {weight:g}"] = InquirySources(data=str(test), index=str(index)), retrieval
     ways["the own paper"] = InquirySources(data=str(test)), RetrievalConfig()
+    if options.all_papers:
+        alone = papers_alone(options, documents), questions_alone(test, asked)
+        ways["all papers"] = InquirySources(documents=(str(alone[0]),), questions=str(alone[1])), RetrievalConfig()
+    read = {
+        "documents": documents.name,
+        "index": index.name,
+        "reader": _digest(options.reader),
+        "test": hash_file(test),
+    }
+    digest = hash_json(read | {"margin": options.margin})[:12]
+    rows = {}
     for name, (sources, retrieval) in ways.items():
-        key = f"{name}, {hash_json(read)[:12]}"
+        key = f"{name}, {digest}"
         if key not in records.by_key:
-            reading = ReadingOptions(precision="float32")
-            answering = Answering(QaRequest(options.reader, sources, reading=reading, retrieval=retrieval), Silent())
-            begin = time.perf_counter(), time.process_time()
-            n_rows = len([*answering.rows()])
-            times = (time.perf_counter() - begin[0]) / n_rows, (time.process_time() - begin[1]) / n_rows
-            records.add({"key": key, **answering.summary()["scores"], "seconds": times[0], "cpu": times[1]})
-        row = records.by_key[key]
-        scores = [f"{100 * row['em']:.1f}", f"{100 * row['f1']:.1f}"]
-        interval = " to ".join(f"{100 * end:.1f}" for end in row["intervals"]["f1"])
-        table.append([name, *scores, interval, f"{row['seconds']:.2f}", f"{row['cpu']:.2f}"])
+            reading = ReadingOptions(precision="float32", margin=options.margin)
+            request = QaRequest(options.reader, sources, reading=reading, retrieval=retrieval)
+            records.add({"key": key, **answered(request, asked, options.work / f"{key}.jsonl")})
+        rows[name] = records.by_key[key]
+    print_scores(rows, [one.context for one in asked])
+
+
+def papers_alone(options: argparse.Namespace, documents: Path) -> Path:
+    """A file of the papers, which come first among the documents."""
+    path = documents.with_name(documents.name.replace("documents", "papers"))
+    with open(documents, encoding="utf-8") as lines:
+        path.write_text("".join(islice(lines, len(papers(options.data)))), "utf-8")
+    return path
+
+
+def questions_alone(test: Path, asked: Sequence[Question]) -> Path:
+    """A file of the questions without their papers."""
+    path = test.with_suffix(".jsonl")
+    rows = [{"id": one.id, "question": one.question} for one in asked]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def answered(request: QaRequest, asked: Sequence[Question], journal: Path) -> Json:
+    """EM and F1 of the answer to each question, and the seconds that a question takes.
+
+    What was looked up is kept in ``journal``, and a call that was stopped goes on from there; the seconds are then
+    those of the rest, as if all of it took as long.
+    """
+    answering = Answering(request, Silent())
+    n_lookups = sum(answering.inquiry.n_lookups.values())
+    n_left = n_lookups - sum(1 for _ in read_journal(journal))
+    begin = time.perf_counter(), time.process_time()
+    answers = {row["id"]: row["answer"] for row in answering.rows(journal)}
+    spent = np.array([time.perf_counter(), time.process_time()]) - begin
+    seconds, cpu = (spent / max(n_left, 1) * n_lookups / len(asked)).tolist()
+    scores = [score_answer(answers[one.id], gold_texts(one, is_second=False), is_second=False) for one in asked]
+    return {"em": [one.em for one in scores], "f1": [one.f1 for one in scores], "seconds": seconds, "cpu": cpu}
+
+
+def print_scores(rows: Mapping[str, Json], own: Sequence[str]) -> None:
+    """What each way of reading scores, in points, beside the first one, with 95 % intervals over papers.
+
+    ``own`` is each question's paper.
+    """
+    table = [["read", "EM", "F1", "95 % of F1", "F1 beside the first", "s a question", "CPU s"]]
+
+    def f1(row: Json) -> Array:
+        return summed(np.array([[score, 1.0] for score in row["f1"]]), own)
+
+    def mean(sums: Array) -> Array:
+        return sums[..., 0] / sums[..., 1]
+
+    first = f1(next(iter(rows.values())))
+    for name, row in rows.items():
+        whole = interval(f1(row), mean)
+        beside = paired(f1(row)[np.newaxis], first[np.newaxis], mean)
+        cells = [f"{100 * np.mean(row['em']):.1f}", f"{100 * whole.value:.1f}"]
+        cells += [f"{100 * whole.low:.1f} to {100 * whole.high:.1f}"]
+        cells += [f"{100 * beside.difference:+.1f} ({100 * beside.low:+.1f} to {100 * beside.high:+.1f})"]
+        table.append([name, *cells, f"{row['seconds']:.2f}", f"{row['cpu']:.2f}"])
     print(aligned(table))
 
 
@@ -214,6 +279,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--test", type=Path, help="questions that it has not seen [default: --data]")
     parser.add_argument("--questions", type=int, default=100, help="how many of them are answered")
     parser.add_argument("--passages", type=int, nargs="+", default=[10], help="paragraphs that are read")
+    parser.add_argument("--margin", type=float, help="read both tokenizations only where the expanded one is less sure")
+    parser.add_argument("--all-papers", action="store_true", help="also look in all papers, which takes long")
     parser.add_argument("--weights", type=float, nargs="+", default=[0.0, 3.0], help="of the search's score")
     options = parser.parse_args()
     options.test = options.test or options.data
