@@ -37,7 +37,7 @@ def adapt(
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Run w2v, align and expand in one go: from raw text to an adapted model folder."""
+    """Run corpus prepare, w2v, align and expand in one go: from raw text to an adapted model folder."""
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import adapt as stage
 

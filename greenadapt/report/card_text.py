@@ -15,9 +15,9 @@ from greenadapt.storage.names import short
 from greenadapt.wording import harmless
 
 _SENTENCES = """
-`sentence-transformers` reads this folder by the expanded tokenizer alone, and its embeddings can find less than those
-of the base model. Average the two embeddings of a text, by `base_tokenizer/` and by the expanded tokenizer, as the
-paper averages what both give.
+`sentence-transformers` reads this folder by the expanded tokenizer alone. In greenadapt's test of search, embeddings of
+an adapted model that was not trained further found less than the base model's, even as the mean of both tokenizations.
+Fine-tune the model, or keep the base model for search.
 """
 
 

@@ -119,15 +119,16 @@ class _LogBar:
     def line(self, ended: bool = False) -> None:
         self.reported = time.monotonic()
         seconds = max(self.reported - self.start, 1e-9)
-        share = f" of {compact(self.total)}" if self.total else ""
+        # The total may be an estimate: once more is done nobody knows it, and a finished bar has no time left.
+        total = None if self.total and self.done > self.total else self.total
+        share = f" of {compact(total)}" if total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        # The total may be an estimate, so a finished bar has no time left.
-        left = (self.total - self.done) * seconds / self.done if self.total and self.done and not ended else 0
+        left = (total - self.done) * seconds / self.done if total and self.done and not ended else 0
         facts += f", about {left:.0f} s left" if left >= 1 else ""
         speed = rate(self.done, seconds, self.unit)
         text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
         done = int(self.done) if float(self.done).is_integer() else self.done
-        numbers = {"done": done, "total": self.total, "unit": self.unit, "seconds": round(seconds, 3)}
+        numbers = {"done": done, "total": total, "unit": self.unit, "seconds": round(seconds, 3)}
         write_message("info", text, progress={"label": self.label, **numbers, "ended": ended, "facts": self.facts})
 
 

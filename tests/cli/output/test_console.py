@@ -38,6 +38,12 @@ def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], mo
     assert done == "training: 10 of 10 words in 350 s (35 s/word)"
 
 
+def test_a_log_never_counts_beyond_an_estimated_total(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.make_progress().bar("splitting", 109_000, "bytes") as bar:
+        bar.advance(168_000)
+    assert capsys.readouterr().err.startswith("splitting: 168k bytes in ")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
