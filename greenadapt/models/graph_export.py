@@ -84,7 +84,7 @@ def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one per piece that is computed as
-    they come (dynamic quantization). Nothing is calibrated.
+    they come (dynamic quantization). Nothing is calibrated, and no text has an effect on another in its batch.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"
@@ -142,6 +142,7 @@ def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
             op_types_to_quantize=["MatMul"],
             extra_options={"MatMulConstBOnly": True},
         )
+        onnx.save(_in_fixed_steps(onnx.load(target)), target)
     except (ValueError, DecodeError) as error:  # what the exporter wrote to a full disk is cut, without an error
         raise ResourceError(
             f"{plain}, the exported graph, cannot be read ({first_line(error)})", "free some space on the disk"
@@ -154,7 +155,9 @@ def _scaled_by_piece(model: "onnx.ModelProto") -> "onnx.ModelProto":
     ONNX Runtime has one scale for all rows, by which those with small numbers would be lost beside one with large ones.
     """
     from onnx import helper, numpy_helper
+    from onnxruntime.quantization.onnx_model import ONNXModel
 
+    ONNXModel(model).replace_gemm_with_matmul()  # as quantizing begins: these are products, too
     graph = model.graph
     weights = {tensor.name for tensor in graph.initializer}
     graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
@@ -179,6 +182,27 @@ def _scaled_by_piece(model: "onnx.ModelProto") -> "onnx.ModelProto":
         node.input[0], node.output[0] = f"{rows}_scaled", f"{product}_scaled"
         graph.node.append(node)
         graph.node.append(helper.make_node("Mul", [f"{product}_scaled", f"{rows}_scale"], [product], name=product))
+    return model
+
+
+def _in_fixed_steps(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """The quantized graph with 1/127 for the scale of all inputs of products, which are between -1 and 1, in place of
+    one by the smallest and largest in the batch: the numbers of a text do not depend on the texts beside it.
+    """
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    graph.initializer.append(numpy_helper.from_array(np.array(1 / 127, np.float32), "step"))
+    graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), "zero"))
+    fixed: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type == "DynamicQuantizeLinear":
+            rows, (quantized, scale, zero) = node.input[0], node.output
+            fixed |= {scale: "step", zero: "zero"}
+            node.CopyFrom(helper.make_node("QuantizeLinear", [rows, "step", "zero"], [quantized], name=node.name))
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = fixed.get(name, name)
     return model
 
 

@@ -176,8 +176,13 @@ def test_plain_onnxruntime_loads_the_graph(tagger: Path, served: Path) -> None:
 def test_int8_is_smaller_and_near(tagger: Path, tmp_path: Path) -> None:
     small = compiled(tagger, tmp_path / "int8", quantize="int8")
     assert '"int8"' in (small / "compiled.json").read_text()
-    differences = [np.abs(a - b).max() for a, b in zip(logits_of(small), logits_of(tagger), strict=True)]
+    together = logits_of(small)
+    differences = [np.abs(a - b).max() for a, b in zip(together, logits_of(tagger), strict=True)]
     assert 1e-5 < max(differences) < 0.5
+    opened = OpenedModel.open(TaskFolder.open(str(small)), ReadingOptions())
+    for text, logits in zip(TEXTS[:5], together, strict=False):
+        [(_, alone)] = opened.logits([opened.task.example(text, "here")])
+        np.testing.assert_allclose(alone, logits, atol=1e-4)
 
 
 @pytest.mark.slow
