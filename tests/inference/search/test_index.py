@@ -164,6 +164,7 @@ def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model
         Index(papers)
     with pytest.raises(UsageError, match="at least 1"):
         Index("px").search("heart", top=0)
+    assert len(Index("px").search("virus heart", top=10**18)) == len(Index("px").search("virus heart", top=1000)) > 0
     for file in (tmp_path / "px" / "words").glob("meta.json"):
         file.write_text("{}")
     with pytest.raises(InputError, match="damaged"):
