@@ -198,6 +198,10 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     again = opened.search("A new virus.", top=1000, by="dense")
     assert len(again) == len(opened.vectors) == row["counts"]["paragraphs"]  # those of removed ones were dropped
     assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
+    index("px", "--documents", papers, "--force")
+    assert "A new virus." in [one.text for one in opened.search("virus", top=1000)]
+    with pytest.raises(UsageError, match="no vectors"):
+        opened.search("virus", by="dense")
 
 
 def test_sources_of_the_same_name_elsewhere_are_kept_apart(
