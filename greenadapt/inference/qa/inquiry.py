@@ -125,19 +125,21 @@ def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig,
     """Each question on the best paragraphs of the index."""
     asked = _asked(sources, progress) if sources.data is None else read_questions(sources.data, progress, labelled=None)
     index.warn_unfinished(progress)
-    found: dict[str, list[Passage]] = {}
+    passages: dict[tuple[str, int], Passage] = {}  # once, however many questions find them
+    found: dict[str, list[tuple[Passage, float]]] = {}
     with progress.bar("search", len(asked), "questions") as bar:
         for one in asked:
-            found[one.id] = index.search(one.question, retrieval.passages, retrieval.by)
+            best = index.search(one.question, retrieval.passages, retrieval.by)
+            found[one.id] = [(passages.setdefault((each.document, each.start), each), each.score) for each in best]
             bar.advance(1)
-    places = {(one.document, one.start) for each in found.values() for one in each}
 
     def stream() -> Iterator[Question]:
         for one in asked:
-            yield from on_passages(one, found[one.id], retrieval.search_weight)
+            own = [replace(passage, score=score) for passage, score in found[one.id]]
+            yield from on_passages(one, own, retrieval.search_weight)
 
-    n_lookups = {name: len(passages) for name, passages in found.items()}
-    return Inquiry({one.id: one for one in asked}, n_lookups, len(places), stream)
+    n_lookups = {name: len(each) for name, each in found.items()}
+    return Inquiry({one.id: one for one in asked}, n_lookups, len(passages), stream)
 
 
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
