@@ -904,7 +904,7 @@ class RetrievalConfig(Checked):
     search_weight: Annotated[
         NotNegative,
         Option(
-            "How much a paragraph's score, divided by that of the best one, adds to the logit of an answer in it.",
+            "How much of their logit answers in a paragraph of score 0 lose; those in the best one lose nothing.",
             panel=Panel.ADVANCED,
         ),
     ] = 5.0

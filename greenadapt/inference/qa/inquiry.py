@@ -145,14 +145,14 @@ def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig,
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
     """The question on each paragraph that was found for it, best first.
 
-    ``weight`` times the paragraph's score, divided by that of the best, is added to the logits of its answers: logits
-    of different paragraphs are hardly comparable, and the score of the search says which one the question is about.
-    Scores that are not positive, as cosines may be, add nothing.
+    ``weight`` times how far the paragraph's score is below the best one, as a share of that, is subtracted from the
+    logits of its answers: logits of different paragraphs are hardly comparable, and the score of the search says which
+    one the question is about. Scores that are not positive, as cosines may be, count as 0.
     """
     best = passages[0].score if passages else 0.0
     for one in passages:
-        bonus = weight * max(one.score, 0.0) / best if best > 0 else 0.0
-        facts = PassageFacts(one.start, one.title, bonus)
+        penalty = weight * (1 - max(one.score, 0.0) / best) if best > 0 else 0.0
+        facts = PassageFacts(one.start, one.title, penalty)
         yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
 
 
