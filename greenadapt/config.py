@@ -909,6 +909,11 @@ class RetrievalConfig(Checked):
         ),
     ] = 5.0
 
+    def require_index(self, index: str | None) -> None:
+        """Raise ``UsageError`` if anything is set although there is no ``index``."""
+        if index is None and self != RetrievalConfig():
+            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
+
 
 @dataclass(frozen=True)
 class ServeConfig(Checked):
