@@ -904,10 +904,15 @@ class RetrievalConfig(Checked):
     search_weight: Annotated[
         NotNegative,
         Option(
-            "How much a paragraph's score, divided by that of the best one, adds to the logit of an answer in it.",
+            "How much of their logit answers in a paragraph of score 0 lose; those in the best one lose nothing.",
             panel=Panel.ADVANCED,
         ),
     ] = 5.0
+
+    def require_index(self, index: str | None) -> None:
+        """Raise ``UsageError`` if anything is set although there is no ``index``."""
+        if index is None and self != RetrievalConfig():
+            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import greenadapt
 PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
-    ["errors", "progress", "wording", "workers", "cost", "stopping"],
+    ["errors", "progress", "wording", "workers", "cost", "stopping", "grouping"],
     ["cluster"],
     ["fields", "architectures"],
     ["config", "storage"],

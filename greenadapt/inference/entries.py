@@ -27,13 +27,11 @@ from greenadapt.tasks.records import records
 EntryFormat = Literal["text", "jsonl", "conll", "squad"]
 
 
-_BLOCK = 1024
-
-
-_BLOCK_CHARACTERS = 1 << 20
-
-
+_BLOCK, _BLOCK_CHARACTERS = 1024, 1 << 20
+"""Entries that are predicted together, and their characters."""
 _SQUAD_CHARACTERS = 1 << 14
+GLUE_HEADER = "index\tprediction"
+_AS_PUBLISHED = TableFormat(quotes=False)
 
 
 class Reader(Protocol):
@@ -153,12 +151,6 @@ def _kind_of(source: str, task: str) -> EntryFormat:
     if suffix in CONLL_SUFFIXES and task == "ner":
         return "conll"
     return "jsonl" if suffix in JSON_SUFFIXES else "text"
-
-
-GLUE_HEADER = "index\tprediction"
-
-
-_AS_PUBLISHED = TableFormat(quotes=False)
 
 
 def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Iterator[Entry]:

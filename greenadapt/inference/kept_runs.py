@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, read_seeds
-from greenadapt.config import EnsembleRule, TrainConfig
+from greenadapt.config import EnsembleRule
 from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.models.example_blocks import ViewOutputs
@@ -40,8 +40,7 @@ class KeptRun:
             raise MissingError(f"{path} is not there", "fine-tune it with --test and --save-logits")
         file = ArrayFile(path)
         base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
-        pool = pool_of_seed(self.model.settings, seed).get("pool", TrainConfig.pool)
-        values = pooled(ViewOutputs(base, expanded), pool)
+        values = pooled(ViewOutputs(base, expanded), pool_of_seed(self.model.settings, seed))
         return np.split(values, file["offsets"][1:-1])
 
 

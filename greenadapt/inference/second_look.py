@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool
-from greenadapt.models.example_blocks import ViewOutputs, grouped
+from greenadapt.grouping import grouped
+from greenadapt.models.example_blocks import MOST_EXAMPLES, ViewOutputs
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Feature, Input
@@ -27,7 +28,8 @@ def second_look(
     chunks of a sentence, the windows of a context. For all other units ``base`` has what ``expanded`` has. The expanded
     view comes first, since it has fewer pieces. Inputs go through together that have ``n_pieces``.
     """
-    with closing(ahead(grouped(inputs, lambda one: sum(map(len, one.expanded)), n_pieces))) as blocks:
+    groups = grouped(inputs, lambda one: sum(map(len, one.expanded)), n_pieces, MOST_EXAMPLES)
+    with closing(ahead(groups)) as blocks:
         for block in blocks:
             outputs = [*read(block, "expanded")]
             again = [_again(task, one, output, margin) for one, output in zip(block, outputs, strict=True)]

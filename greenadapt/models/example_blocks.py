@@ -1,16 +1,17 @@
 """Examples that go through a model together: which inputs they have, and what the outputs of these say of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from greenadapt.grouping import grouped
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.tasks.features import Feature, Input
 
-Example = TypeVar("Example")
-_MOST_EXAMPLES = 4096
+MOST_EXAMPLES = 4096
+"""In a block."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,21 +114,7 @@ def blocks(
     def size(one: Mapping[str, Input]) -> int:
         return max(sum(len(feature) for name in names for feature in getattr(views, name)) for views in one.values())
 
-    return (Block.of(each, names, pad_id) for each in grouped(examples, size, n_pieces))
-
-
-def grouped(examples: Iterable[Example], size: Callable[[Example], int], n_pieces: int) -> Iterator[list[Example]]:
-    """Examples in order, so many together that they have about ``n_pieces`` by their ``size``, one at least."""
-    group: list[Example] = []
-    n = 0
-    for one in examples:
-        group.append(one)
-        n += size(one)
-        if len(group) >= _MOST_EXAMPLES or n >= n_pieces:
-            yield group
-            group, n = [], 0
-    if group:
-        yield group
+    return (Block.of(each, names, pad_id) for each in grouped(examples, size, n_pieces, MOST_EXAMPLES))
 
 
 def _reduce(block: Sequence[Input], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:

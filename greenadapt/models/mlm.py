@@ -23,6 +23,10 @@ from greenadapt.storage.arrays import Array, Streamed, row_blocks
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+_MAPPING = "MODEL_FOR_MASKED_LM_MAPPING"
+_POOLER = "pooler."
+_FLOAT32 = np.dtype("<f4")
+
 
 class SplitEmbedding(nn.Module):
     """An embedding in two parts: ``old`` (n_old, d), the rows of the base vocabulary, and ``added`` (k, d) below them.
@@ -153,15 +157,6 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
                 if isinstance(getattr(parent, "bias", None), nn.Parameter):
                     parent.register_parameter("bias", None)
                 return
-
-
-_MAPPING = "MODEL_FOR_MASKED_LM_MAPPING"
-
-
-_POOLER = "pooler."
-
-
-_FLOAT32 = np.dtype("<f4")
 
 
 @dataclass(frozen=True, eq=False)

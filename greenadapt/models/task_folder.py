@@ -18,7 +18,7 @@ from greenadapt.checkpoints.layout import (
 )
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, require_whole
-from greenadapt.config import AdapterConfig
+from greenadapt.config import AdapterConfig, Pool, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, described_in
@@ -88,13 +88,13 @@ def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> Weig
     return WeightFolders(next(iter(encoders)), parts)
 
 
-def pool_of_seed(settings: Json, seed: int | None) -> Json:
-    """The ``pool`` of a seed, of the first for ``None``, in the ``settings`` of a task; nothing if they have none.
+def pool_of_seed(settings: Json, seed: int | None) -> Pool:
+    """Whose logits decide under a seed, the first one for ``None``, by the ``settings`` of a task.
 
     ``pools`` has that of each seed where the development set chose them.
     """
-    pool = settings.get("pools", {}).get(str(seed), settings.get("pool"))
-    return {} if pool is None else {"pool": pool}
+    pool: Pool = settings.get("pools", {}).get(str(seed)) or settings.get("pool", TrainConfig.pool)
+    return pool
 
 
 def answers_from_elsewhere(folder: Path) -> bool:
@@ -157,7 +157,7 @@ class TaskFolder:
         with described_in(folder / TASK_FILE, "train the model again"):
             described = load_task(settings)
         weights = weights_of_seed(folder, seed)
-        return cls(folder, weights, {**settings, **pool_of_seed(settings, seed)}, described, None, seed)
+        return cls(folder, weights, {**settings, "pool": pool_of_seed(settings, seed)}, described, None, seed)
 
     @classmethod
     def _one_of_several(cls, folder: Path, seed: int | None, name: str | None) -> "TaskFolder":

@@ -23,22 +23,12 @@ from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
-from greenadapt.server.guard import problem
+from greenadapt.server.guard import PAGES, problem
 from greenadapt.server.metrics import Metrics
 from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
 from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
-
-_SCRIPT, _STYLE = "text/javascript", "text/css"
-_FILES = {
-    "/": ("greenadapt.server.page", "page.html", "text/html"),
-    "/page.js": ("greenadapt.server.page", "page.js", _SCRIPT),
-    "/page.css": ("greenadapt.server.page", "page.css", _STYLE),
-    "/look.css": ("greenadapt.report.page", "page.css", _STYLE),
-    "/icon.svg": ("greenadapt.server.page", "icon.svg", "image/svg+xml"),
-}
-"""Address → package, file and type; the page looks as that of ``report``."""
 
 
 class Answering:
@@ -193,7 +183,7 @@ def make_app(answering: Answering, metrics: Metrics) -> FastAPI:
     def numbers() -> Response:
         return Response(metrics.exposed(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    for path, (package, name, kind) in _FILES.items():
+    for path, (package, name, kind) in PAGES.items():
         content = files(package).joinpath(name).read_bytes()
         app.get(path, include_in_schema=False)(_file(content, kind))
     _add_handlers(app)

@@ -44,14 +44,11 @@ class Batcher(Generic[Asked, Found]):
         self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
         self._thread.start()
 
-    def __len__(self) -> int:
-        """How many wait."""
-        return len(self._queue)
-
     async def results(self, asked: Sequence[Asked]) -> list[Found]:
         """The result for each of ``asked``; what is not begun is left out if the caller is cancelled.
 
-        Raises ``FullError`` if there is no room for all of them, and what ``compute`` raises.
+        Raises ``FullError`` if there is no room for all of them, and what ``compute`` raises (``RuntimeError`` for a
+        panic of Rust).
         """
         waiting = [_Waiting[Asked, Found](one, self._size(one)) for one in asked]
         with self._changed:
@@ -101,9 +98,9 @@ class Batcher(Generic[Asked, Found]):
             return
         try:
             found = self._compute([one.asked for one in batch])
-        except Exception as error:
+        except BaseException as error:  # a panic of Rust is no Exception
             if len(batch) == 1:
-                batch[0].result.set_exception(error)
+                batch[0].result.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 return
             for one in batch:  # those that can be computed need not fail with the one that cannot
                 self._finish([one])

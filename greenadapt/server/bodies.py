@@ -49,7 +49,7 @@ class AnswerRequest(_Request):
     context: Annotated[Text | None, Field(description="One text.")] = None
     documents: Annotated[list[Text] | None, Field(description="Several; the best answers of all.", min_length=1)] = None
     passages: Annotated[int | None, Field(ge=1, le=50, description="How many passages of the index are read.")] = None
-    top: Annotated[Top, Field(description="How many answers of different text.")] = 5
+    top: Annotated[Top, Field(description="How many answers; those from one text differ.")] = 5
     model: Name = None
     view: View = None
     compare: Compare = False

@@ -40,13 +40,15 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
     """What to serve of folders and hub ids: each model, or of several tasks on one encoder each, or only ``task``.
 
     The name is the last part of the path, or all of it where several would have the same; a task of several is
-    ``model:task``. Raises ``UsageError`` if a model is given twice, ``MissingError`` or ``InputError`` for what is no
-    model, or has neither task nor words.
+    ``model:task``. Raises ``UsageError`` if a model is given twice, or a ``task`` and no model of several,
+    ``MissingError`` or ``InputError`` for what is no model, or has neither task nor words.
     """
     folders = [find_model(model).folder for model in models]
     for folder, n in Counter(folder.resolve() for folder in folders).items():
         if n > 1:
             raise UsageError(f"{folder} is given {n} times", "give each --model once")
+    if task is not None and not any(map(is_multitask, folders)):
+        raise UsageError(f"--task {task}, but no --model has several tasks", "leave out --task")
     last = [Path(model).expanduser().resolve().name for model in models]
     names = [name if last.count(name) == 1 else model for name, model in zip(last, models, strict=True)]
     return tuple(
@@ -59,7 +61,7 @@ def _found(folder: Path, name: str, seed: int | None, task: str | None) -> Itera
         for one in task_names(folder) if task is None else (task,):
             yield FoundModel(f"{name}:{one}", folder, TaskFolder.find(str(folder), seed, one))
     elif (folder / TASK_FILE).is_file() or answers_from_elsewhere(folder):
-        yield FoundModel(name, folder, TaskFolder.find(str(folder), seed, task))
+        yield FoundModel(name, folder, TaskFolder.find(str(folder), seed))
     elif (folder / WORDS_FILE).is_file():
         yield FoundModel(name, folder, None)
     else:

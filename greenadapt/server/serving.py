@@ -46,8 +46,7 @@ class ServeRequest:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
-        if self.index is None and self.retrieval != RetrievalConfig():
-            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
+        self.retrieval.require_index(self.index)
         passages, most = self.retrieval.passages, self.config.max_queue
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")

@@ -10,20 +10,10 @@ from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
 
 _CLASSES = ("accuracy", "macro_f1", "micro_f1", "mcc")
-
-
 _NUMBERS = ("pearson", "spearman")
-
-
 _ENTITIES = ("precision", "recall", "f1")
-
-
 _ANSWERS = ("em", "f1", "substr")
-
-
 _OF_A_LABEL = "LABEL"
-
-
 _LOWER_IS_BETTER = "mse"
 
 

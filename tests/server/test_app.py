@@ -160,8 +160,13 @@ def test_models_are_described_and_named(client: TestClient, models: Path, two_ta
             found = several.post("/predict", json={"texts": [TEXT], "model": name}).json()
             task = name.removeprefix("many:")
             assert close_to(found["predictions"], greenadapt.load(two_tasks, task=task).predict([TEXT]))
+    one, reading = str(models / "ner"), greenadapt.config.ReadingOptions()
+    task = name.removeprefix("many:")
+    assert [found.name for found in find_models([str(two_tasks), one], reading, task)] == [name, "ner"]
+    with pytest.raises(UsageError, match="several tasks"):
+        find_models([one], reading, task)
     with pytest.raises(UsageError, match="2 times"):
-        find_models([str(models / "ner"), f"{models}/./ner"], greenadapt.config.ReadingOptions(), None)
+        find_models([one, f"{models}/./ner"], reading, None)
 
 
 @pytest.mark.parametrize(

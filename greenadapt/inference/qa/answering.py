@@ -49,8 +49,7 @@ class QaRequest:
     """How paragraphs of an index are found."""
 
     def __post_init__(self) -> None:
-        if self.sources.index is None and self.retrieval != RetrievalConfig():
-            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
+        self.retrieval.require_index(self.sources.index)
         for name in ("pool", "margin"):
             if self.compare is not None and getattr(self.reading, name) is not None:
                 raise UsageError(

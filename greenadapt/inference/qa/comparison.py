@@ -10,16 +10,10 @@ from greenadapt.storage.files import Json
 from greenadapt.tasks.bootstrap import interval, paired, summed
 
 MEASURES = ("em", "f1", "substr")
-
-
 FEWEST = 10
 """The fewest contexts that are resampled; of fewer contexts, questions are."""
-
-
 BASE_MODEL, OURS = "base_model", "mean"
 """Names of the answers of the model that another is compared with, and of that other's."""
-
-
 _N_SHOWN = 5
 
 

@@ -125,32 +125,34 @@ def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig,
     """Each question on the best paragraphs of the index."""
     asked = _asked(sources, progress) if sources.data is None else read_questions(sources.data, progress, labelled=None)
     index.warn_unfinished(progress)
-    found: dict[str, list[Passage]] = {}
+    passages: dict[tuple[str, int], Passage] = {}  # once, however many questions find them
+    found: dict[str, list[tuple[Passage, float]]] = {}
     with progress.bar("search", len(asked), "questions") as bar:
         for one in asked:
-            found[one.id] = index.search(one.question, retrieval.passages, retrieval.by)
+            best = index.search(one.question, retrieval.passages, retrieval.by)
+            found[one.id] = [(passages.setdefault((each.document, each.start), each), each.score) for each in best]
             bar.advance(1)
-    places = {(one.document, one.start) for each in found.values() for one in each}
 
     def stream() -> Iterator[Question]:
         for one in asked:
-            yield from on_passages(one, found[one.id], retrieval.search_weight)
+            own = [replace(passage, score=score) for passage, score in found[one.id]]
+            yield from on_passages(one, own, retrieval.search_weight)
 
-    n_lookups = {name: len(passages) for name, passages in found.items()}
-    return Inquiry({one.id: one for one in asked}, n_lookups, len(places), stream)
+    n_lookups = {name: len(each) for name, each in found.items()}
+    return Inquiry({one.id: one for one in asked}, n_lookups, len(passages), stream)
 
 
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
     """The question on each paragraph that was found for it, best first.
 
-    ``weight`` times the paragraph's score, divided by that of the best, is added to the logits of its answers: logits
-    of different paragraphs are hardly comparable, and the score of the search says which one the question is about.
-    Scores that are not positive, as cosines may be, add nothing.
+    ``weight`` times how far the paragraph's score is below the best one, as a share of that, is subtracted from the
+    logits of its answers: logits of different paragraphs are hardly comparable, and the score of the search says which
+    one the question is about. Scores that are not positive, as cosines may be, count as 0.
     """
     best = passages[0].score if passages else 0.0
     for one in passages:
-        bonus = weight * max(one.score, 0.0) / best if best > 0 else 0.0
-        facts = PassageFacts(one.start, one.title, bonus)
+        penalty = weight * (1 - max(one.score, 0.0) / best) if best > 0 else 0.0
+        facts = PassageFacts(one.start, one.title, penalty)
         yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
 
 

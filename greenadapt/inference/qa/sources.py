@@ -71,6 +71,8 @@ def _asked_record(record: Json, where: str) -> Question:
         raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
     if not isinstance(question, str):
         raise InputError(f"{where}: the question is {json_kind(question)}, not a string", "correct it")
+    if not question.strip():
+        raise InputError(f"{where}: the question is empty", "correct it")
     name = where if record.get("id") is None else record["id"]
     if type(name) not in (str, int):
         raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer", "correct it")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from greenadapt.config import IndexConfig
+from greenadapt.grouping import grouped
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.search.folder_store import FolderStore
 from greenadapt.inference.search.index import Index
@@ -77,7 +78,7 @@ class Builder:
 
     def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[Context, DocumentKey, Change]]:
         """Every document with what it is, compared with the index; in ``seen`` the hashed names of all."""
-        for block in _blocks(self._contexts()):
+        for block in grouped(self._contexts(), lambda one: len(one.text), _BLOCK_CHARACTERS, _BLOCK):
             keys = [DocumentKey(_hash(one.name), _hash(one.name, one.title, one.text)) for one in block]
             seen.update(int(key.name, 16) for key in keys)
             changes: list[Change] = ["added"] * len(keys) if is_empty else self._index.store.changes(keys)
@@ -87,19 +88,12 @@ class Builder:
     def _batches(self, seen: set[int], *, is_empty: bool) -> Iterator[list[_Document]]:
         """New and changed documents."""
         most = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
-        batch: list[_Document] = []
-        size = 0
-        for context, key, change in self._compared(seen, is_empty=is_empty):
-            if change == "unchanged":
-                continue
-            document = self._document(context, key, is_new=change == "added")
-            batch.append(document)
-            size += len(document.entries)
-            if size >= most:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
+        documents = (
+            self._document(context, key, is_new=change == "added")
+            for context, key, change in self._compared(seen, is_empty=is_empty)
+            if change != "unchanged"
+        )
+        return grouped(documents, lambda one: len(one.entries), most, most)
 
     def _document(self, context: Context, key: DocumentKey, *, is_new: bool) -> _Document:
         entries, texts = [], []
@@ -152,20 +146,6 @@ class Builder:
                 return [key in known for key in keys.tolist()]
 
             index.vectors.drop(is_kept)
-
-
-def _blocks(contexts: Iterator[Context]) -> Iterator[list[Context]]:
-    """Documents that are looked up together."""
-    block: list[Context] = []
-    size = 0
-    for context in contexts:
-        block.append(context)
-        size += len(context.text)
-        if len(block) == _BLOCK or size > _BLOCK_CHARACTERS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 def _hash(*texts: str) -> str:

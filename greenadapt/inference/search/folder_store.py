@@ -112,7 +112,8 @@ class FolderStore:
         searcher = self._refreshed()
         terms = [self._term("words", word, "freq") for word in dict.fromkeys(words)]
         query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
-        hits = searcher.search(query, top, count=False).hits
+        most = max(1, searcher.num_docs)  # tantivy has memory ready for all that are asked for
+        hits = searcher.search(query, min(top, most), count=False).hits
         return in_order(replace(_passage(searcher, at), score=score) for score, at in hits)
 
     def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:

@@ -63,7 +63,7 @@ class Index:
         if facts is None:
             raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
         self.facts = facts
-        """What it was made from, and how."""
+        """What it was made from, and how, when it was last searched."""
 
     def __repr__(self) -> str:
         return f"Index({self.place!r})\n  {len(self):,} paragraphs"
@@ -84,6 +84,7 @@ class Index:
         """
         if top < 1:
             raise UsageError(f"top is {top}, must be at least 1")
+        self._refresh()
         if by == "bm25":
             return self._by_words(query, top)
         if by == "dense":
@@ -123,6 +124,16 @@ class Index:
                 f"{self.place} is not finished, it answers from {len(self):,} paragraphs: index is running, or was "
                 "stopped, and the same command goes on"
             )
+
+    def _refresh(self) -> None:
+        """See whether another process made the index again meanwhile, with another model or configuration."""
+        facts = self.store.facts()
+        if facts is None or facts == self.facts:
+            return
+        if (facts.config, facts.model) != (self.facts.config, self.facts.model):
+            for name in ("vectors", "words", "encoder"):
+                self.__dict__.pop(name, None)
+        self.facts = facts
 
     def _by_words(self, query: str, top: int) -> list[Passage]:
         return self.store.search(self.words(query), top)

@@ -29,20 +29,22 @@ class VectorFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[str, usearch.index.Index] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Inode and time of each file: those of an index that is made again have the same names."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Look for files that were added or merged."""
-        names = sorted(path.name for path in self._folder.glob(f"*{_SUFFIX}"))
-        for name in [name for name in self._open if name not in names]:
-            del self._open[name]
-        for name in names:
-            if name not in self._open:
-                try:
-                    self._open[name] = _view(self._folder / name)
-                except FileNotFoundError:  # merged since it was listed
-                    self.refresh()
-                    return
+        """Look for files that were added, merged or replaced."""
+        try:
+            found = {path.name: _identity(path) for path in sorted(self._folder.glob(f"*{_SUFFIX}"))}
+            self._open = {
+                name: self._open[name] if self._seen.get(name) == one else _view(self._folder / name)
+                for name, one in found.items()
+            }
+        except FileNotFoundError:  # merged since it was listed
+            self.refresh()
+            return
+        self._seen = found
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -106,6 +108,11 @@ class VectorFiles:
         for name in replaced:
             (self._folder / name).unlink()
         self.refresh()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    file = path.stat()
+    return file.st_ino, file.st_mtime_ns
 
 
 def _not_written(path: Path, why: str) -> ResourceError:

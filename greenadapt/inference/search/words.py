@@ -23,7 +23,7 @@ def plain_words(text: str) -> list[str]:
 def model_words(tokenizer: Tokenizer) -> Words:
     """The words that a model's tokenizer splits text into, in lower case, without those of punctuation alone.
 
-    ``plain_words`` for a tokenizer without words (SentencePiece).
+    ``plain_words`` for a tokenizer whose words are not known.
     """
     try:
         splitter = WordSplitter(tokenizer)

@@ -47,8 +47,8 @@ class PassageFacts:
     start: int
     """Its first character in the document."""
     title: str = ""
-    bonus: float = 0.0
-    """What the search adds to the logits of its answers."""
+    penalty: float = 0.0
+    """What is subtracted from the logits of its answers, because the search found others that match better."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,13 @@ from greenadapt.config import WordUnit
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
 
+_UNITS = {
+    "whitespace": re.compile(r"\S+"),
+    "punct": re.compile(r"[!-/:-@\[-`{-~]+|[^\s!-/:-@\[-`{-~]+"),
+}
+_MOST_SPANS = 1000
+"""A context that repeats itself has many spans of equal text; looking at more of them finds nothing worth showing."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -93,16 +100,6 @@ def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
     logits = np.array([one.logit for _, one in shifted])
     shares = softmax(logits).tolist()
     return [Ranked(one, share) for (_, one), share in zip(shifted, shares, strict=True)]
-
-
-_UNITS = {
-    "whitespace": re.compile(r"\S+"),
-    "punct": re.compile(r"[!-/:-@\[-`{-~]+|[^\s!-/:-@\[-`{-~]+"),
-}
-
-
-# A context that repeats itself has many spans of equal text; looking at more of them finds nothing worth showing.
-_MOST_SPANS = 1000
 
 
 def word_units(context: str, unit: WordUnit = "punct") -> IntArray:

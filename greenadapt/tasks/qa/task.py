@@ -170,16 +170,16 @@ class QuestionTask:
         return [one.candidate.as_dict(one.score) for one in found]
 
     def found(self, example: Question, logits: Array, n_best: int = N_BEST) -> Found:
-        """The ``n_best`` spans of different text by the ``logits`` of a context's units, (n_units, 2); to those of a
-        paragraph that a search found, what its score adds is added.
+        """The ``n_best`` spans of different text by the ``logits`` of a context's units, (n_units, 2); from those
+        of a paragraph that a search found, its ``penalty`` is subtracted.
         """
         units = word_units(example.context, self.word_unit) if example.words is None else example.words
         words = with_carried_ends(units, logits[: len(units)])
         spans = best_spans(units, words, self.max_answer_chars)
         null = logits[len(units) :].astype(np.float64).sum(axis=1)
         null = null[np.isfinite(null)]
-        bonus = example.passage.bonus if example.passage else 0.0
-        best = (replace(one, logit=one.logit + bonus) for one in candidates(example.context, units, spans, n_best))
+        penalty = example.passage.penalty if example.passage else 0.0
+        best = (replace(one, logit=one.logit - penalty) for one in candidates(example.context, units, spans, n_best))
         return Found(tuple(best), float(null.min()) if self.has_null and len(null) else None)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:

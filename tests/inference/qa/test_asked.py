@@ -28,14 +28,18 @@ def test_a_line_of_text_is_a_question(name: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-RECORDS = [{"id": 7, "question": "When?"}, {"text": " Where? ", "id": None}, {"id": "x", "question": "", "text": "no"}]
+RECORDS = [
+    {"id": 7, "question": "When?"},
+    {"text": " Where? ", "id": None},
+    {"id": "x", "question": "?", "text": "no"},
+]
 
 
 def test_records_with_questions(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     for name in ("q.jsonl", "q.txt"):
         path = tmp_path / name
-        expected = [Question("7", "When?", ""), Question(f"{path}:3", " Where? ", ""), Question("x", "", "")]
+        expected = [Question("7", "When?", ""), Question(f"{path}:3", " Where? ", ""), Question("x", "?", "")]
         assert asked(path, rows(RECORDS[0]) + "\n" + rows(*RECORDS[1:])) == expected
     path = tmp_path / "q.json"
     expected[1] = Question(f"{path}, entry 2", " Where? ", "")
@@ -57,6 +61,7 @@ def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("q.jsonl", rows(*RECORDS, {"question": " "}), r"q\.jsonl:4: .* empty"),
         ("q.jsonl", rows(*RECORDS, {"id": "7", "text": "?"}), r"q\.jsonl:4 has the id '7', as .*q\.jsonl:1 has: give"),
         ("q.jsonl", {"id": 1, "context": "x"}, r"q\.jsonl:1: no 'question': it has: id, context"),
         ("q.jsonl", {"question": ["x"]}, r"q\.jsonl:1: the question is a list, not a string"),

@@ -8,7 +8,7 @@ import pytest
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answering, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.stages.index import IndexRequest, index
@@ -78,7 +78,17 @@ def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, pa
     found = Index(papers).search("virus coronavirus tachycardia", top=3)
     assert weighed["paragraph"] == found[0].text
     of_best = [each for each in plain["answers"] if each["paragraph"] == found[0].text]
-    assert weighed["logit"] == pytest.approx(1000 + of_best[0]["logit"], rel=1e-5)
+    assert weighed["logit"] == pytest.approx(of_best[0]["logit"], rel=1e-5)  # which competes with "no answer"
+    n_shown = [len({each["paragraph"] for each in row["answers"]}) for row in (plain, weighed)]
+    assert n_shown[0] > n_shown[1]
+
+
+def test_a_paragraph_is_kept_once_however_many_questions_find_it(papers: Path) -> None:
+    sources = InquirySources(index=str(papers), asked=("virus coronavirus", "coronavirus tachycardia"))
+    inquiry = read_inquiry(sources, Silent(), RetrievalConfig(passages=20))
+    read = [*inquiry.lookups()]
+    assert len(read) == sum(inquiry.n_lookups.values()) > inquiry.n_contexts
+    assert len({id(one.context) for one in read}) == inquiry.n_contexts
 
 
 def test_questions_of_data_are_put_to_the_index_and_scored(

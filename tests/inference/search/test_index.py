@@ -164,6 +164,7 @@ def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model
         Index(papers)
     with pytest.raises(UsageError, match="at least 1"):
         Index("px").search("heart", top=0)
+    assert len(Index("px").search("virus heart", top=10**18)) == len(Index("px").search("virus heart", top=1000)) > 0
     for file in (tmp_path / "px" / "words").glob("meta.json"):
         file.write_text("{}")
     with pytest.raises(InputError, match="damaged"):
@@ -197,6 +198,10 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     again = opened.search("A new virus.", top=1000, by="dense")
     assert len(again) == len(opened.vectors) == row["counts"]["paragraphs"]  # those of removed ones were dropped
     assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
+    index("px", "--documents", papers, "--force")
+    assert "A new virus." in [one.text for one in opened.search("virus", top=1000)]
+    with pytest.raises(UsageError, match="no vectors"):
+        opened.search("virus", by="dense")
 
 
 def test_sources_of_the_same_name_elsewhere_are_kept_apart(

@@ -33,6 +33,12 @@ def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path)
     assert all(key % 2 == 0 for key, _ in reader.search(vectors[57], 200))
     assert len(reader) == 100
 
+    for key in (7, 8):  # both times in a file of the same name
+        files.drop(lambda keys: keys < 0)
+        files.add([key], vectors[[key]])
+        reader.refresh()
+        assert [found for found, _ in reader.search(vectors[key], 5)] == [key]
+
 
 @pytest.mark.parametrize("missing", [300, 20_000])
 def test_a_full_disk_leaves_the_vectors_before(tmp_path: Path, missing: int) -> None:
