@@ -577,7 +577,7 @@ class TrainConfig(Checked):
     ] = "mean"
     epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING)] = 10
     max_steps: Annotated[
-        Count | None, Option("Stop after this many optimizer steps, regardless of --epochs.", panel=Panel.ADVANCED)
+        Count | None, Option("Stop after at most this many optimizer steps.", panel=Panel.ADVANCED)
     ] = None
     learning_rate: Annotated[Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING)] = (
         5e-5
