@@ -125,7 +125,9 @@ def _named(option: str, given: list[str] | None) -> dict[str, str]:
         if not equals or "/" in name:
             name, value = "", each
         if name in found:
-            raise UsageError(f"{option} {each} comes after {found[name]} in the same role", "give one of them")
+            raise UsageError(
+                f"{option} names {found[name]} and {value}{f' for {name}' if name else ''}", "give one of them"
+            )
         found[name] = value
     return found
 

@@ -378,8 +378,8 @@ def test_what_the_recipe_does_not_have_is_refused(run_alone: Run, tmp_path: Path
         (("--model", "king=minilm"), "king"),
         (("--corpus", "king=papers.txt"), "king"),
         (("--seeds", 0), "0"),
-        (("--data", "ner", "--data", "qa"), "qa comes after ner"),
-        (("--model", "base=one", "--model", "base=two"), "base=two comes after one"),
+        (("--data", "ner", "--data", "qa"), "names ner and qa"),
+        (("--model", "base=one", "--model", "base=two"), "names one and two for base"),
         (("--model", "one", "--model", "base=two"), "one and two for base"),
         (("--data", tmp_path / "a=b"), "a=b"),
     ):
