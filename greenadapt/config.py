@@ -577,7 +577,7 @@ class TrainConfig(Checked):
     ] = "mean"
     epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING)] = 10
     max_steps: Annotated[
-        Count | None, Option("Stop after this many optimizer steps, regardless of --epochs.", panel=Panel.ADVANCED)
+        Count | None, Option("Stop after at most this many optimizer steps.", panel=Panel.ADVANCED)
     ] = None
     learning_rate: Annotated[Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING)] = (
         5e-5
@@ -736,6 +736,19 @@ PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay
 """Settings of ``TrainConfig`` in arXiv 1902.02671."""
 PALS_PAPER_SAMPLING: dict[str, Any] = {"steps_per_epoch": 2400}
 """Settings of ``SamplingConfig`` in arXiv 1902.02671, section 4.2."""
+NOT_WITH_ADD_TO = ("out", "sampling", "cache_memory")
+"""Options that have no use where each task is trained alone and added to a shared encoder."""
+
+
+def preset_settings(name: str | None, *, many: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The settings of ``TrainConfig`` and ``SamplingConfig`` in a preset, for ``many`` tasks on one encoder or for one;
+    no settings for ``None``. Raises ``UsageError`` for another name than ``paper``.
+    """
+    if name is None:
+        return {}, {}
+    if name != "paper":
+        raise UsageError(f"--preset is {name!r}, must be paper")
+    return (PALS_PAPER, PALS_PAPER_SAMPLING) if many else (PAPER, {})
 
 
 @dataclass(frozen=True)

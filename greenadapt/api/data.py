@@ -58,6 +58,14 @@ def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str,
     return (str(kept[1]),)
 
 
+def one_labelled_source(data: Data | None, root: Path, argument: str) -> str | None:
+    """The only one of ``labelled_sources``; raises ``UsageError`` if there are several."""
+    sources = labelled_sources(data, root, argument)
+    if len(sources) > 1:
+        raise UsageError(f"{argument} has {len(sources)} files", "give one")
+    return sources[0] if sources else None
+
+
 def rows_of(data: Iterable[Any], argument: str, *, takes_texts: bool) -> Iterator[str | Json]:
     """The records of ``data`` in order, read once and lazily; texts are as they are.
 

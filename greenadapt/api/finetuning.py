@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_session
-from greenadapt.api.data import Data, labelled_sources, text_source
+from greenadapt.api.data import Data, labelled_sources, one_labelled_source, text_source
 from greenadapt.api.models import EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
 from greenadapt.config import (
-    PALS_PAPER,
-    PALS_PAPER_SAMPLING,
-    PAPER,
+    NOT_WITH_ADD_TO,
     AdapterConfig,
     MemoryConfig,
     RunConfig,
@@ -22,6 +20,7 @@ from greenadapt.config import (
     TaskName,
     TrainConfig,
     UnlabelledConfig,
+    preset_settings,
 )
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
@@ -93,16 +92,17 @@ def finetune(
         >>> ner.scores["mean"]["f1"]
         0.87
     """
-    _check(preset, seeds)
+    if type(seeds) is not int or seeds < 1:
+        raise UsageError(f"seeds is {seeds!r}, must be a whole number, at least 1")
     whole_sentences = bool(settings.pop("whole_sentences", False))
     if whole_sentences and (tasks is not None or "chunk" in settings):
         other = "tasks" if tasks is not None else "chunk"
         raise UsageError(f"{other} and whole_sentences exclude each other", "leave out one of them")
-    given = Arguments("finetune", settings, _MANY if tasks else _ONE, tuple(finetune.__annotations__))
-    presets = {} if preset is None else PALS_PAPER if tasks else PAPER
+    given = Arguments("finetune", settings, _ONE if tasks is None else _MANY, tuple(finetune.__annotations__))
+    of_training, of_sampling = preset_settings(preset, many=tasks is not None)
     session = make_session(given.make(SessionOptions), progress)
     shared: dict[str, Any] = {
-        "training": given.make(TrainConfig, **presets),
+        "training": given.make(TrainConfig, **of_training),
         "run": given.make(RunConfig),
         "seeds": tuple(range(seed, seed + seeds)),
         "memory": None if memory is None else folder_of(memory),
@@ -118,10 +118,12 @@ def finetune(
         if task is None:
             raise UsageError("no task", 'give task="ner", "classification" or "qa", or tasks=FILE for many tasks')
         config = given.make(TaskConfig, task=task, **({"chunk": None} if whole_sentences else {}))
-        sources = _sources(train, dev, test, session.workspace.root)
-        texts = None if unlabelled is None else text_source(unlabelled, session.workspace.root, "unlabelled")
+        root = session.workspace.root
+        sources = labelled_sources(train, root, "train")
+        held_out = one_labelled_source(dev, root, "dev"), one_labelled_source(test, root, "test")
+        texts = None if unlabelled is None else text_source(unlabelled, root, "unlabelled")
         shared |= {"unlabelled": texts, "unlabelled_config": given.make(UnlabelledConfig)}
-        request = FinetuneRequest.of_one(start, *sources, config, **shared)
+        request = FinetuneRequest.of_one(start, sources, *held_out, config, **shared)
     else:
         from greenadapt.tasks.tasks_file import read_tasks_file
 
@@ -130,7 +132,7 @@ def finetune(
             if value is not None:
                 raise UsageError(f"{name} is for one task, but {tasks} describes each task", "leave it out")
         adapter = given.make(AdapterConfig)
-        sampling = given.make(SamplingConfig, **(PALS_PAPER_SAMPLING if preset else {}))
+        sampling = given.make(SamplingConfig, **of_sampling)
         request = FinetuneRequest(start, read_tasks_file(Path(tasks)), adapter, sampling, **shared)
     if add_to is not None:
         add_tasks(session, Path(start), request)
@@ -153,27 +155,7 @@ def _start(
         raise UsageError("add_to trains on the encoder of its folder", "leave out the model")
     if tasks is None:
         raise UsageError("add_to is for tasks that share an encoder", "give tasks=FILE")
-    for name in ("out", "sampling"):
+    for name in NOT_WITH_ADD_TO:
         if name in settings:
             raise UsageError(f"{name} does not go with add_to, which trains each task alone", "leave it out")
     return folder_of(add_to)
-
-
-def _sources(
-    train: Data | None, dev: Data | None, test: Data | None, root: Path
-) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Files of one task; records are kept in the workspace ``root``."""
-    one = []
-    for name, data in (("dev", dev), ("test", test)):
-        sources = labelled_sources(data, root, name)
-        if len(sources) > 1:
-            raise UsageError(f"{name} has {len(sources)} files", "give one")
-        one.append(sources[0] if sources else None)
-    return labelled_sources(train, root, "train"), one[0], one[1]
-
-
-def _check(preset: str | None, seeds: int) -> None:
-    if preset not in (None, "paper"):
-        raise UsageError(f"preset is {preset!r}, must be paper")
-    if type(seeds) is not int or seeds < 1:
-        raise UsageError(f"seeds is {seeds!r}, must be a whole number, at least 1")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.api.data import Data, labelled_sources, plain_record, rows_of
+from greenadapt.api.data import Data, one_labelled_source, plain_record, rows_of
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
@@ -193,10 +193,10 @@ class TaskModel:
         fields: Json = {"label_field": label_field} if label_field else {}
         if text_field:
             fields["text_fields"] = (text_field,) if isinstance(text_field, str) else tuple(text_field)
-        sources = labelled_sources(data, root, "data")
-        request = EvaluateRequest(str(self.folder), sources, name, self._reading, fields)
-        found = [one.scores for one in evaluate(request, shown_progress(progress))]
-        return found[0]
+        source = one_labelled_source(data, root, "data")
+        request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading, fields)
+        [found] = evaluate(request, shown_progress(progress))
+        return found.scores
 
     @property
     def _names(self) -> tuple[str | None, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from greenadapt.cli.boundary import ClosedOutput, exit_on_sigterm, in_words, require_written
+from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_words, require_written
 from greenadapt.cli.options.command_line import command_words, remember
 from greenadapt.cli.options.completion import read_for_completion
 from greenadapt.cli.options.generated import FIELDS, with_common, with_options
@@ -135,6 +135,7 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            ctx.meta[FORCED] = bool(ctx.params.get("force"))
             start_output(ctx)
             return super().invoke(ctx)
         except UsageError as error:

@@ -49,6 +49,10 @@ _GOES_ON = {
     "index": "the same command goes on after the last document that it wrote",
 }
 """Command → what running it again does after it was stopped; any other starts over."""
+_OF_SEVERAL = frozenset({"adapt", "demo", "assess", "finetune"})
+"""Commands that may finish several results."""
+FORCED = "greenadapt.forced"
+"""In a context's ``meta``: whether the command was given --force."""
 
 
 @contextmanager
@@ -147,7 +151,10 @@ def exit_on_sigterm() -> None:
 
 
 def _what_is_left(ctx: Any) -> str:
-    return _GOES_ON.get(getattr(ctx, "invoked_subcommand", None) or "", "the same command starts over")
+    command = getattr(ctx, "invoked_subcommand", None) or ""
+    if command in _OF_SEVERAL and ctx.meta.get(FORCED):
+        return "the same command resumes what it was at, but does again, with --force, what is finished"
+    return _GOES_ON.get(command, "the same command starts over")
 
 
 def _fail(message: str, code: int) -> NoReturn:

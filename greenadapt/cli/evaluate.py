@@ -12,7 +12,7 @@ from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import ReadingOptions
-from greenadapt.storage.outputs import check_file, open_output, replacing
+from greenadapt.storage.outputs import check_files, open_output, replacing
 
 if TYPE_CHECKING:
     from greenadapt.stages.evaluate import Evaluated
@@ -81,9 +81,7 @@ def evaluate(
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
 
-    for path in (predictions, logits):
-        if path is not None:
-            check_file(path)
+    check_files((predictions, logits), test)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
     fields = {name: value for name, value in named.items() if value}
     reading = replace(options, seed=seed)

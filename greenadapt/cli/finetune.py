@@ -12,8 +12,8 @@ from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples, names_of
 from greenadapt.config import (
+    NOT_WITH_ADD_TO,
     PALS_PAPER,
-    PALS_PAPER_SAMPLING,
     PAPER,
     AdapterConfig,
     MemoryConfig,
@@ -24,6 +24,7 @@ from greenadapt.config import (
     TaskConfig,
     TrainConfig,
     UnlabelledConfig,
+    preset_settings,
 )
 from greenadapt.errors import UsageError
 
@@ -179,11 +180,9 @@ def finetune(
     given = o.given(ctx)
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}, must be at least 1")
-    if preset is not None:
-        settings = PAPER if tasks is None else PALS_PAPER
-        training = replace(training, **{name: value for name, value in settings.items() if name not in given})
-        settings = PALS_PAPER_SAMPLING
-        sampling = replace(sampling, **{name: value for name, value in settings.items() if name not in given})
+    of_training, of_sampling = preset_settings(preset, many=tasks is not None)
+    training = replace(training, **{name: value for name, value in of_training.items() if name not in given})
+    sampling = replace(sampling, **{name: value for name, value in of_sampling.items() if name not in given})
 
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import adapted_model
@@ -211,7 +210,7 @@ def finetune(
             if not (corpus is None and model is None):
                 raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
             why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            o.refuse(ctx, {"out": "--out", "sampling": "--sampling", "cache_memory": "--cache-memory"}, why)
+            o.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in NOT_WITH_ADD_TO}, why)
             session = replace(session, out=None)
         start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
         request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)

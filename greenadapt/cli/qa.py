@@ -13,7 +13,7 @@ from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
-from greenadapt.storage.outputs import check_file, open_output
+from greenadapt.storage.outputs import check_files, open_output
 
 if TYPE_CHECKING:
     from greenadapt.inference.qa.answering import QaRequest
@@ -194,8 +194,8 @@ def qa(
         index=place,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
+    check_files((predictions, null_odds), sources.paths())
     scorer = _ForScorer(predictions, null_odds)
-    scorer.check(sources.paths())
     if out is None:
         _print_answers(request, Spread.of(options), scorer, is_read=sys.stdout.isatty() and not as_json)
         return
@@ -246,17 +246,6 @@ class _ForScorer:
         self._files = predictions, null_odds
         self._answers: dict[str, str] = {}
         self._odds: dict[str, float] = {}
-
-    def check(self, read: list[str]) -> None:
-        """Refuse now what could not be written hours later, and files that are also ``read``."""
-        taken = {Path(path).resolve() for path in read}
-        for path in self._files:
-            if path is None:
-                continue
-            check_file(path)
-            if path.resolve() in taken:
-                raise UsageError(f"{path} is given twice", "name another file")
-            taken.add(path.resolve())
 
     def add(self, row: Json) -> None:
         """Note an answer."""

@@ -100,9 +100,15 @@ def reproduce(
     from greenadapt.stages.reproduce.run import ReproduceRequest
     from greenadapt.stages.reproduce.run import reproduce as stage
 
-    folders = {name: Path(folder).expanduser() for name, folder in _named(data).items()}
+    folders = {name: Path(folder).expanduser() for name, folder in _named("--data", data).items()}
     request = ReproduceRequest(
-        experiment, tuple(only or ()), tuple(methods or ()), seeds, folders, _named(model), _named(corpus)
+        experiment,
+        tuple(only or ()),
+        tuple(methods or ()),
+        seeds,
+        folders,
+        _named("--model", model),
+        _named("--corpus", corpus),
     )
     found = stage(o.make_session(options), request)
     if as_json:
@@ -111,10 +117,19 @@ def reproduce(
         _print(found)
 
 
-def _named(given: list[str] | None) -> dict[str, str]:
-    """``NAME=VALUE`` by name; a value without one by ""."""
-    pairs = [value.partition("=") if "=" in value else ("", "", value) for value in given or ()]
-    return {name: value for name, _, value in pairs}
+def _named(option: str, given: list[str] | None) -> dict[str, str]:
+    """``NAME=VALUE`` by name; a value without one, also a path with a = in it, by ""."""
+    found: dict[str, str] = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not equals or "/" in name:
+            name, value = "", each
+        if name in found:
+            raise UsageError(
+                f"{option} names {found[name]} and {value}{f' for {name}' if name else ''}", "give one of them"
+            )
+        found[name] = value
+    return found
 
 
 def _print(found: "Reproduction") -> None:

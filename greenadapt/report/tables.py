@@ -143,23 +143,31 @@ def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
     return [Table(f"Scores by tokenization: {main}", ["logits of", *_columns(seeds)], rows)]
 
 
+def parts_over_seeds(seeds: Sequence[Json]) -> tuple[str, dict[str, Json]]:
+    """What the parts of a set are, ``type``, ``class`` or ``question``, and the scores of each by its label, means over
+    those of the ``seeds`` that have it: a type that only some seeds predict is missing from the others.
+    """
+    kind = next((name for name in _PARTS if any(name in seed for seed in seeds)), None)
+    parts = [seed[kind] if kind else {name: seed[name] for name in _ANSWERS if name in seed} for seed in seeds]
+    found: dict[str, Json] = {}
+    for label in dict.fromkeys(label for part in parts for label in part):
+        each = [part[label] for part in parts if label in part]
+        names = [name for name in (*_PART_SHARES, *_PART_COUNTS) if name in each[0]]
+        found[label] = {name: fmean(one[name] for one in each) for name in names}
+    return _PARTS[kind] if kind else "question", found
+
+
 def _by_part(seeds: Sequence[Json]) -> list[Table]:
     """The scores of each part, means over the seeds."""
-    kind = next((name for name in _PARTS if name in seeds[0]), None)
-    parts = [seed[kind] if kind else {name: seed[name] for name in _ANSWERS if name in seed} for seed in seeds]
-    labels = list(dict.fromkeys(label for part in parts for label in part))
-    if len(labels) < 2:
+    what, parts = parts_over_seeds(seeds)
+    if len(parts) < 2:
         return []
-    rows = []
-    # A type that only some seeds predict is missing from the others.
-    of_label = {label: [part[label] for part in parts if label in part] for label in labels}
-    names = [name for name in (*_PART_SHARES, *_PART_COUNTS) if name in of_label[labels[0]][0]]
-    for label, each in of_label.items():
-        means = {name: fmean(one[name] for one in each) for name in names}
-        rows.append([label, *(f"{v:,.0f}" if name in _PART_COUNTS else figure(v) for name, v in means.items())])
+    rows = [
+        [label, *(f"{v:,.0f}" if name in _PART_COUNTS else figure(v) for name, v in means.items())]
+        for label, means in parts.items()
+    ]
     over = ", mean of the seeds" if len(seeds) > 1 else ""
-    what = _PARTS[kind] if kind else "question"
-    return [Table(f"by {what}{over}", [what, *names], rows)]
+    return [Table(f"by {what}{over}", [what, *next(iter(parts.values()))], rows)]
 
 
 def _columns(seeds: Mapping[str, Json]) -> list[str]:

@@ -14,17 +14,14 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process, pool_of
-from greenadapt.inference.qa.comparison import FEWEST
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.bootstrap import interval, summed
+from greenadapt.tasks.bootstrap import contexts_of, interval, resampled
 from greenadapt.tasks.classification.task import ClassificationTask
 from greenadapt.tasks.metrics import over_seeds
-from greenadapt.tasks.qa.task import QuestionTask
 
 if TYPE_CHECKING:
     from greenadapt.training.evaluation import Evaluation
@@ -167,15 +164,13 @@ def _scores(
     """See ``Evaluated``."""
     chosen = [{"pool": evaluation.pool} if pool == "best" else {} for evaluation in evaluations.values()]
     each = [evaluation.as_dict() | its for evaluation, its in zip(evaluations.values(), chosen, strict=True)]
-    # Questions on one context are not independent draws, see ``score_rows``.
-    groups = [question.context for question in examples] if isinstance(task, QuestionTask) else []
-    is_grouped = len(set(groups)) >= FEWEST
+    contexts, drawn = contexts_of(examples), "examples"
     intervals = {}
     for view in [*each[0]["views"], *(["best"] if pool == "best" else [])]:
         if all(scores["views"].get(view, scores)[task.main] is not None for scores in each):
             predictions = [one.view_predictions.get(view, one.predictions) for one in evaluations.values()]
-            statistics: Array = np.stack([task.statistics(examples, one) for one in predictions])
-            found = interval(summed(statistics, groups) if is_grouped else statistics, task.main_score)
+            statistics, drawn = resampled(np.stack([task.statistics(examples, one) for one in predictions]), contexts)
+            found = interval(statistics, task.main_score)
             intervals[view] = [found.low, found.high]
     seeds = [{"seed": seed, "test": scores} for seed, scores in zip(evaluations, each, strict=True)]
     return {
@@ -184,5 +179,5 @@ def _scores(
         "seeds": seeds,
         **over_seeds(each),
         "intervals": intervals,
-        "resampled": "contexts" if is_grouped else "examples",
+        "resampled": drawn,
     }

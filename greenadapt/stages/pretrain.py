@@ -120,6 +120,18 @@ class _Start:
         given = request.general_text
         return cls(model, memory, texts, None if given is None else _open(session, given, said))
 
+    def named(self, request: PretrainRequest) -> PretrainRequest:
+        """The request with the name that standard input is kept by in its place."""
+
+        def name(given: str, reading: CorpusReader) -> str:
+            return reading.recipe.name if given == STDIN else given
+
+        texts = tuple(name(*pair) for pair in zip(request.texts, self.texts, strict=True))
+        general = request.general_text
+        if general is not None and self.general_text is not None:
+            general = name(general, self.general_text)
+        return replace(request, texts=texts, general_text=general)
+
     def inputs(self, request: PretrainRequest) -> dict[str, Json]:
         """The manifest's entries for all inputs."""
         inputs = {"model": adapted_input(self.model)}
@@ -147,6 +159,7 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     """Train and write the model; does nothing if up to date, resumes a killed run."""
     require_torch("pre-training")
     start = _Start.of(session, request)
+    request = start.named(request)
     name = f"pretrain-{start.model.name}-{data_name(request.texts)}"
     session = replace(session, out=session.out or Path("runs") / name)
     place = session.place("", start.model.name, PRETRAIN)

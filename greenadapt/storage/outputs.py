@@ -48,6 +48,19 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
         raise UsageError(f"{path} is an input and would be overwritten", "give another file")
 
 
+def check_files(paths: Iterable[Path | None], read: Iterable[str]) -> None:
+    """Refuse what ``check_file`` refuses of those that are not ``None``, and one that is given twice."""
+    inputs, taken = list(read), set()
+    for path in paths:
+        if path is None:
+            continue
+        check_file(path, inputs)
+        target = os.path.realpath(path)
+        if target in taken and not is_written_through(path):
+            raise UsageError(f"{path} is given twice", "name another file")
+        taken.add(target)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """The path to write to instead of ``path``, which is replaced when the block ends without an error.

@@ -13,6 +13,10 @@ _BLOCK = 1 << 21
 _LEVEL = 0.95
 
 
+FEWEST = 10
+"""The fewest contexts that are drawn; of fewer contexts, their questions are."""
+
+
 @dataclass(frozen=True)
 class Interval:
     """A model's score, and the ends of its 95 % percentile interval."""
@@ -42,7 +46,7 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
 
     ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. With those
     of several seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are drawn, too, as in
-    ``paired``. Examples that are not independent draws, such as questions on one text, are to be ``summed`` before.
+    ``paired``. Statistics of questions are to go through ``resampled`` before.
 
     Raises ``ValueError`` if there is nothing to draw from.
     """
@@ -59,6 +63,21 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
         scores[block] = (weights * of_seed).sum(axis=1)
     low, high = _ends(scores)
     return Interval(float(main_score(by_seed.sum(axis=1)).mean()), low, high)
+
+
+def contexts_of(examples: Sequence[Any]) -> list[str]:
+    """The context of each example that is a question, for ``resampled``; of others there is only one."""
+    return [getattr(example, "context", "") for example in examples]
+
+
+def resampled(statistics: Array, contexts: Sequence[str]) -> tuple[Array, str]:
+    """(…, n_examples, m) → (…, n, m) of what is to be drawn, and which these are, ``contexts`` or ``examples``.
+
+    Questions on one context are not independent draws, so whole contexts are drawn if there are ``FEWEST``.
+    """
+    if len(set(contexts)) < FEWEST:
+        return statistics, "examples"
+    return summed(statistics, contexts), "contexts"
 
 
 def summed(statistics: Array, groups: Sequence[str]) -> Array:

@@ -157,6 +157,8 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     assert ours.predict(lines(test)[0]["text"])["label"] == theirs[0]["label"]
     found = json.loads(run_alone("evaluate", "-m", "theirs", "--test", test, "--json").stdout)
     assert ours.evaluate(test, progress=False) == found
+    with pytest.raises(UsageError, match="data has 2 files"):
+        ours.evaluate([test, train], progress=False)
     assert greenadapt.load("ours", seed=1).predict("a virus") != ours.predict("a virus")
     assert ours.scores["mean"] == found["mean"]
 
@@ -195,7 +197,9 @@ def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) ->
         ({"model": many}, "leave out the model"),
         ({"tasks": None}, "give tasks=FILE"),
         ({"out": "new"}, "out does not go with add_to"),
+        ({"cache_memory": True}, "cache_memory does not go with add_to"),
         ({"add_to": None}, "no model"),
+        ({"preset": "papers"}, "preset is 'papers', must be paper"),
     ):
         with pytest.raises(UsageError, match=message):
             greenadapt.finetune(**{**settings, **wrong})

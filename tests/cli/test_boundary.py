@@ -15,6 +15,7 @@ import typer
 from greenadapt.cli import app, boundary
 from greenadapt.cli.boundary import in_words
 from tests.cli.test_commands import text
+from tests.conftest import Run, last_line
 
 
 def start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
@@ -136,12 +137,22 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
 def test_a_stopped_command_says_what_is_left_of_it(
     capsys: pytest.CaptureFixture[str], command: str, left: str, stop: BaseException, code: int, why: str
 ) -> None:
-    with pytest.raises(SystemExit) as raised, in_words(SimpleNamespace(invoked_subcommand=command)):
+    with pytest.raises(SystemExit) as raised, in_words(SimpleNamespace(invoked_subcommand=command, meta={})):
         raise stop
     assert raised.value.code == code
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"greenadapt: {why}: ")
     assert left in line
+
+
+def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("greenadapt.cli.options.shared.make_session", stopped)
+    for command in (("adapt", "-c", "a.txt", "-m", "m"), ("finetune", "--task", "ner", "-m", "m", "--train", "t.tsv")):
+        assert "does again" not in last_line(run_alone(*command, code=130))
+        assert "does again" in last_line(run_alone(*command, "--force", code=130))
 
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:

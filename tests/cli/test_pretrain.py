@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,29 @@ def text(tmp_path: Path) -> str:
 @pytest.mark.slow
 def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     text_file(tmp_path / "general.txt", 20, 7)
-    command = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--general-text", "general.txt", *QUICK)
-    ran = run_alone(*command, "-o", tmp_path / "run", "--json")
+    command = ("pretrain", "-m", adapted(tiny_model), "--text", "-", "--general-text", "general.txt", *QUICK)
+    run = partial(run_alone, *command, stdin=(tmp_path / text).read_text("utf-8"))
+    ran = run("--json")
     done = json.loads(ran.stdout)
-    assert (done["stage"], done["status"], done["folder"]) == ("pretrain", "done", str(tmp_path / "run"))
-    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
+    folder = Path(done["folder"])
+    assert (done["stage"], done["status"], folder.parent) == ("pretrain", "done", tmp_path / "runs")
+    name = read_json(folder / "manifest.json")["inputs"]["text 1"]["source"]
+    assert name.startswith("stdin-")  # as the workspace keeps it
+    assert folder.name.endswith(name)
+    assert done["scores"] == read_json(folder / "scores.json")
     assert set(done["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
     assert set(done["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
     assert (
         "has no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in ran.stderr
     )
-    shown = run_alone(*command, "-o", tmp_path / "run").stdout
+    shown = run().stdout
     assert "pretrain: up to date; documents" in shown
     after = done["scores"]["losses"]["heldout"]["after"]["expanded"]
     assert re.search(rf"held-out text +the expanded tokenizer .* {after:.4f} ", shown)
     assert shown.count("general text") == 2
-    refused = last_line(run_alone(*command, "-o", "run", "--whole-words", code=1))
+    refused = last_line(run("--whole-words", code=1))
     assert "exists with another configuration (whole_words: False → True)" in refused
-    again = run_alone(*command, "-o", "run", "--whole-words", "--force", "--json")
+    again = run("--whole-words", "--force", "--json")
     assert json.loads(again.stdout)["config"]["whole_words"] is True
 
 

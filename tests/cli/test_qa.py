@@ -377,8 +377,11 @@ def test_no_model(run: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: 
 def test_files_for_the_scorer_overwrite_nothing_that_is_read(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 2)
     before = data.read_bytes()
-    for options in (("--predictions", data), ("--no-answer", "--predictions", "x.json", "--null-odds", "./x.json")):
-        assert "is given twice: name another file" in last_line(run("-m", model, "--data", data, *options, code=2))
+    for options, why in (
+        (("--predictions", data), "is an input"),
+        (("--no-answer", "--predictions", "x.json", "--null-odds", "./x.json"), "x.json is given twice"),
+    ):
+        assert why in last_line(run("-m", model, "--data", data, *options, code=2))
     assert data.read_bytes() == before
     assert not (tmp_path / "x.json").exists()
 

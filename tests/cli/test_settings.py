@@ -9,7 +9,7 @@ import typer.main
 
 from greenadapt.cli import app
 from greenadapt.cli.options.command_line import GIVEN
-from greenadapt.cli.options.settings import commands_of, options_of, variable
+from greenadapt.cli.options.settings import commands_of, find_settings, options_of, variable
 from tests.conftest import Run, last_line
 
 GROUP: Any = typer.main.get_command(app)
@@ -104,6 +104,7 @@ def test_manifests_keep_a_command_that_makes_the_same_result(here: Path, monkeyp
         ("wokrers = 1", 1, ("s.toml has the unknown key wokrers", "did you mean workers")),
         ("[align]\nepochs = 1", 1, ("s.toml, [align] has the unknown key epochs",)),
         ("config = 'x.toml'", 1, ("s.toml has the unknown key config",)),
+        ("[w2v.epochs]\nx = 1", 2, ("in s.toml, [w2v] epochs is {'x': 1}",)),
         ("[w2v]\nepochs 1", 1, ("s.toml is not TOML", "line 2")),
         (None, 1, ("no file s.toml",)),
     ],
@@ -134,6 +135,16 @@ def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monk
     monkeypatch.setenv("GREENADAPT_COST_CORPUS", "pydocs")
     refused = run_alone("cost", "nowhere", code=2)
     assert "GREENADAPT_COST_CORPUS chooses from the workspace" in last_line(refused)
+
+
+def test_options_for_all_may_be_called_like_commands(here: Path) -> None:
+    named = {name for command in COMMANDS.values() for name in options_of(command)} & COMMANDS.keys()
+    assert {"cluster", "search", "tasks"} <= named
+    for name in named:
+        (here / "s.toml").write_text(f'{name} = "x"\n')
+        assert all(each.is_for_all for each in find_settings(GROUP, name, "s.toml").values())
+        (here / "s.toml").write_text(f"[{name}]\nquiet = true\n")
+        assert not find_settings(GROUP, name, "s.toml")["quiet"].is_for_all
 
 
 def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:

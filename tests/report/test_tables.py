@@ -1,5 +1,7 @@
 from typing import Any
 
+from greenadapt.report.page.blocks import Plot, Shown
+from greenadapt.report.page.tasks import TaskGroup, TunedModel, tasks_section
 from greenadapt.report.tables import assessment, loss_tables
 from tests.support.small_texts import MEASURED
 
@@ -42,3 +44,15 @@ def test_the_advice_of_cross_validation() -> None:
     untrained["rows"] = [row | {"score": 0.0} for row in untrained["rows"]]
     [advice] = assessment(untrained)
     assert "--epochs" in advice
+
+
+def test_types_that_only_some_seeds_predict_are_in_the_table_and_in_the_plot() -> None:
+    of_type = {name: {"precision": f1, "recall": f1, "f1": f1, "support": 4} for name, f1 in (("A", 0.5), ("B", 1.0))}
+    sets = [{"f1": 0.5, "by_type": {"A": of_type["A"]}}, {"f1": 0.75, "by_type": {**of_type, "A": of_type["B"]}}]
+    seeds = [{"seed": number, "test": each} for number, each in enumerate(sets)]
+    scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds, "mean": {"f1": 0.625}}
+    blocks = tasks_section([TaskGroup("NER", "1", [TunedModel("model", scores, [])])]).blocks
+    (rows,) = (block.shown.table.rows for block in blocks if isinstance(block, Plot) and block.name.startswith("parts"))
+    assert [(row[0], row[-1]) for row in rows] == [("A", "75.00%"), ("B", "100.00%")]
+    (table,) = (block.table for block in blocks if isinstance(block, Shown) and "by type" in block.table.title)
+    assert [row[0] for row in table.rows] == ["A", "B"]

@@ -104,8 +104,12 @@ def test_green_ner_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_
 
     # All is kept: nothing is trained again, and another setting is another run.
     (tmp_path / "ws/reproduce/small/table.md").unlink()
+    name = "-".join([*(str(records[0][part]) for part in ("set", "method", "seed")), records[0]["key"][:8]])
+    left = tmp_path / "ws/reproduce/small/runs" / name  # by a command that was killed once the record was there
+    left.mkdir(parents=True)
     again = cells(run_alone, *command)
     assert again == found
+    assert not left.exists()
     page = (tmp_path / "ws/reproduce/small/table.md").read_text()
     assert "| NCBI-disease | BERT | 85.6 |" in page
     assert "base = base" in page
@@ -374,6 +378,10 @@ def test_what_the_recipe_does_not_have_is_refused(run_alone: Run, tmp_path: Path
         (("--model", "king=minilm"), "king"),
         (("--corpus", "king=papers.txt"), "king"),
         (("--seeds", 0), "0"),
+        (("--data", "ner", "--data", "qa"), "names ner and qa"),
+        (("--model", "base=one", "--model", "base=two"), "names one and two for base"),
+        (("--model", "one", "--model", "base=two"), "one and two for base"),
+        (("--data", tmp_path / "a=b"), "a=b"),
     ):
         assert named in last_line(run_alone("reproduce", "green-ner", *arguments, code=2))
     assert "green-qa" in last_line(run_alone("reproduce", "green", code=1))

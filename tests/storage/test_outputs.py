@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.outputs import Shards, check_file, open_file, open_output
+from greenadapt.storage.outputs import Shards, check_file, check_files, open_file, open_output
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel
 
@@ -122,6 +122,14 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="is an input"):
             check_file(tmp_path / name, [str(tmp_path / "there")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lost", "same", "there"]
+
+
+def test_two_outputs_are_two_files(tmp_path: Path) -> None:
+    (tmp_path / "b").symlink_to("a")
+    check_files((tmp_path / "a", None, tmp_path / "c"), ["d"])
+    check_files((Path("/dev/null"), Path("/dev/null")), [])
+    with pytest.raises(UsageError, match="b is given twice"):
+        check_files((tmp_path / "a", tmp_path / "b"), [])
 
 
 def test_without_a_file_rows_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.bootstrap import gap_covered, interval, paired, summed
+from greenadapt.tasks.bootstrap import FEWEST, gap_covered, interval, paired, resampled, summed
 from greenadapt.tasks.classification.scores import class_counts, macro_f1
 
 
@@ -168,6 +168,15 @@ def test_sums_over_groups() -> None:
     statistics = np.arange(12.0).reshape(2, 3, 2)
     assert summed(statistics, ["b", "a", "b"]).tolist() == [[[4, 6], [2, 3]], [[16, 18], [8, 9]]]
     assert summed(statistics[0], ["b", "a", "b"]).tolist() == [[4, 6], [2, 3]]
+
+
+def test_contexts_are_drawn_if_there_are_enough() -> None:
+    statistics = np.arange(6.0 * FEWEST).reshape(1, 3 * FEWEST, 2)
+    for n in (1, FEWEST - 1):
+        assert resampled(statistics, [str(i % n) for i in range(3 * FEWEST)]) == (statistics, "examples")
+    sums, drawn = resampled(statistics, [str(i // 3) for i in range(3 * FEWEST)])
+    assert drawn == "contexts"
+    np.testing.assert_array_equal(sums, statistics.reshape(1, FEWEST, 3, 2).sum(axis=2))
 
 
 def test_an_interval_needs_examples() -> None:

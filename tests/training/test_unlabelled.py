@@ -186,11 +186,12 @@ def request(folder: Path, model: Path, text: str, **more: Any) -> FinetuneReques
 def test_a_base_model_to_compare_with_reads_labels_alone(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     text = "".join(" ".join(words) + "\n" for words in sentences(30, seed=3))
-    config = UnlabelledConfig(unlabelled_batch=4)
-    ours = request(tmp_path, model, text, unlabelled_config=config)
+    config = UnlabelledConfig(unlabelled_batch=1)
+    training = replace(BOTH, epochs=2, max_steps=1000)
+    ours = request(tmp_path, model, text, unlabelled_config=config, training=training)
     adapted_one, base = compare(session(tmp_path), ours, [str(model.parent / "base")]).results
-    assert adapted_one.manifest.config == base.manifest.config | {"unlabelled_batch": 4, "unlabelled_weight": 1.0}
-    assert 0 < adapted_one.manifest.counts["unlabelled"] <= 30
+    assert adapted_one.manifest.config == base.manifest.config | {"unlabelled_batch": 1, "unlabelled_weight": 1.0}
+    assert adapted_one.manifest.counts["unlabelled"] == 10  # the steps: no more are read
     assert "unlabelled" not in base.manifest.inputs
     card = (adapted_one.path / "README.md").read_text("utf-8")
     assert "1809.08370" in card

@@ -57,13 +57,14 @@ class SettingsFile:
                     self._check(_key(name), known[key], "key", f", [{key}]", f"greenadapt {key.replace('-', ' ')}")
             else:
                 self._check(_key(key), {name for one in known.values() for name in one}, "key", "", "any command")
-        self._content = content
+        self._for_all = {name: value for name, value in content.items() if not isinstance(value, dict)}
+        self._tables = {name: value for name, value in content.items() if isinstance(value, dict)}
 
     def settings(self, key: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Setting]]:
         """What the file sets of ``options``, those of the command ``key``; its own table comes last."""
-        for is_for_all, table, where in ((True, self._content, ""), (False, self._content.get(key, {}), f"[{key}] ")):
+        for is_for_all, table, where in ((True, self._for_all, ""), (False, self._tables.get(key, {}), f"[{key}] ")):
             for name, value in table.items():
-                if _key(name) in options and not isinstance(value, dict):
+                if _key(name) in options:
                     place = f"in {self.path}, {where}{name}"
                     taken = _taken(options[_key(name)], value, place)
                     yield _key(name), Setting(taken, place, "file", is_for_all)

@@ -7,11 +7,9 @@ import numpy as np
 
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tasks.bootstrap import interval, paired, summed
+from greenadapt.tasks.bootstrap import interval, paired, resampled
 
 MEASURES = ("em", "f1", "substr")
-FEWEST = 10
-"""The fewest contexts that are resampled; of fewer contexts, questions are."""
 BASE_MODEL, OURS = "base_model", "mean"
 """Names of the answers of the model that another is compared with, and of that other's."""
 _N_SHOWN = 5
@@ -20,10 +18,10 @@ _N_SHOWN = 5
 def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
     """Means of ``em``, ``f1`` and ``substr`` over the rows that have them, and their 95 % ``intervals``.
 
-    ``groups`` says of each row which context it is on. Questions on one context are not independent draws: whole
-    contexts are resampled where there are at least ``FEWEST``, else questions, as ``resampled`` says. ``questions`` and
-    ``contexts`` are how many were scored, ``unlabelled`` how many rows have nothing to score with. Where there are
-    questions without answer, those of either kind alone are in ``has_answer`` and ``no_answer``.
+    ``groups`` says of each row which context it is on, and ``resampled`` whether contexts or questions were drawn (see
+    ``bootstrap.resampled``). ``questions`` and ``contexts`` are how many were scored, ``unlabelled`` how many rows have
+    nothing to score with. Where there are questions without answer, those of either kind alone are in ``has_answer``
+    and ``no_answer``.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     kinds = {"": labelled}
@@ -80,10 +78,8 @@ class _Scored:
         """The scores of answers, each with its context."""
         scores = np.array([[*(answer[name] for name in MEASURES), 1.0] for answer, _ in labelled])
         groups = [group for _, group in labelled]
-        n_contexts = len(set(groups))
-        if n_contexts < FEWEST:
-            return cls(scores, n_contexts, "questions")
-        return cls(summed(scores, groups), n_contexts, "contexts")
+        sums, drawn = resampled(scores, groups)
+        return cls(sums, len(set(groups)), "contexts" if drawn == "contexts" else "questions")
 
     def means(self) -> Json:
         """Each measure's mean, and their ``intervals``."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from greenadapt.report.page.blocks import Block, Example, Examples, Heading, Paragraph, Section, Shown
 from greenadapt.report.page.charts import Axis, bars, intervals, lines
-from greenadapt.report.tables import Table, loss_tables, score_name, score_tables, signed
+from greenadapt.report.tables import Table, loss_tables, parts_over_seeds, score_name, score_tables, signed
 from greenadapt.storage.files import Json
 
 
@@ -124,15 +124,9 @@ def _parts(group: TaskGroup) -> list[Block]:
     """The scores of each type of entity or class, mean over the seeds."""
     rows = []
     for model in group.models:
-        for seeds in [[seed["test"] for seed in model.scores["seeds"] if "test" in seed]]:
-            kind = next((kind for kind in ("by_type", "by_class") if seeds and kind in seeds[0]), None)
-            if kind is None:
-                continue
-            for part in seeds[0][kind]:
-                f1 = [seed[kind].get(part, {}).get("f1") for seed in seeds]
-                known = [value for value in f1 if value is not None]
-                if known:
-                    rows.append({"part": part, "f1": sum(known) / len(known), "by": model.name})
+        what, parts = parts_over_seeds([seed["test"] for seed in model.scores["seeds"] if "test" in seed])
+        if what in ("type", "class"):
+            rows += [{"part": part, "f1": means["f1"], "by": model.name} for part, means in parts.items()]
     if not rows:
         return []
     axes = Axis("f1", "F1", ".2%"), Axis("part", "part"), Axis("by", "model")

@@ -24,7 +24,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import gap_covered, paired
+from greenadapt.tasks.bootstrap import contexts_of, gap_covered, paired, resampled
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Comparison:
     results: list[Result]
     rows: list[Json]
     """``model``, ``folder``, ``score`` and ``std`` (over the seeds) of the main score; of all but the first also the
-    ``difference`` of the first to it, its 95 % interval ``low`` to ``high``; ``gap_covered`` of the first.
+    ``difference`` of the first to it, its 95 % interval ``low`` to ``high``, and what was ``resampled`` for that,
+    ``examples`` or ``contexts`` of questions; ``gap_covered`` of the first.
     """
 
 
@@ -95,8 +96,10 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
         row: Json = {"model": result.manifest.facts["model"]["name"], "folder": str(result.path)}
         row |= {"score": float(each.mean()), "std": float(each.std(ddof=1)) if len(each) > 1 else None}
         rows.append(row)
+    contexts = contexts_of(examples)
+    ours, drawn = resampled(statistics[0], contexts)
     for row, theirs in zip(rows[1:], statistics[1:], strict=True):
-        row |= asdict(paired(statistics[0], theirs, task.main_score))
+        row |= asdict(paired(ours, resampled(theirs, contexts)[0], task.main_score)) | {"resampled": drawn}
     if len(rows) == 3:
         rows[0]["gap_covered"] = gap_covered(rows[1]["score"], rows[0]["score"], rows[2]["score"])
     return rows

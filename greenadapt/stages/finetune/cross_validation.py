@@ -16,7 +16,6 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import AssessConfig, Pool, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process
-from greenadapt.inference.qa.comparison import FEWEST
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Named, Silent
 from greenadapt.stages.finetune.compare import for_model
@@ -31,7 +30,7 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.bootstrap import paired, summed
+from greenadapt.tasks.bootstrap import contexts_of, paired, resampled
 from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.tasks_file import TaskEntry
 
@@ -234,23 +233,22 @@ class _Measured:
 
 def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:
     """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one of each fold."""
-    groups = [getattr(example, "context", "") for example in examples]
-    is_grouped = len(set(groups)) >= FEWEST
+    contexts = contexts_of(examples)
 
-    def over_folds(own: Sequence[_Measured], view: str) -> tuple[Array, Json]:
+    def over_folds(own: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
         joined = np.concatenate([one.statistics[view] for one in own], axis=1)
         seconds = {
             "training": sum(one.training for one in own),
             "predicting": sum(one.predicting[view] for one in own),
         }
-        return summed(joined, groups) if is_grouped else joined, seconds
+        return *resampled(joined, contexts), seconds
 
     of_base, of_adapted = zip(*measured, strict=True)
-    theirs, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
+    theirs, drawn, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
     score = float(task.main_score(theirs.sum(axis=1)).mean())
     rows: list[Json] = [{"read_by": BASE, "score": score, **seconds}]
     for view in VIEWS:
-        ours, seconds = over_folds(of_adapted, view)
+        ours, _, seconds = over_folds(of_adapted, view)
         found = asdict(paired(ours, theirs, task.main_score))
         rows.append(
             {"read_by": view, "score": found["ours"], **{name: found[name] for name in ("difference", "low", "high")}}
@@ -260,7 +258,7 @@ def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Seque
     verdict = "helps" if decides["low"] > 0 else "hurts" if decides["high"] < 0 else "unclear"
     return {
         "main": task.main,
-        "resampled": "contexts" if is_grouped else "examples",
+        "resampled": drawn,
         "rows": rows,
         "verdict": verdict,
     }

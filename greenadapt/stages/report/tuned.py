@@ -21,7 +21,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import interval, paired
+from greenadapt.tasks.bootstrap import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
 
 _N_EXAMPLES = 5
@@ -84,14 +84,16 @@ def _compared(
     """The models with intervals, and where ``is_base`` each but the first compared with it."""
     compared, notes = [], []
     base: tuple[Result, Array] | None = None
+    contexts = contexts_of(examples)
     for result, model in zip(results, models, strict=True):
         task = load_task(read_described(result.folder / TASK_FILE))
         seeds = tuple(int(one["seed"]) for one in model.scores["seeds"])
         statistics = statistics_of(task, examples, result, seeds)
-        found = interval(statistics, task.main_score)
+        drawn, _ = resampled(statistics, contexts)
+        found = interval(drawn, task.main_score)
         more: dict[str, Any] = {"low": found.low, "high": found.high}
         if base is not None and base[1].shape == statistics.shape:
-            apart = paired(statistics, base[1], task.main_score)
+            apart = paired(drawn, resampled(base[1], contexts)[0], task.main_score)
             more["difference"] = (apart.difference, apart.low, apart.high)
             more |= _changed(task, examples, (result, statistics), base, names=(model.name, models[0].name))
         elif base is not None:

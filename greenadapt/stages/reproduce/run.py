@@ -143,6 +143,8 @@ def _by_role(recipe: Recipe, table: str, given: Mapping[str, str]) -> dict[str, 
     for role in given:
         if role and role not in known:
             raise UsageError(f"{option} names {role}, which {recipe.name} has not", f"it has {', '.join(known)}")
+    if "" in given and roles[0] in given:
+        raise UsageError(f"{option} names {given['']} and {given[roles[0]]} for {roles[0]}", "give one of them")
     return {role or roles[0]: value for role, value in given.items()}
 
 

@@ -267,7 +267,8 @@ class FinetuneRun:
             return []
         [one] = self.setup.tasks
         labelled = items[one.name]
-        steps = train.max_steps or train.epochs * -(-2 * len(labelled) // train.batch_size)
+        steps = train.epochs * -(-2 * len(labelled) // train.batch_size)
+        steps = min(steps, train.max_steps or steps)
         return unlabelled_inputs(one, examples, labelled, steps * self.setup.unlabelled_config.unlabelled_batch)
 
     def _unlabelled(self, inputs: Sequence[Input]) -> UnlabelledDataset | None:

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 from torchmetrics.functional.text import squad
 
-from greenadapt.inference.qa.comparison import FEWEST, MEASURES, compare_rows, score_rows
+from greenadapt.inference.qa.comparison import MEASURES, compare_rows, score_rows
 from greenadapt.storage.arrays import Array
+from greenadapt.tasks.bootstrap import FEWEST
 from greenadapt.tasks.qa.scores import score_answer
 
 Json = dict[str, Any]

@@ -8,14 +8,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.checkpoints.layout import FACTS_FILE
+from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.stages.finetune.compare import compare
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.compare import compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
-from tests.support.small_tasks import TRAIN, TinyModel, adapted, expand, ner_request, session, texts_file
+from greenadapt.stages.report.tuned import task_groups
+from greenadapt.storage.files import write_json
+from greenadapt.tasks.base import load_task
+from greenadapt.tasks.bootstrap import interval, paired, summed
+from tests.support.small_tasks import (
+    TRAIN,
+    TinyModel,
+    adapted,
+    expand,
+    ner_request,
+    qa_file,
+    read_json,
+    session,
+    texts_file,
+)
 
 QUICK = replace(TRAIN, epochs=2)
 
@@ -82,6 +97,36 @@ def test_two_models_of_one_name_do_not_replace_each_other(
     assert theirs.path.name.startswith(f"ner-bert-covid-{data}-adapted2-")
     assert ours.manifest.inputs["model"]["source"] == str(one)
     assert theirs.manifest.inputs["model"]["source"] == str(other)
+
+
+@pytest.mark.slow
+def test_contexts_of_questions_are_resampled_here_and_in_a_report(tiny_model: TinyModel, tmp_path: Path) -> None:
+    train, test = qa_file(tmp_path / "train.json", 16), qa_file(tmp_path / "test.json", 12, seed=1)
+    content = read_json(test)
+    for i, paragraph in enumerate(content["data"][0]["paragraphs"]):
+        (one,) = paragraph["qas"]
+        paragraph["qas"] = [one | {"id": f"{i} {n}", "question": f"what heart {'what ' * n}"} for n in range(4)]
+    write_json(test, content)
+    model = adapted(tiny_model)
+    task = TaskConfig("qa", max_length=64)
+    request = FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, replace(TRAIN, epochs=1))
+    compared = compare(session(tmp_path), request, [str(model.parent / "base")])
+    loaded = load_task(read_json(compared.results[0].folder / TASK_FILE))
+    examples = loaded.read(str(test), Silent())
+    ours, theirs = (statistics_of(loaded, examples, result, request.seeds) for result in compared.results)
+    contexts = [example.context for example in examples]
+    assert len(set(contexts)) == 12
+    expected = paired(summed(ours, contexts), summed(theirs, contexts), loaded.main_score)
+    assert expected != paired(ours, theirs, loaded.main_score)
+    row = compared.rows[1]
+    assert row["resampled"] == "contexts"
+    assert (row["low"], row["high"]) == (expected.low, expected.high)
+    names = {result.folder: str(number) for number, result in enumerate(compared.results)}
+    (group,) = task_groups(compared.results, names)
+    base, better = group.models
+    assert better.difference == (expected.difference, expected.low, expected.high)
+    found = interval(summed(theirs, contexts), loaded.main_score)
+    assert (base.low, base.high) == (found.low, found.high)
 
 
 @pytest.mark.slow
