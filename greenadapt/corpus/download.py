@@ -140,7 +140,7 @@ def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
 
 
 def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
-    part = target.with_name(f"{target.name}.part")
+    part, version = unfinished(target)
     if source.url.startswith("http"):
         _download(session, source.url, part, bar)
     else:
@@ -150,10 +150,16 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
         _verify(source, part, beside)
     except InputError:
         part.unlink()
-        _version_file(part).unlink(missing_ok=True)
+        version.unlink(missing_ok=True)
         raise
     part.replace(target)
-    _version_file(part).unlink(missing_ok=True)
+    version.unlink(missing_ok=True)
+
+
+def unfinished(target: Path) -> tuple[Path, Path]:
+    """The files of an unfinished download: the beginning of ``target``, and the version that it is of."""
+    part = target.with_name(f"{target.name}.part")
+    return part, _version_file(part)
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:

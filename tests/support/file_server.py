@@ -107,9 +107,11 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
         thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
         thread.start()
         state.address = f"http://127.0.0.1:{httpd.server_port}"
-        yield state
-        httpd.shutdown()
-        thread.join()
+        try:
+            yield state
+        finally:
+            httpd.shutdown()
+            thread.join()
 
 
 @dataclass
