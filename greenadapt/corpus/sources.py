@@ -87,7 +87,7 @@ def refuse_password(url: str, where: str) -> None:
     try:
         user, _, host = urlsplit(url).netloc.rpartition("@") if "://" in url else ("", "", "")
     except ValueError as error:
-        raise InputError(f"{where}: an address is none ({error})", "correct it") from None
+        raise InputError(f"{where}: an address is not valid ({error})", "correct it") from None
     if user:
         raise InputError(
             f"{where}: the address at {host} holds a user or a password, which would be kept",
