@@ -9,6 +9,7 @@ from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError
+from greenadapt.storage.names import expanded
 
 
 def load(
@@ -45,9 +46,9 @@ def load(
     given = Arguments("load", settings, {ReadingOptions: ()}, ("model", "task"))
     reading = given.make(ReadingOptions)
     name = folder_of(model)
-    _refuse_other_result(Path(name).expanduser())
+    _refuse_other_result(expanded(name))
     found = find_model(name)
-    folder = Path(name).expanduser() if Path(name).expanduser().is_dir() else found.folder
+    folder = expanded(name) if expanded(name).is_dir() else found.folder
     is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
     if is_ours or answers_from_elsewhere(folder):
         opened = TaskModel(folder, task, reading)

@@ -13,6 +13,7 @@ from greenadapt.config import Backend, Pool, Quantize, ReadingOptions
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
+from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.sentence_vectors import SentenceEncoder
@@ -34,7 +35,7 @@ class EncoderModel:
     def __init__(
         self, folder: str | PathLike[str], backend: Backend | None = None, quantize: Quantize | None = None
     ) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = expanded(folder).absolute()
         """The model's folder, which transformers loads too."""
         self._reading = ReadingOptions(precision="float32", backend=backend, quantize=quantize)
 

@@ -12,6 +12,7 @@ from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
+from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
@@ -34,7 +35,7 @@ class TaskModel:
         task: str | None = None,
         reading: ReadingOptions = ReadingOptions(),  # noqa: B008
     ) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = expanded(folder).absolute()
         """The model's folder, which transformers loads too."""
         self.task_name = task
         """Which of several tasks it is for; ``None`` for the only one, or for all."""

@@ -20,6 +20,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, described_in, hash_file, hash_json, read_object
+from greenadapt.storage.names import expanded
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.special_tokens import read_settings
 from greenadapt.tokenization.writer import copy_tokenizers
@@ -78,7 +79,7 @@ def starting_model(model: str) -> PretrainedModel:
     made = read_facts(found.folder)
     if made is None:
         return found
-    given = Path(model).expanduser()
+    given = expanded(model)
     source = str(given.absolute()) if given.is_dir() else found.source
     return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=source)
 

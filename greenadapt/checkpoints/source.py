@@ -9,7 +9,7 @@ from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SE
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
-from greenadapt.storage.names import path_name
+from greenadapt.storage.names import expanded, path_name
 from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
@@ -35,7 +35,7 @@ def find_model(model: str) -> PretrainedModel:
     Raises ``MissingError`` with the nearest known names, ``InputError`` if the folder is not a model's, or is
     incomplete.
     """
-    path = Path(model).expanduser()
+    path = expanded(model)
     if path.is_dir():
         _require_files(path)
         require_whole(path)
@@ -53,7 +53,7 @@ def find_model(model: str) -> PretrainedModel:
 
 def model_name(model: str) -> str:
     """The workspace name of ``model``, without checking whether it exists."""
-    path = Path(model).expanduser()
+    path = expanded(model)
     return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
 
 

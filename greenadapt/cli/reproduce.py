@@ -1,6 +1,5 @@
 """``greenadapt reproduce``."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
+from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
     from greenadapt.stages.reproduce.run import Reproduction
@@ -100,7 +100,7 @@ def reproduce(
     from greenadapt.stages.reproduce.run import ReproduceRequest
     from greenadapt.stages.reproduce.run import reproduce as stage
 
-    folders = {name: Path(folder).expanduser() for name, folder in _named("--data", data).items()}
+    folders = {name: expanded(folder) for name, folder in _named("--data", data).items()}
     request = ReproduceRequest(
         experiment,
         tuple(only or ()),

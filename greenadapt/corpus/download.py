@@ -3,11 +3,12 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from greenadapt.corpus.opening import is_compressed
 from greenadapt.corpus.recipes import Recipe
 from greenadapt.corpus.sources import Source, file_name
 from greenadapt.errors import InputError, MissingError, ResourceError
@@ -61,7 +62,9 @@ def download_session() -> "requests.Session":
     from requests.adapters import HTTPAdapter
     from urllib3.util import Retry
 
-    retry = Retry(total=ATTEMPTS, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False)
+    retry = Retry(
+        total=ATTEMPTS - 1, backoff_factor=1, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
+    )
     session = requests.Session()
     # Sizes, ranges and checksums are those of the file itself.
     session.headers["Accept-Encoding"] = "identity"
@@ -72,22 +75,29 @@ def download_session() -> "requests.Session":
 
 def _announced_size(session: "requests.Session", url: str) -> int:
     """The file's size in bytes as announced by the server; 0 if unknown."""
-    import requests
-
     if not url.startswith("http"):
         return 0
-    try:
-        answer = session.head(url, allow_redirects=True, timeout=_TIMEOUT)
-    except requests.RequestException as error:
-        raise refused(url, str(error)) from error
-    if answer.status_code == 404:
-        raise refused(url, "404 Not Found")
-    return int(answer.headers.get("Content-Length", 0)) if answer.ok else 0
+    with _request(session, "HEAD", url) as answer:
+        if answer.status_code == 404:
+            raise refused(url, "404 Not Found")
+        return int(answer.headers.get("Content-Length", 0)) if answer.ok else 0
 
 
 def refused(url: str, why: str) -> InputError:
     """The error of a download that failed."""
     return InputError(f"{url} cannot be downloaded ({why})", "check the address and the network, then run it again")
+
+
+def _request(
+    session: "requests.Session", method: str, url: str, headers: Mapping[str, str] = {}
+) -> "requests.Response":
+    """The answer, its content still to be read; ``InputError`` if the server cannot be reached."""
+    import requests
+
+    try:
+        return session.request(method, url, headers=headers, stream=True, allow_redirects=True, timeout=_TIMEOUT)
+    except requests.RequestException as error:
+        raise refused(url, str(error)) from error
 
 
 def get(session: "requests.Session", url: str, before: Callable[[], None] = lambda: None) -> bytes | None:
@@ -100,16 +110,17 @@ def get(session: "requests.Session", url: str, before: Callable[[], None] = lamb
     failures = 0
     while True:
         before()
-        try:
-            answer = session.get(url, timeout=_TIMEOUT)
-        except requests.RequestException as error:
-            failures += 1
-            if failures == ATTEMPTS:
-                raise refused(url, str(error)) from error
-            continue
-        if answer.ok or answer.status_code == 404:
-            return answer.content if answer.ok else None
-        raise refused(url, f"{answer.status_code} {answer.reason}")
+        with _request(session, "GET", url) as answer:
+            if answer.status_code == 404:
+                return None
+            if not answer.ok:
+                raise refused(url, f"{answer.status_code} {answer.reason}")
+            try:
+                return answer.content
+            except requests.RequestException as error:
+                failures += 1
+                if failures == ATTEMPTS:
+                    raise refused(url, str(error)) from error
 
 
 def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
@@ -129,7 +140,7 @@ def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
 
 
 def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
-    part = target.with_name(f"{target.name}.part")
+    part, version = unfinished(target)
     if source.url.startswith("http"):
         _download(session, source.url, part, bar)
     else:
@@ -139,10 +150,16 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
         _verify(source, part, beside)
     except InputError:
         part.unlink()
-        _version_file(part).unlink(missing_ok=True)
+        version.unlink(missing_ok=True)
         raise
     part.replace(target)
-    _version_file(part).unlink(missing_ok=True)
+    version.unlink(missing_ok=True)
+
+
+def unfinished(target: Path) -> tuple[Path, Path]:
+    """The files of an unfinished download: the beginning of ``target``, and the version that it is of."""
+    part = target.with_name(f"{target.name}.part")
+    return part, _version_file(part)
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:
@@ -198,7 +215,7 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
     headers = {"Range": f"bytes={have}-"} if have else {}
     if have and version.is_file():
         headers["If-Range"] = version.read_text()  # the server sends all of it if the file is another one now
-    with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as answer:
+    with _request(session, "GET", url, headers) as answer:
         if answer.status_code == 416 and answer.headers.get("Content-Range") == f"bytes */{have}":
             return  # complete already
         if answer.status_code == 416:
@@ -214,12 +231,23 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
         expected = answer.headers.get("Content-Length")
         received = 0
         with naming(part), open(part, "ab" if resumed else "wb") as file:
-            for block in answer.iter_content(_BLOCK):
+            for block in _content(answer, part.stem):
                 file.write(block)
                 received += len(block)
                 bar.advance(len(block))
         if expected is not None and received < int(expected):
             raise requests.ConnectionError(f"{received} of {expected} bytes received")
+
+
+def _content(answer: "requests.Response", name: str) -> Iterator[bytes]:
+    """The file ``name`` as it is stored; some servers call a compressed file's own compression that of the transfer."""
+    import requests
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield from answer.raw.stream(_BLOCK, decode_content=not is_compressed(name))
+    except HTTPError as error:
+        raise requests.ConnectionError(error) from error
 
 
 def _version_file(part: Path) -> Path:

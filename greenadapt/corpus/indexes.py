@@ -3,12 +3,12 @@
 import re
 from html import unescape
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from greenadapt.corpus.download import download_session, fetch, get, local_path, refused
+from greenadapt.corpus.download import download_session, fetch, get, local_path, refused, unfinished
 from greenadapt.corpus.pmc import check_begun, fetch_articles
 from greenadapt.corpus.recipes import Recipe
-from greenadapt.corpus.sources import LISTING, Source
+from greenadapt.corpus.sources import LISTING, Source, refuse_same_names
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress, Silent
 
@@ -46,10 +46,14 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
     names = sorted(link for link in links if re.fullmatch(source.files, link) and "/" not in link)
     if not names:
         raise InputError(f"{source.url} lists no file called {source.files}", "correct files or url in the recipe")
+    files = [Source(source.url + quote(name), md5_beside=source.md5_beside) for name in names]
+    refuse_same_names(files, source.url)
+    targets = {local_path(file, work) for file in files}
+    known = {each for target in targets for each in (target, *unfinished(target))}
     for path in work.iterdir():
-        if path.name.removesuffix(".part") not in names:
+        if path not in known:
             path.unlink()
-    for name in names:
-        if (before := work.parent / name).is_file():  # of a recipe that named each file
-            before.replace(work / name)
-    fetch([Source(source.url + name, md5_beside=source.md5_beside) for name in names], work, progress)
+    for target in targets:
+        if (before := work.parent / target.name).is_file():  # of a recipe that named each file
+            before.replace(target)
+    fetch(files, work, progress)

@@ -51,15 +51,14 @@ def _texts(path: str) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, list):
-        # Tokens of a pre-split sentence are words of one text.
-        if value and all(isinstance(item, str) for item in value):
-            yield " ".join(value)
-        else:
-            for item in value:
-                yield from _strings(item)
+    stack = [value]  # not recursive: newer Pythons parse deeper objects than they let functions call themselves
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            # Tokens of a pre-split sentence are words of one text.
+            is_text = value and all(isinstance(item, str) for item in value)
+            stack.extend([" ".join(value)] if is_text else value)

@@ -20,7 +20,7 @@ from greenadapt.corpus.unpacking import unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.names import short
+from greenadapt.storage.names import expanded, short
 from greenadapt.storage.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ def refuse_twice(paths: Iterable[str]) -> None:
 
 def require_source(source: str) -> None:
     """Raise ``MissingError`` unless it is an existing file or folder, a data set on the hub, or a URL."""
-    if not (Path(source).expanduser().exists() or "://" in source or is_hub_id(source)):
+    if not (expanded(source).exists() or "://" in source or is_hub_id(source)):
         raise MissingError(f"{source} does not exist", "check the path")
 
 
@@ -173,7 +173,7 @@ def source_input(source: str) -> Json:
     Raises ``MissingError`` for a file that does not exist, ``InputError`` for a pipe.
     """
     refuse_read_once(source)
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}
     require_source(source)

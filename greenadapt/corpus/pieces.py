@@ -43,7 +43,8 @@ class _Block:
 def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
     """A file or an archive, or a folder's files in order of path, of the format ``kind``.
 
-    Hidden files are left out, and symlinks to files that do not exist counted as ``dangling_links``.
+    Hidden files are left out, and so are symlinks to folders, counted as ``linked_folders``, and to files that do not
+    exist, counted as ``dangling_links``.
     """
     if cord19.is_release(path, kind):
         yield Piece(path, is_release=True)
@@ -55,6 +56,8 @@ def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
                 continue
             if file.is_file():
                 yield Piece(str(file))
+            elif file.is_symlink() and file.is_dir():
+                counts["linked_folders"] += 1
             elif file.is_symlink() and not file.exists():
                 counts["dangling_links"] += 1
 

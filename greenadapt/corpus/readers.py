@@ -45,8 +45,9 @@ class CorpusReader:
 
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
     ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
-    ``dangling_links`` (in a folder, to files that do not exist), ``broken_lines`` (not JSON objects),
-    ``unparsable_files`` (pydocs), ``repeated_parses`` and ``missing_parses`` (CORD-19).
+    ``linked_folders`` and ``dangling_links`` (in a folder, symlinks to folders and to files that do not exist),
+    ``broken_lines`` (not JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and
+    ``missing_parses`` (CORD-19).
     """
 
     def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
@@ -69,7 +70,7 @@ class CorpusReader:
         self.require_text()
 
     def pieces(self) -> list[Piece]:
-        """What ``documents`` reads, in that order; counts as ``dangling_links`` what is not there. Not for pydocs."""
+        """What ``documents`` reads, in that order; counts the symlinks that are left out. Not for pydocs."""
         self._count_afresh({})
         return [piece for path in self.paths for piece in pieces_of(path, self.recipe.format, self._decoder.counts)]
 

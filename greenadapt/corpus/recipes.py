@@ -11,7 +11,15 @@ from typing import Any
 
 from greenadapt.config import TextLimits
 from greenadapt.corpus.opening import open_binary
-from greenadapt.corpus.sources import Source, Stated, check_keys, file_name, read_sources, read_stated, refuse_password
+from greenadapt.corpus.sources import (
+    Source,
+    Stated,
+    check_keys,
+    read_sources,
+    read_stated,
+    refuse_password,
+    refuse_same_names,
+)
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.names import own_folder, path_name, short
 from greenadapt.storage.outputs import COMPRESSIONS
@@ -188,9 +196,7 @@ def _check(recipe: Recipe, where: str) -> None:
             f"{where}: format {recipe.format} with {counted(len(recipe.sources), 'source')}",
             "pydocs has none, every other format needs one",
         )
-    remote = [file_name(source.url) for source in recipe.sources if source.is_remote]
-    if twice := sorted({name for name in remote if remote.count(name) > 1}):
-        raise InputError(f"{where}: two sources have the file name {twice[0]}", "make two recipes of them")
+    refuse_same_names(recipe.sources, where)
 
 
 def require_file(path: Path) -> None:

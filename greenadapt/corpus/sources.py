@@ -1,6 +1,7 @@
 """The sources of a recipe: files and folders on disk, files to download, and indexes that say what to download."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import date
@@ -74,12 +75,19 @@ def file_name(url: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip(".-") or "download"
 
 
+def refuse_same_names(sources: Iterable[Source], where: str) -> None:
+    """Raise ``InputError`` if two downloads would get the same file name."""
+    names = Counter(file_name(source.url) for source in sources if source.is_remote)
+    if twice := sorted(name for name, n in names.items() if n > 1):
+        raise InputError(f"{where}: two sources have the file name {twice[0]}", "make two recipes of them")
+
+
 def refuse_password(url: str, where: str) -> None:
     """Raise ``InputError``, which does not repeat it, for an address with a password: manifests and logs have it."""
     try:
         user, _, host = urlsplit(url).netloc.rpartition("@") if "://" in url else ("", "", "")
     except ValueError as error:
-        raise InputError(f"{where}: an address is none ({error})", "correct it") from None
+        raise InputError(f"{where}: an address is not valid ({error})", "correct it") from None
     if user:
         raise InputError(
             f"{where}: the address at {host} holds a user or a password, which would be kept",

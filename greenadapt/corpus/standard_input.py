@@ -2,10 +2,10 @@
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from greenadapt.corpus.recipes import FORMATS, Recipe
 from greenadapt.corpus.sources import Source
@@ -56,10 +56,10 @@ def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
 def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, int]:
     """Write ``blocks`` to a file that is named by their content, complete or not at all; the file and its size."""
     root.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=f".{kind}-", dir=root)
+    part = root / f".{kind}-{uuid4().hex}"  # a file of tempfile could be read by its owner only
     try:
         digest, size = hashlib.sha256(), 0
-        with open(handle, "wb") as file:
+        with open(part, "xb") as file:
             for block in blocks:
                 file.write(block)
                 digest.update(block)
@@ -68,10 +68,10 @@ def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, 
             return None, 0
         path = _kept(root, f"{kind}-{digest.hexdigest()[:8]}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        Path(part).replace(path)
+        part.replace(path)
         return path, size
     finally:
-        Path(part).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def kept_input(root: Path, name: str, said: Mapping[str, Any]) -> Recipe | None:

@@ -84,12 +84,15 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Member(tarfile.TarInfo):
-    """A header whose long names have a limit: they are read at once."""
+    """A header whose long names have a limit, since they are read at once, and whose numbers are numbers."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.type in _LONG_HEADERS and not 0 <= self.size <= _LONGEST_HEADER:
             raise tarfile.ReadError(f"a header of {self.size:,} bytes, the longest allowed has {_LONGEST_HEADER:,}")
-        return super()._proc_member(archive)  # type: ignore[misc]
+        try:
+            return super()._proc_member(archive)  # type: ignore[misc]
+        except ValueError as error:  # a number of an extended header
+            raise tarfile.ReadError(str(error)) from None
 
 
 def tar_members(stream: IO[bytes], name: str) -> Iterator[tuple[str, IO[bytes]]]:

@@ -151,6 +151,9 @@ def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
     counts = decoder.counts
     if skipped := counts["skipped_files"]:
         progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
+    if linked := counts["linked_folders"]:
+        what = counted(linked, "symlink to a folder", "symlinks to folders")
+        progress.warn(f"{source.name}: skipped {what}: name the folders themselves")
     if dangling := counts["dangling_links"]:
         progress.warn(f"{source.name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
     if empty := counts["empty"]:

@@ -10,6 +10,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+from greenadapt.storage.names import expanded
 from greenadapt.tokenization.added_words import WORDS_FILE
 
 WORDS = "words"
@@ -49,7 +50,7 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
             raise UsageError(f"{folder} is given {n} times", "give each --model once")
     if task is not None and not any(map(is_multitask, folders)):
         raise UsageError(f"--task {task}, but no --model has several tasks", "leave out --task")
-    last = [Path(model).expanduser().resolve().name for model in models]
+    last = [expanded(model).resolve().name for model in models]
     names = [name if last.count(name) == 1 else model for name, model in zip(last, models, strict=True)]
     return tuple(
         each for folder, name in zip(folders, names, strict=True) for each in _found(folder, name, reading.seed, task)

@@ -12,6 +12,7 @@ from greenadapt.corpus.sources import file_name
 from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json
 from greenadapt.storage.input_paths import found_at
+from greenadapt.storage.names import expanded
 from greenadapt.storage.results import CARD, MANIFEST, Result, read_manifest, verified
 
 _HASHED_AT_ONCE = 64 << 20
@@ -144,5 +145,5 @@ def _model_folder(source: str) -> Path | None:
     """The folder of a model if it is on this machine; models of the hub are taken as unchanged."""
     if source in PACKAGED:
         return PACKAGED[source].present(source)
-    path = Path(source).expanduser()
+    path = expanded(source)
     return path if path.is_dir() else None

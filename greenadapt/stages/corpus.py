@@ -256,6 +256,9 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
+    if linked := reading.counts.get("linked_folders", 0):
+        what = counted(linked, "symlink to a folder", "symlinks to folders")
+        session.progress.warn(f"{reading.recipe.asked}: skipped {what}: name the folders themselves")
     if dangling := reading.counts.get("dangling_links", 0):
         what = counted(dangling, "symlink")
         session.progress.warn(f"{reading.recipe.asked}: skipped {what} to files that do not exist")

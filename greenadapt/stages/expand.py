@@ -32,7 +32,7 @@ from greenadapt.storage.arrays import Array, Streamed
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.input_paths import found_at
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.names import short
+from greenadapt.storage.names import expanded, short
 from greenadapt.storage.results import Manifest, Result, open_result, read_manifest, result_behind, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
 from greenadapt.tokenization.splitter import WordSplitter
@@ -99,7 +99,7 @@ def run_expand(
 ) -> Result:
     """The stage itself; the caller holds the lock."""
     model = base.model
-    files = [Path(path).expanduser().absolute() for path in config.restrict_to]
+    files = [expanded(path).absolute() for path in config.restrict_to]
     inputs = {"alignment": aligned.as_input(), "model": base.entry}
     if (task := task_input(model.folder)) is not None:
         inputs["task"] = task

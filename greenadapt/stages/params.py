@@ -9,6 +9,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import MissingError, UsageError, first_line, require_torch
 from greenadapt.storage.files import Json, read_object
+from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
     from greenadapt.models.adapters.sizes import AdapterCount
@@ -48,7 +49,7 @@ def config_file(model: str) -> Path:
 
     Raises ``MissingError`` if there is none.
     """
-    folder = Path(model).expanduser()
+    folder = expanded(model)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise MissingError(f"{folder} has no config.json", "give a folder that save_pretrained wrote")

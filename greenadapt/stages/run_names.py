@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from greenadapt.corpus.opening import is_hub_id
+from greenadapt.storage.names import expanded
 
 _NAMED = 3
 """The most names that are written out."""
@@ -32,7 +33,7 @@ def _data_name(source: str) -> str:
     if is_hub_id(source):
         parts = ["-".join(source.partition(":")[0].split("/")[1:])]
     else:
-        *folders, file = Path(source.partition("://")[2] or Path(source).expanduser().absolute()).parts
+        *folders, file = Path(source.partition("://")[2] or expanded(source).absolute()).parts
         stem = _SUFFIXES.sub("", file)
         parts = [stem, *reversed(folders[1:]), stem]
     telling = (part for part in parts if not _COMMON.fullmatch(part))

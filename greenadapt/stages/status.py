@@ -14,6 +14,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.leftovers import Leftover, leftovers, tree_size, unfinished_beside
 from greenadapt.storage.locks import holder
+from greenadapt.storage.names import expanded
 from greenadapt.storage.publish import beside
 from greenadapt.storage.results import MANIFEST, Result, read_manifest, result_behind
 
@@ -180,7 +181,7 @@ def _reclaimable(free: Sequence[Leftover]) -> list[Json]:
 
 def _of_folder(reading: _Reading, given: Path) -> list[Json]:
     """The rows of a result's folder, or of those in a folder such as ``runs``."""
-    path = given.expanduser().absolute()
+    path = expanded(given).absolute()
     inside = sorted(each for each in path.iterdir() if (each / MANIFEST).is_file()) if path.is_dir() else []
     places = [path] if (path / MANIFEST).is_file() else [each for each in inside if each.name[0] != "."]
     rows = [reading.row(each) for each in places]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.errors import UsageError
+from greenadapt.storage.names import expanded
 
 Inputs = Mapping[str, Mapping[str, Any]]
 """As in a manifest: by name, ``sha256`` and ``path`` or ``source``."""
@@ -20,7 +21,7 @@ def found_at(entry: Mapping[str, Any], place: Path) -> Path:
     """Where an input of the result in ``place`` is: at its path or, if both were moved together, as far from the result
     as before.
     """
-    path = Path(entry.get("path") or entry.get("source") or "").expanduser()
+    path = expanded(entry.get("path") or entry.get("source") or "")
     if not path.exists() and "relative" in entry:
         return Path(os.path.normpath(place / entry["relative"]))  # by name: the result may be behind a link
     return path

@@ -8,6 +8,7 @@ next run can resume it.
 
 import json
 import logging
+import os
 import re
 import shutil
 import signal
@@ -107,7 +108,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     """Say what ``run_job`` would do, and write nothing.
 
     Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
-    or a folder that is not greenadapt's.
+    or a folder that is not greenadapt's, or is a mount point.
     """
     _refuse_foreign(place)
     if not place.linked and not job.joins:
@@ -122,8 +123,8 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
             _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return Planned(wanted, replace(standing, checked=True), "")
         why = f"{changed} changed"
-    if standing is not None and not place.linked:
-        _refuse_additions(standing)
+    if not place.linked:
+        _refuse_irreplaceable(place.path, standing)
     left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
     return Planned(wanted, standing, why, job.resumes and left)
 
@@ -216,8 +217,8 @@ def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
         settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
         if settings:
             raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
-    elif standing is not None and not place.linked:
-        _refuse_additions(standing)
+    elif not place.linked:
+        _refuse_irreplaceable(place.path, standing)
 
 
 def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
@@ -294,8 +295,12 @@ def _is_ours(folder: Path) -> bool:
         return False
 
 
-def _refuse_additions(current: Result) -> None:
-    """A folder that the user named is swapped as a whole, so files that they added would be lost."""
+def _refuse_irreplaceable(path: Path, current: Result | None) -> None:
+    """A folder that the user named is swapped as a whole: a mount point cannot be, and files added would be lost."""
+    if os.path.ismount(path):
+        raise ConflictError(f"{path} is a mount point, which cannot be replaced", "give a folder in it")
+    if current is None:
+        return
     known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
     files = (path for path in current.folder.rglob("*") if path.is_file() and not _NOBODYS.fullmatch(path.name))
     added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)

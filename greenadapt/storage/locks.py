@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,12 +21,14 @@ _FLOCK, _FLOCK_NAMES = (
     if sys.platform == "darwin"
     else ("@hhqqi4x", ("type", "whence", "start", "length", "process"))
 )
-_held: dict[Path, int] = {}
+_held: dict[Path, tuple[int, int]] = {}
+"""Of each lock of this process the open file, and the thread that holds it."""
+_changing = threading.Lock()
 
 
 @contextmanager
 def lock(path: Path, what: Path | None = None, command: str | None = None) -> Iterator[None]:
-    """Hold the writer lock ``path`` while the block runs; the same process may acquire it again inside.
+    """Hold the writer lock ``path`` while the block runs; the same thread may acquire it again inside.
 
     It protects ``what``, by default the folder of ``path``. It is a record lock: it is released when a process is
     killed, and child processes do not inherit it. (The ``flock`` of the filelock package would survive in forked
@@ -33,21 +36,27 @@ def lock(path: Path, what: Path | None = None, command: str | None = None) -> It
     known, ``ConflictError`` with the reason why the lock cannot be created.
     """
     path = path.absolute()
-    if path in _held:
+    what = what or path.parent
+    with _changing:
+        held = _held.get(path)
+        if held is None:
+            made = [folder for folder in path.parents if not folder.exists()]
+            with creating(what):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle = _acquire(path, what, command)
+            _held[path] = handle, threading.get_ident()
+        elif held[1] != threading.get_ident():
+            raise LockedError(f"another thread of this process is writing {what}", "wait until it ends")
+    if held is not None:
         yield
         return
-    made = [folder for folder in path.parents if not folder.exists()]
-    what = what or path.parent
-    with creating(what):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = _acquire(path, what, command)
-    _held[path] = handle
     try:
         yield
     finally:
-        del _held[path]
-        path.unlink(missing_ok=True)
-        os.close(handle)
+        with _changing:
+            del _held[path]
+            path.unlink(missing_ok=True)
+            os.close(handle)
         with suppress(OSError):  # folders that were made for the lock, and that nothing was written into
             for folder in made:
                 folder.rmdir()
@@ -56,19 +65,20 @@ def lock(path: Path, what: Path | None = None, command: str | None = None) -> It
 def holder(path: Path) -> str | None:
     """The process that holds the lock ``path``, as it calls itself, or ``None``; takes no lock to find out."""
     path = path.absolute()
-    if path in _held:  # closing the file would release this process's own lock
-        return _owner(os.pread(_held[path], _LONGEST, 0))
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        asked = struct.pack(_FLOCK, *(fcntl.F_WRLCK if name == "type" else 0 for name in _FLOCK_NAMES))
-        told = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, asked))
-        is_free = dict(zip(_FLOCK_NAMES, told, strict=True))["type"] == fcntl.F_UNLCK
-        return None if is_free else _owner(os.read(handle, _LONGEST))
-    finally:
-        os.close(handle)
+    with _changing:  # closing the file would release this process's own lock
+        if path in _held:
+            return _owner(os.pread(_held[path][0], _LONGEST, 0))
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            asked = struct.pack(_FLOCK, *(fcntl.F_WRLCK if name == "type" else 0 for name in _FLOCK_NAMES))
+            told = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, asked))
+            is_free = dict(zip(_FLOCK_NAMES, told, strict=True))["type"] == fcntl.F_UNLCK
+            return None if is_free else _owner(os.read(handle, _LONGEST))
+        finally:
+            os.close(handle)
 
 
 def _owner(content: bytes) -> str:

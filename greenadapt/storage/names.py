@@ -5,6 +5,8 @@ import re
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+_LONGEST = 100  # bytes
+
 
 def own_folder(name: str) -> Path:
     """A folder that comes with greenadapt: inside the installed package, or beside it in a checkout."""
@@ -15,7 +17,13 @@ def own_folder(name: str) -> Path:
 def path_name(path: str) -> str:
     """The last part of a path or address, without suffixes, plus eight hash digits of the whole."""
     last = re.sub(r"[^\w-]+", "-", PurePosixPath(path).name.split(".")[0]).strip("-")
+    last = last.encode()[:_LONGEST].decode(errors="ignore")  # a folder's name may have 255 bytes
     return f"{last or 'unnamed'}-{sha256(os.fsencode(path)).hexdigest()[:8]}"
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """``path`` with the home folder for ``~``, or as it is if the user is unknown (``Path.expanduser`` fails)."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def short(source: str) -> str:
@@ -24,7 +32,7 @@ def short(source: str) -> str:
     """
     if "://" in source:
         return PurePosixPath(source.partition("?")[0]).name
-    given = Path(source).expanduser()
+    given = expanded(source)
     if not (given.is_absolute() or given.exists()):
         return source
     here = Path.cwd()

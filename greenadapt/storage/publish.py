@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError
+from greenadapt.storage.names import expanded
 
 STDOUT = "standard output"
 """Its name in messages."""
@@ -112,7 +113,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def real_folder(path: Path) -> Path:
     """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target."""
-    path = path.expanduser().absolute()
+    path = expanded(path).absolute()
     return Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
 
 

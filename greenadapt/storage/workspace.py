@@ -11,6 +11,7 @@ from pathlib import Path
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
+from greenadapt.storage.names import expanded
 from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
@@ -35,7 +36,7 @@ class Workspace:
             from platformdirs import user_data_path
 
             option = user_data_path("greenadapt", appauthor=False)
-        root = option.expanduser().absolute()
+        root = expanded(option).absolute()
         if not next(path for path in (root, *root.parents) if path.exists()).is_dir():
             raise ConflictError(f"the workspace {root} is not a folder", f"give one with --workspace or ${HOME}")
         return cls(root)

@@ -1,5 +1,6 @@
 """Word vectors in the formats of other programs: word2vec text and binary, GloVe, fastText; compressed ones too."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,8 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 def _read_text(file: IO[bytes], rows: _Rows) -> None:
     for number, line in enumerate(_lines(file, rows.path), 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         word, _, numbers = line.strip(b" \r\n\t").partition(b" ")
         if number == 1 and (header := _HEADER.fullmatch(line)):
             rows.expect(int(header[2]), int(header[1]), 2 + 2 * int(header[2]))

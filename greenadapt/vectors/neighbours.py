@@ -57,8 +57,8 @@ def nearest(
 
     ``exclude`` ``(q, m)`` holds candidate rows that do not count for a query, −1 for none. ``transform`` turns a block
     of candidates into ``dim`` columns before they are compared, so that word vectors on disk are aligned in blocks.
-    Returns indices and cosines, ``(q, k)``, nearest first, equal cosines by index; where fewer than ``k`` rows are
-    left, the index is −1 and the cosine −inf.
+    Returns indices and cosines, ``(q, k)``, nearest first, equal cosines by index (which of the rows with the
+    ``k``-th cosine are among them is open); where fewer than ``k`` rows are left, the index is −1 and the cosine −inf.
     """
     unit = unit_rows(queries)
     indices: Int64Array = np.full((len(unit), k), -1, np.int64)

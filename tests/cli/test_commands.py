@@ -600,9 +600,12 @@ def test_symlinks_to_nothing_are_counted(run_alone: Run, tmp_path: Path, tiny_mo
     (tmp_path / "texts" / "a.txt").write_text("heart rate\n")
     for name in ("b.txt", ".hidden.txt"):
         (tmp_path / "texts" / name).symlink_to("gone.txt")
+    (tmp_path / "texts" / "linked").symlink_to(tmp_path)
     prepared = run_alone("corpus", "prepare", "texts", "-m", tiny_model(), "--json")
     assert "warning: texts: skipped 1 symlink to files that do not exist" in prepared.stderr
-    assert json.loads(prepared.stdout)["facts"]["read"]["dangling_links"] == 1
+    assert "warning: texts: skipped 1 symlink to a folder" in prepared.stderr
+    read = json.loads(prepared.stdout)["facts"]["read"]
+    assert (read["dangling_links"], read["linked_folders"]) == (1, 1)
 
 
 def test_a_corpus_of_packages_is_known_by_its_workspace_name(

@@ -1,5 +1,6 @@
 """Downloads from a server on this machine: with ranges and without, cut, wrong, too large."""
 
+import gzip
 import hashlib
 import shutil
 import sys
@@ -93,6 +94,31 @@ def test_a_server_that_brings_nothing_is_given_up(server: Server, tmp_path: Path
     with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
         fetch([source(server)], tmp_path)
     assert not (tmp_path / "data.bin").exists()
+    assert len(server.requests) == 1 + download.ATTEMPTS
+
+
+def test_a_server_that_does_not_answer_is_given_up(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("urllib3.util.retry.Retry.get_backoff_time", lambda _: 0)
+    server.before = lambda _: "gone" if len(server.requests) > 1 else ""
+    with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
+        fetch([source(server)], tmp_path)
+    assert len(server.requests) == 1 + download.ATTEMPTS
+    with download.download_session() as session, pytest.raises(InputError, match="cannot be downloaded"):
+        download.get(session, f"{server.address}/data.bin")
+    assert len(server.requests) == 1 + 2 * download.ATTEMPTS
+
+
+def test_a_compressed_file_that_is_called_encoded_is_kept_as_it_is(server: Server, tmp_path: Path) -> None:
+    packed = gzip.compress(DATA, 0)
+    server.files.update({"/a.txt.gz": packed, "/a.txt": gzip.compress(DATA)})
+    server.encoding, server.cut_after, server.cuts = "gzip", 300_000, 1
+    fetch([Source(f"{server.address}/a.txt.gz", sha256=hashlib.sha256(packed).hexdigest())], tmp_path)
+    assert (tmp_path / "a.txt.gz").read_bytes() == packed
+    assert server.requests[2] == ("GET", "bytes=300000-")
+    fetch([Source(f"{server.address}/a.txt")], tmp_path)
+    assert (tmp_path / "a.txt").read_bytes() == DATA
 
 
 @pytest.mark.parametrize(

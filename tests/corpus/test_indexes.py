@@ -296,6 +296,51 @@ def test_a_download_that_a_new_year_overtakes_has_files_of_the_new_year_only(tmp
         assert texts(recipe, tmp_path / "here") == [("Title 1 of 27.",), ("Title 2 of 27.",)]
 
 
+def listing_at(server: Server, tmp_path: Path) -> Recipe:
+    path = tmp_path / "listed.toml"
+    source = f'[[sources]]\nurl = "{server.address}/"\nindex = "listing"\nfiles = ".+txt"\n'
+    path.write_text(f'title = "T"\nlicence = "L"\nformat = "text"\n{source}', encoding="utf-8")
+    return find_recipe(str(path))
+
+
+def test_a_listed_file_that_changes_between_two_runs_is_of_one_version(tmp_path: Path) -> None:
+    def before(asked: str) -> str:
+        if server.paths.count("/x.txt") == 3:
+            server.files.pop("/x.txt", None)
+        return "cut" if asked == "/x.txt" else ""
+
+    with serving({"/": b'<a href="x.txt">', "/x.txt": b"1" * 200_000}) as server:
+        recipe = listing_at(server, tmp_path)
+        server.version, server.cut_after, server.before = '"1"', 70_000, before
+        with pytest.raises(InputError, match="404"):
+            fetch_corpus(recipe, tmp_path / "here")
+        server.version, server.before, server.files["/x.txt"] = '"2"', lambda _: "", b"2" * 200_000
+        fetch_corpus(recipe, tmp_path / "here")
+        assert texts(recipe, tmp_path / "here") == [("2" * 200_000,)]
+
+
+def test_odd_names_in_a_listing_are_files_of_their_own(tmp_path: Path) -> None:
+    def before(asked: str) -> str:
+        if server.paths.count("/c%23d.txt") == 2:
+            server.files.pop(asked, None)
+        return ""
+
+    with serving({"/a%20b.txt": b"one", "/a%2Bb.txt": b"two", "/c%23d.txt": b"three"}) as server:
+        server.files["/"] = b'<a href="a%20b.txt"><a href="a+b.txt"><a href="c%23d.txt">'
+        recipe = listing_at(server, tmp_path)
+        server.before = before
+        with pytest.raises(InputError, match="404"):
+            fetch_corpus(recipe, tmp_path / "here")
+        server.before, server.files["/c%23d.txt"] = lambda _: "", b"three"
+        server.paths.clear()
+        fetch_corpus(recipe, tmp_path / "here")
+        assert server.paths == ["/", "/c%23d.txt", "/c%23d.txt"]
+        assert sorted(texts(recipe, tmp_path / "here")) == [("one",), ("three",), ("two",)]
+        server.files["/"] = b'<a href="a~b.txt"><a href="a-b.txt">'
+        with pytest.raises(InputError, match=r"a-b\.txt"):
+            fetch_corpus(recipe, tmp_path / "there")
+
+
 def test_files_that_lie_beside_are_not_downloaded_again(tmp_path: Path) -> None:
     with serving(baseline(26, 2)) as server:
         recipe = pubmed_at(server, tmp_path)

@@ -216,5 +216,5 @@ def test_an_address_holds_no_password(tmp_path: Path) -> None:
             find()
         assert "swordfish" not in str(caught.value)
     write(recipe, f'{MINIMAL}[[sources]]\nurl = "https://[a.org/b.txt"\n')
-    with pytest.raises(InputError, match=r"a\.toml: an address is none"):
+    with pytest.raises(InputError, match=r"a\.toml: an address is not valid"):
         read_recipe(recipe)

@@ -29,6 +29,8 @@ def test_the_content_is_the_name_and_is_kept(tmp_path: Path) -> None:
     assert len([*open_corpus(first, tmp_path).documents()]) == len([*open_corpus(first, tmp_path).documents()]) == 2
     assert kept_input(tmp_path, "stdin-00000000", {}) is None
     assert kept_input(tmp_path, "../x", {}) is None
+    (tmp_path / "plain").touch()
+    assert Path(first.sources[0].url).stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:

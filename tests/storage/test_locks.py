@@ -1,12 +1,13 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from greenadapt.errors import ConflictError
-from greenadapt.storage.locks import lock
+from greenadapt.errors import ConflictError, LockedError
+from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.workspace import Workspace
 
 HOLD = """
@@ -42,6 +43,21 @@ def test_the_same_process_may_take_it_inside(tmp_path: Path) -> None:
     with lock(tmp_path / "l"), lock(tmp_path / "l"):
         assert str(os.getpid()) in (tmp_path / "l").read_text()
     assert not (tmp_path / "l").exists()
+
+
+def test_another_thread_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+
+    def take() -> None:
+        with lock(path):
+            pass
+
+    with ThreadPoolExecutor(1) as thread, lock(path):
+        with pytest.raises(LockedError, match=f"another thread .* {tmp_path}: wait"):
+            thread.submit(take).result()
+        assert path.exists()
+        assert str(os.getpid()) in (holder(path) or "")
+    take()
 
 
 def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.storage.names import path_name, short
+from greenadapt.checkpoints.source import find_model
+from greenadapt.errors import MissingError
+from greenadapt.storage.names import expanded, path_name, short
 
 
 def test_a_path_is_named_by_its_last_part_and_its_place() -> None:
@@ -11,6 +13,14 @@ def test_a_path_is_named_by_its_last_part_and_its_place() -> None:
     assert one.startswith("bert-")
     assert len(one) == len("bert-") + 8
     assert path_name("https://x.org/../?").startswith("unnamed-")
+    for long in ("a" * 250, "文" * 83):
+        assert len(path_name(f"/{long}.txt").encode()) < 120
+
+
+def test_the_home_of_nobody_is_a_path_like_any_other() -> None:
+    assert expanded("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
+    with pytest.raises(MissingError, match="~nobody-of-that-name/x"):
+        find_model("~nobody-of-that-name/x")
 
 
 def test_others_read_a_path_from_the_working_folder_or_by_its_last_part(

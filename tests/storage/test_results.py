@@ -10,7 +10,7 @@ import pytest
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.storage.files import hash_json
-from greenadapt.storage.jobs import Job, Outcome, Place, run_job
+from greenadapt.storage.jobs import Job, Outcome, Place, check_place, run_job
 from greenadapt.storage.results import Result, open_result, read_manifest, verified
 
 
@@ -177,6 +177,22 @@ def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
     assert (foreign / "thesis.txt").read_text() == "years of work"
     (tmp_path / "empty").mkdir()
     assert run(Place(tmp_path / "empty", linked=False), Counter()).fresh
+
+
+def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, build = Place(tmp_path / "out", linked=False), Counter()
+    run(place, build)
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == place.path)
+    assert not run(place, build).fresh
+    with pytest.raises(ConflictError, match=f"{place.path} is a mount point"):
+        run(place, build, force=True)
+    shutil.rmtree(place.path)
+    place.path.mkdir()
+    with pytest.raises(ConflictError, match="is a mount point"):
+        run(place, build)
+    with pytest.raises(ConflictError, match="is a mount point"):
+        check_place(place, "w2v", {}, force=False)
+    assert build.runs == 1
 
 
 @pytest.mark.parametrize("name", ["notes.txt", ".gitattributes"])

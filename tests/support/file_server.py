@@ -24,8 +24,10 @@ class Server:
     retry_after: str = ""
     version: str = ""
     """``ETag`` of all files; a range is given only of the version that is asked for."""
+    encoding: str = ""
+    """``Content-Encoding`` of all answers."""
     before: Callable[[str], str] = lambda _: ""
-    """Called with the path of each request; ``busy`` and ``cut`` make this answer so."""
+    """Called with the path of each request; ``busy`` and ``cut`` make this answer so, ``gone`` sends none."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and range."""
     paths: list[str] = field(default_factory=list)
@@ -51,7 +53,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.state.paths.append(self.path)
         what = self.state.before(self.path)
         content = self.state.files.get(self.path)
-        if content is None:
+        if what == "gone":
+            self.close_connection = True
+        elif content is None:
             self.send_error(404)
         elif self.state.unavailable or what == "busy":
             self.state.unavailable -= what != "busy"
@@ -78,6 +82,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes */{size}")
         if self.state.version:
             self.send_header("ETag", self.state.version)
+        if self.state.encoding:
+            self.send_header("Content-Encoding", self.state.encoding)
         self.send_header("Content-Length", str(max(size - (start or 0), 0)))
         self.end_headers()
 
@@ -101,9 +107,11 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
         thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
         thread.start()
         state.address = f"http://127.0.0.1:{httpd.server_port}"
-        yield state
-        httpd.shutdown()
-        thread.join()
+        try:
+            yield state
+        finally:
+            httpd.shutdown()
+            thread.join()
 
 
 @dataclass

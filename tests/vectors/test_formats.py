@@ -35,6 +35,12 @@ def test_a_header_that_claims_too_much_is_refused_before_memory_is_taken(
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("header", ["", "1 2\n"])
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, header: str) -> None:
+    (tmp_path / "a.txt").write_text(f"\ufeff{header}a 1 2\n", "utf-8")
+    assert read_vectors(tmp_path / "a.txt").words == ["a"]
+
+
 def test_a_line_of_text_vectors_has_a_limit(tmp_path: Path) -> None:
     (tmp_path / "a.vec").write_bytes(b"the " + b"1.0 " * (5 << 20))
     with pytest.raises(InputError, match=r"a\.vec, line 1: over 16\.8 MB"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from greenadapt.storage.names import own_folder
+from greenadapt.storage.names import expanded, own_folder
 
 if TYPE_CHECKING:
     from greenadapt.storage.workspace import Workspace
@@ -47,7 +47,7 @@ def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     from greenadapt.checkpoints.packaged import PACKAGED
 
     typed = incomplete[: incomplete.rfind("/") + 1]
-    parent = Path(typed).expanduser()
+    parent = expanded(typed)
     found = []
     for depth in ("*", "*/*"):
         for file in ("config.json", "manifest.json"):

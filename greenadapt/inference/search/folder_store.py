@@ -20,6 +20,7 @@ from greenadapt.errors import ConflictError, InputError, MissingError, ResourceE
 from greenadapt.inference.search.facts import IndexFacts
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
 from greenadapt.storage.files import hash_file, hash_json, read_object, replace_json, write_json
+from greenadapt.storage.names import expanded
 from greenadapt.storage.publish import beside, creating, publish_folder
 from greenadapt.tokenization.splitter import load_tokenizer
 
@@ -58,7 +59,7 @@ class FolderStore:
             raise MissingError(
                 f"an index needs {', '.join(missing)}, not installed", 'pip install "greenadapt[search]"'
             )
-        self.folder = folder.expanduser().absolute()
+        self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
         self._seen = (0, 0)

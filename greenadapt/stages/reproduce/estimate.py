@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from greenadapt.stages.reproduce.sets import SETS, DataSet, SetFiles
 from greenadapt.stages.reproduce.workload import workload
 from greenadapt.stages.session import CORPUS, FINETUNE, QA, W2V
 from greenadapt.storage.files import Json
+from greenadapt.storage.names import expanded
 from greenadapt.wording import byte_size, counted, duration
 
 # Measured on one core of an AMD EPYC, idle: benchmarks/RESULTS.md, docs/word-vectors.md.
@@ -168,7 +168,7 @@ def _model(bench: Bench, role: str) -> PretrainedModel | None:
     """The model of a role, if it is here: a dry run downloads none."""
     try:
         name = bench.model(role)
-        return find_model(name) if name in PACKAGED or Path(name).expanduser().is_dir() else None
+        return find_model(name) if name in PACKAGED or expanded(name).is_dir() else None
     except GreenadaptError:
         return None
 
