@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from greenadapt.corpus.stream import gather
-from greenadapt.storage.arrays import Array, Int32Array, UInt64Array
+from greenadapt.storage.arrays import SPLITMIX_STEP, Array, Int32Array, UInt64Array, mixed
 
 _BLOCK_LINES = 1 << 16
 _BLOCK_TOKENS = 1 << 20
@@ -58,12 +58,10 @@ def split_by_tokens(lengths: Int32Array) -> Iterator[Int32Array]:
 
 
 def line_keys(first: int, n: int, seed: int) -> UInt64Array:
-    """Random keys, uint64 ``(n,)``, of the lines from ``first`` on (SplitMix64: Steele, Lea and Flood 2014)."""
-    key = np.arange(first + 1, first + n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    """Random keys, uint64 ``(n,)``, of the lines from ``first`` on."""
+    key = np.arange(first + 1, first + n + 1, dtype=np.uint64) * SPLITMIX_STEP
     key += np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(key ^ (key >> np.uint64(31)))
+    return mixed(key)
 
 
 class Shuffle:

@@ -7,9 +7,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 
 from greenadapt.checkpoints.compiled import GRAPHS, Compiled
@@ -21,9 +20,6 @@ from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.graphs import graph_inputs
 from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import HEADS, head_of, load_trained, read_trained
-
-if TYPE_CHECKING:
-    import onnx
 
 _OPSET = 18
 
@@ -84,7 +80,8 @@ def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one per piece that is computed as
-    they come (dynamic quantization). Nothing is calibrated, and no text has an effect on another in its batch.
+    they come (dynamic quantization): with ONNX Runtime as ``in_int8`` says, with OpenVINO by its own means. Nothing is
+    calibrated, and no text has an effect on another in its batch.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"
@@ -127,83 +124,18 @@ def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> Non
 def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    target = folder / GRAPHS["onnx"]
     try:
-        if quantize == "none":
-            onnx.save(onnx.load(plain), target)
-            return
-        quantize_dynamic(
-            _scaled_by_piece(onnx.load(plain)),
-            target,
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            op_types_to_quantize=["MatMul"],
-            extra_options={"MatMulConstBOnly": True},
-        )
-        onnx.save(_in_fixed_steps(onnx.load(target)), target)
+        model = onnx.load(plain)
+        if quantize == "int8":
+            from greenadapt.models.int8_graph import in_int8
+
+            model = in_int8(model)
+        onnx.save(model, folder / GRAPHS["onnx"])
     except (ValueError, DecodeError) as error:  # what the exporter wrote to a full disk is cut, without an error
         raise ResourceError(
             f"{plain}, the exported graph, cannot be read ({first_line(error)})", "free some space on the disk"
         ) from error
-
-
-def _scaled_by_piece(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """The graph with every product x W by weights as max|x| · (x / max|x|) W, the maximum over each row of x.
-
-    ONNX Runtime has one scale for all rows, by which those with small numbers would be lost beside one with large ones.
-    """
-    from onnx import helper, numpy_helper
-    from onnxruntime.quantization.onnx_model import ONNXModel
-
-    ONNXModel(model).replace_gemm_with_matmul()  # as quantizing begins: these are products, too
-    graph = model.graph
-    weights = {tensor.name for tensor in graph.initializer}
-    graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
-    graph.initializer.append(numpy_helper.from_array(np.array(np.finfo(np.float32).tiny), "smallest"))
-    nodes = [*graph.node]
-    del graph.node[:]
-    scaled = set[str]()
-    for node in nodes:
-        if node.op_type != "MatMul" or node.input[1] not in weights:
-            graph.node.append(node)
-            continue
-        rows, product = node.input[0], node.output[0]
-        if rows not in scaled:
-            scaled.add(rows)
-            steps = [
-                ("Abs", [rows], f"{rows}_sizes"),
-                ("ReduceMax", [f"{rows}_sizes", "last_axis"], f"{rows}_maximum"),
-                ("Max", [f"{rows}_maximum", "smallest"], f"{rows}_scale"),  # of a row of zeros
-                ("Div", [rows, f"{rows}_scale"], f"{rows}_scaled"),
-            ]
-            graph.node.extend(helper.make_node(kind, given, [made], name=made) for kind, given, made in steps)
-        node.input[0], node.output[0] = f"{rows}_scaled", f"{product}_scaled"
-        graph.node.append(node)
-        graph.node.append(helper.make_node("Mul", [f"{product}_scaled", f"{rows}_scale"], [product], name=product))
-    return model
-
-
-def _in_fixed_steps(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """The quantized graph with 1/127 for the scale of all inputs of products, which are between -1 and 1, in place of
-    one by the smallest and largest in the batch: the numbers of a text do not depend on the texts beside it.
-    """
-    from onnx import helper, numpy_helper
-
-    graph = model.graph
-    graph.initializer.append(numpy_helper.from_array(np.array(1 / 127, np.float32), "step"))
-    graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), "zero"))
-    fixed: dict[str, str] = {}
-    for node in graph.node:
-        if node.op_type == "DynamicQuantizeLinear":
-            rows, (quantized, scale, zero) = node.input[0], node.output
-            fixed |= {scale: "step", zero: "zero"}
-            node.CopyFrom(helper.make_node("QuantizeLinear", [rows, "step", "zero"], [quantized], name=node.name))
-    for node in graph.node:
-        for place, name in enumerate(node.input):
-            node.input[place] = fixed.get(name, name)
-    return model
 
 
 def _write_openvino(plain: Path, quantize: Quantize, folder: Path) -> None:

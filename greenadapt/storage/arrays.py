@@ -54,6 +54,8 @@ _AGAIN = "fetch or make it again"
 _MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
 _MAX_AXES = 64  # numpy's own
 _MAX_ARRAY = 1 << 62  # bytes of an array whose shape would be allowed if no axis were empty
+SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)
+"""The difference of successive inputs of ``mixed`` in SplitMix64 (Steele, Lea and Flood 2014)."""
 
 
 class ArrayFile:
@@ -191,3 +193,10 @@ def offsets_of(lengths: IntArray) -> IntArray:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def mixed(numbers: UInt64Array) -> UInt64Array:
+    """As SplitMix64 mixes the bits of each number: (n,), different ones for different numbers, as if at random."""
+    x = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))

@@ -10,7 +10,7 @@ from greenadapt.storage.publish import naming
 
 
 class Records:
-    """Finished runs by what decides them, each a line of a file; a line that a kill has cut off is none.
+    """Finished runs by what decides them, each a line of a file; the rest of a line cut off by a kill is removed.
 
     Raises ``InputError`` if another line is no record.
     """

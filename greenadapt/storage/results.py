@@ -114,7 +114,7 @@ def read_manifest(folder: Path) -> Manifest:
             raise InputError(f"{path}: {name} is {json_kind(values[name])}, not an object", _REMAKE)
     for what, is_sound in (("inputs", _is_input), ("files", _is_file)):
         if wrong := [name for name, entry in values.get(what, {}).items() if not is_sound(name, entry)]:
-            raise InputError(f"{path}: {wrong[0]!r} of {what} is none that a stage writes", _REMAKE)
+            raise InputError(f"{path}: {wrong[0]!r} of {what} is not one that a stage writes", _REMAKE)
     seconds = values.get("cost", {}).get("seconds", 0)
     if not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_SECONDS:
         raise InputError(f"{path}: the seconds of cost are {seconds!r}", _REMAKE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from greenadapt.storage.arrays import BoolArray, IntArray, UInt64Array, offsets_of
+from greenadapt.storage.arrays import SPLITMIX_STEP, BoolArray, IntArray, UInt64Array, mixed, offsets_of
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,13 @@ class Sequences:
 
 
 def hash_sequences(sequences: Sequences) -> UInt64Array:
-    """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its place (splitmix64)."""
+    """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its place."""
     offsets = sequences.offsets
     places = np.arange(len(sequences.values)) - np.repeat(offsets[:-1], np.diff(offsets))
     x = sequences.values.astype(np.uint64) + np.uint64(1)
-    x += places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
+    x += places.astype(np.uint64) * SPLITMIX_STEP
     sums = np.zeros(len(x) + 1, np.uint64)
-    np.cumsum(x, out=sums[1:])
+    np.cumsum(mixed(x), out=sums[1:])
     return sums[offsets[1:]] - sums[offsets[:-1]]
 
 

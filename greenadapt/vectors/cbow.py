@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +17,7 @@ from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress
 from greenadapt.stopping import stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
+from greenadapt.storage.publish import sync_file
 from greenadapt.vectors.engines import Engine, Stream, Weights
 from greenadapt.vectors.engines.parts import padded_width
 from greenadapt.vectors.word_vectors import WordVectors
@@ -257,8 +257,7 @@ class _Checkpoints:
         part = path.with_suffix(".part")
         facts = {"run": self._identity, "part": str(state.part)}
         write_arrays(part, {"input": state.weights.input, "output": state.weights.output}, facts)
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())
+        sync_file(part)
         part.replace(path)
         for other in self.folder.glob("epoch-*.safetensors"):
             if other != path:
