@@ -4,7 +4,7 @@ Documents are in the order of the pieces, so pieces can be read by different pro
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -14,6 +14,8 @@ from greenadapt.corpus import cord19
 from greenadapt.corpus.decoding import Span
 from greenadapt.corpus.opening import input_errors, is_compressed, is_hidden, is_tar
 from greenadapt.corpus.recipes import format_of
+from greenadapt.progress import Progress
+from greenadapt.wording import counted
 
 _LINEWISE = ("text", "jsonl")
 """Formats in which a line says all of a document, so that some lines can be read alone."""
@@ -60,6 +62,15 @@ def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
                 counts["linked_folders"] += 1
             elif file.is_symlink() and not file.exists():
                 counts["dangling_links"] += 1
+
+
+def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> None:
+    """Say how many symlinks ``pieces_of`` left out of the folder ``name``."""
+    if linked := counts.get("linked_folders"):
+        what = counted(linked, "symlink to a folder", "symlinks to folders")
+        progress.warn(f"{name}: skipped {what}: name the folders themselves")
+    if dangling := counts.get("dangling_links"):
+        progress.warn(f"{name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
 
 
 def is_linewise(path: str, kind: str) -> bool:

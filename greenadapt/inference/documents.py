@@ -7,6 +7,7 @@ from pathlib import Path
 
 from greenadapt.corpus.decoding import Decoder, Document
 from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_binary
+from greenadapt.corpus.pieces import warn_symlinks
 from greenadapt.corpus.readers import read_whole
 from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.errors import InputError, MissingError, UsageError
@@ -151,11 +152,7 @@ def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
     counts = decoder.counts
     if skipped := counts["skipped_files"]:
         progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
-    if linked := counts["linked_folders"]:
-        what = counted(linked, "symlink to a folder", "symlinks to folders")
-        progress.warn(f"{source.name}: skipped {what}: name the folders themselves")
-    if dangling := counts["dangling_links"]:
-        progress.warn(f"{source.name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
+    warn_symlinks(source.name, counts, progress)
     if empty := counts["empty"]:
         progress.warn(f"{source.name}: left out {counted(empty, 'document')} without text")
     decoder.warn_replaced(source.name, progress)

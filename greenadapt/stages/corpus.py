@@ -12,6 +12,7 @@ from greenadapt.corpus.distributed.prepare import prepare_on_cluster
 from greenadapt.corpus.download import is_fetched, local_path
 from greenadapt.corpus.indexes import fetch_corpus
 from greenadapt.corpus.opening import STDIN
+from greenadapt.corpus.pieces import warn_symlinks
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
 from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
@@ -256,12 +257,7 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
-    if linked := reading.counts.get("linked_folders", 0):
-        what = counted(linked, "symlink to a folder", "symlinks to folders")
-        session.progress.warn(f"{reading.recipe.asked}: skipped {what}: name the folders themselves")
-    if dangling := reading.counts.get("dangling_links", 0):
-        what = counted(dangling, "symlink")
-        session.progress.warn(f"{reading.recipe.asked}: skipped {what} to files that do not exist")
+    warn_symlinks(reading.recipe.asked, reading.counts, session.progress)
     if broken := reading.counts.get("broken_lines", 0):
         what = counted(broken, "line that is", "lines that are")
         session.progress.warn(f"{reading.recipe.asked}: skipped {what} not a JSON object")

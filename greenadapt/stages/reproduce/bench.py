@@ -100,12 +100,11 @@ class Bench:
     def trained(self, run: Run, request: FinetuneRequest) -> Json:
         """The record of a run, made if it is missing: its scores, seconds and settings; the model itself is removed."""
         key = self.key(run, request)
-        place = self.inner("runs", run.place(key))
         if self.finetuning(run, request) is None:
             shutil.rmtree(self.root / "runs" / run.place(key), ignore_errors=True)  # killed after the record was added
             return self.records.by_key[key]
         self.session.progress.note(run.name)
-        result = finetune(place, request)
+        result = finetune(self.inner("runs", run.place(key)), request)
         if request.save_logits:
             keep(result, self.kept(run, key))
         record = self.add(run, key, scores_of(result), result.manifest.cost, described(request))
