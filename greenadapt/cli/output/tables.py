@@ -250,7 +250,7 @@ def _in_words(model: str, row: Json) -> str:
     if row["low"] <= 0 <= row["high"]:
         return (
             f"{model} minus {other}: {signed(difference)} points, but the interval includes zero: "
-            "these examples and seeds do not show which is better"
+            f"these {row.get('resampled', 'examples')} and seeds do not show which is better"
         )
     better = "better" if difference > 0 else "worse"
     return f"{model} is {better} than {other} by {figure(abs(difference))} points"
