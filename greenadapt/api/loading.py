@@ -20,8 +20,9 @@ def load(
     Args:
         model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
         settings: Of a task's model: ``task``, which of several; ``seed``, which of several; ``pool`` (``"mean"``,
-            ``"base"`` or ``"expanded"``), ``precision``, ``max_tokens``, ``max_length``, ``memory``. Of any model:
-            ``backend`` (``"torch"``, ``"onnx"``, ``"openvino"``), ``quantize`` (``"none"``, ``"int8"``, ``"bf16"``).
+            ``"base"`` or ``"expanded"``), ``margin``, ``precision``, ``max_tokens``, ``max_length``, ``memory``. Of
+            any model: ``backend`` (``"torch"``, ``"onnx"``, ``"openvino"``), ``quantize`` (``"none"``, ``"int8"``,
+            ``"bf16"``).
 
     Returns:
         A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
