@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ Run = Callable[..., Result]
 # A busy machine is no failure; fewer examples than usual, so that the suite stays short.
 settings.register_profile("untimed", deadline=None, max_examples=25)
 settings.load_profile("untimed")
+
+# In the background a shell has SIGINT ignored, also by what tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Ray reads it when it is imported; commands set it before, but tests may import Ray first.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
