@@ -1,12 +1,13 @@
 """A fine-tuned model on a CPU beside a plain loop with transformers: inputs a second, scores, memory, start-up.
 
     python benchmarks/serving.py --model runs/ner --test test.tsv --work DIR [--threads 2] [--rounds 3] [--limit 300]
-        [--kinds torch onnx onnx-int8 openvino openvino-int8 openvino-bf16] [--lines 100000]
+        [--kinds torch onnx onnx-int8 openvino openvino-int8 openvino-bf16] [--passages 5 10] [--lines 100000]
 
 The plain loop is what one writes by hand: AutoTokenizer, AutoModelFor… in float32, 32 inputs of the base tokenization
 at a time in the order of the file, padded to the longest; a question with its context goes through one at a time, in
 windows (``plain_loop.py``). Ours goes from examples to predictions as ``greenadapt predict`` and ``qa`` do, in the base
-tokenization, in both, and in both with ``--margin 0.7``. All take turns on the first ``--limit`` examples, in one
+tokenization, in both, and in both with ``--margin 0.7``; questions also on the best ``--passages`` of their contexts
+only, in one and in both. All take turns on the first ``--limit`` examples, in one
 process with ``--threads``; the fastest of ``--rounds`` counts, by the clock and by the processor's time of all threads,
 which other work on the machine changes less. Scores are those of the whole test set. The model has to have added words.
 The folders that ``greenadapt compile`` writes are kept in ``--work``. Start-up is ``greenadapt predict`` of one
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,11 @@ from machine import machine_line
 from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned
 
-from greenadapt.config import Backend, CompileConfig, Pool, Quantize, ReadingOptions
+from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
 from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.qa.inquiry import on_contexts
+from greenadapt.inference.qa.lookups import QaModel, answers
+from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.second_look import second_look
 from greenadapt.models.example_blocks import ViewOutputs, blocks
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, pooled
@@ -43,6 +48,7 @@ from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.features import Input
+from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
@@ -121,8 +127,8 @@ def plain_side(folder: TaskFolder, opened: OpenedModel, threads: int) -> Side:
     return Side(PLAIN, PlainTexts(folder.folder, folder.task, threads).run, folder.folder)
 
 
-def our_sides(folder: TaskFolder, kind: str, work: Path) -> Iterator[Side]:
-    """Our model, in the base tokenization and in both."""
+def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]) -> Iterator[Side]:
+    """Our model, in the base tokenization and in both, of whole inputs and of the best paragraphs."""
     backend, _, quantize = kind.partition("-")
     path = folder.folder if backend == "torch" else compiled(folder.folder, backend, quantize or "none", work / kind)  # type: ignore[arg-type]
     found = TaskFolder.find(str(path))
@@ -134,6 +140,18 @@ def our_sides(folder: TaskFolder, kind: str, work: Path) -> Iterator[Side]:
             return [one.task.decode(example, logits) for example, logits in one.logits(examples)]
 
         yield Side(f"{kind}, {way}", run, path, one)
+    for n in passages:
+        for way in (ONE_VIEW, BOTH_VIEWS):
+            one = replace(opened, run=replace(opened.run, pool=WAYS[way][0]))
+            yield Side(f"{kind}, {n} passages, {way}", partial(on_passages, one, path, n), path)
+
+
+def on_passages(opened: OpenedModel, folder: Path, n: int, questions: Sequence[Question]) -> list[Any]:
+    """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
+    task: Any = opened.task
+    reader = QaModel(opened, task, {"": opened.run.pool}, QaConfig())
+    own = OwnPassages.of(folder, RetrievalConfig(passages=n))
+    return [one[0] for one in answers(reader, on_contexts(questions, own))]
 
 
 def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
@@ -162,6 +180,19 @@ def scores(opened: OpenedModel, examples: Sequence[Any]) -> list[float]:
     """The main score on labelled examples, in points, by each of ``POOLS``."""
     outputs = list(opened.outputs(examples))
     return [score(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
+
+
+def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequence[int]) -> Iterator[list[str]]:
+    """A row of ``scores`` for each kind, and of what is read of the best paragraphs only."""
+    for side in sides:
+        if side.opened is None or not side.name.endswith(BOTH_VIEWS):
+            continue
+        kind = side.name.partition(",")[0]
+        yield [kind, *(f"{each:.2f}" for each in scores(side.opened, examples))]
+        for n in passages:
+            views = [replace(side.opened, run=replace(side.opened.run, pool=pool)) for pool in POOLS]
+            found = [score(one, examples, on_passages(one, side.folder, n, examples)) for one in views]
+            yield [f"{kind}, {n} passages", *(f"{each:.2f}" for each in found)]
 
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:
@@ -261,6 +292,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=300)
     parser.add_argument("--scored", type=int, help="score only so many examples")
+    parser.add_argument("--passages", type=int, nargs="*", default=(5, 10))
     parser.add_argument("--lines", type=int)
     return parser.parse_args()
 
@@ -274,7 +306,8 @@ def main() -> None:
     folder = TaskFolder.find(given.model)
     examples = folder.task.read(given.test, Silent())
     timed = examples[: given.limit]
-    ours = [side for kind in given.kinds for side in our_sides(folder, kind, given.work)]
+    passages = given.passages if isinstance(folder.task, QuestionTask) else ()
+    ours = [side for kind in given.kinds for side in our_sides(folder, kind, given.work, passages)]
     assert ours[0].opened is not None
     sides = [plain_side(folder, ours[0].opened, given.threads), *ours]
     for side in sides:  # once untimed: kernels are chosen, pages are read
@@ -289,7 +322,7 @@ def main() -> None:
     rows = [["", "inputs/s", "ratio", "ratio by processor time", "one view = 1", "by processor time"]]
     for side in sides:
         spent, plain = times[side.name], times[PLAIN]
-        one = times.get(f"{side.name.partition(',')[0]}, {ONE_VIEW}", spent)
+        one = times.get(side.name.replace(BOTH_VIEWS, ONE_VIEW).partition(", margin")[0], spent)
         ratios = [f"{plain.wall / spent.wall:.2f}", f"{plain.cpu / spent.cpu:.2f}"]
         both = [f"{spent.wall / one.wall:.2f}", f"{spent.cpu / one.cpu:.2f}"] if BOTH_VIEWS in side.name else ["", ""]
         rows.append([side.name, f"{len(timed) / spent.wall:.1f}", *ratios, *both])
@@ -297,11 +330,7 @@ def main() -> None:
     base, expanded, both = pieces(ours[0].opened, timed)
     share = f"{expanded / base:.2f} and {both / base:.2f} times"
     print(f"pieces: {base:,} in the base tokenization, {expanded:,} in the expanded one, {both:,} in both ({share})\n")
-    rows = [[f"{folder.task.main}, points", *POOLS.values()]]
-    for side in ours:
-        if side.opened is not None and side.name.endswith(BOTH_VIEWS):
-            rows.append([side.name.partition(",")[0], *(f"{each:.2f}" for each in scores(side.opened, scored))])
-    print(aligned(rows), flush=True)
+    print(aligned([[f"{folder.task.main}, points", *POOLS.values()], *scored_rows(ours, scored, passages)]), flush=True)
     columns = ["margin", "read twice", "pieces, base view = 1", f"{folder.task.main}, points", "unlike both views"]
     fastest = next(side.opened for side in reversed(ours) if side.opened is not None)
     print(aligned([columns, *doubts(fastest, scored)]), flush=True)

@@ -72,7 +72,7 @@ class Panel(StrEnum):
     ADAPTERS = "Many tasks on one encoder (PALs)"
     MEMORY = "Memory of a general model (G-MAP)"
     QUESTIONS = "Questions"
-    SEARCH = "Search in an index"
+    SEARCH = "Search"
     ANSWERS = "Answers"
     NO_ANSWER = "Questions without an answer"
     COMPARISON = "Comparison"
@@ -905,9 +905,16 @@ class IndexConfig(Checked):
 
 @dataclass(frozen=True)
 class RetrievalConfig(Checked):
-    """Which paragraphs of an index a question is put to, and how their ranks count."""
+    """Which paragraphs a question is put to, of an index or of its own context, and how their scores count."""
 
-    passages: Annotated[Count, Option("How many of an index's paragraphs to read.", panel=Panel.SEARCH)] = 10
+    passages: Annotated[
+        Count | None,
+        Option(
+            "How many paragraphs to read: the best of the index, or else the best of each text.",
+            panel=Panel.SEARCH,
+            unset="10 of an index, all of a text",
+        ),
+    ] = None
     by: Annotated[
         SearchBy,
         Option(
@@ -922,10 +929,19 @@ class RetrievalConfig(Checked):
         ),
     ] = 5.0
 
-    def require_index(self, index: str | None) -> None:
-        """Raise ``UsageError`` if anything is set although there is no ``index``."""
-        if index is None and self != RetrievalConfig():
-            raise UsageError("--passages, --by and --search-weight are for an index", "give --index or --search")
+    @property
+    def n_passages(self) -> int:
+        """How many of an index."""
+        return 10 if self.passages is None else self.passages
+
+    def check_index(self, index: str | None) -> None:
+        """Raise ``UsageError`` if without an ``index`` anything is set that has no effect."""
+        if index is not None:
+            return
+        if self.by != RetrievalConfig.by:
+            raise UsageError("--by is for an index", "give --index or --search")
+        if self.search_weight != RetrievalConfig.search_weight and self.passages is None:
+            raise UsageError("--search-weight is for paragraphs", "give --passages, --index or --search")
 
 
 @dataclass(frozen=True)

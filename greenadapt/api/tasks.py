@@ -1,6 +1,7 @@
 """Models of tasks: predictions, answers, scores."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenadapt.api.arguments import shown_progress
 from greenadapt.api.data import Data, one_labelled_source, plain_record, rows_of
-from greenadapt.config import QaConfig, ReadingOptions
+from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -130,13 +131,22 @@ class TaskModel:
         for block in blocks:
             yield from (one.shown(tags=tags) for one in block)
 
-    def answer(self, question: str | Sequence[str], context: str | Sequence[str], *, top: int = 1) -> Any:
+    def answer(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top: int = 1,
+        passages: int | None = None,
+    ) -> Any:
         """Answer questions about texts of any length.
 
         Args:
             question: The question, or several.
             context: The text that has the answer; one for all questions, or one for each.
             top: How many answers of different text to give, from 1 to 20.
+            passages: Read only so many paragraphs of a context, those that match the question best by their words;
+                by default all of it.
 
         Returns:
             A dictionary with ``answer``, its characters ``start`` to before ``end`` in ``context`` (``None`` if there
@@ -144,6 +154,7 @@ class TaskModel:
             them, best first. Several questions have a list of these. The numbers are those of ``greenadapt qa``.
 
         Raises:
+            MissingError: If ``passages`` is given and the extra ``search`` is not installed.
             UsageError: If the model is not for question answering, or questions and contexts do not match.
 
         Examples:
@@ -154,10 +165,18 @@ class TaskModel:
         [name] = self._one("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
-        QaConfig(top=top)
+        from greenadapt.inference.qa.inquiry import on_contexts
+        from greenadapt.inference.qa.lookups import QaModel, answers
+        from greenadapt.inference.qa.passages import OwnPassages
+
+        config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
         is_one = isinstance(question, str) and isinstance(context, str)
-        questions = _cleaned(_questions(question, context))
-        found = list(self._predictor.answers(questions, top))
+        records = enumerate(_cleaned(_questions(question, context)))
+        [model] = self._predictor.members
+        task: Any = model.task
+        questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
+        inquiry = on_contexts(questions, OwnPassages.of(self.folder, retrieval))
+        found = list(answers(QaModel(model, task, {"": model.run.pool}, config), inquiry))
         rows = [one[0] for one in found] if top == 1 else found
         return rows[0] if is_one else rows
 

@@ -178,14 +178,6 @@ class Predictor:
         made = (self._made(number, record) for number, record in enumerate(records))
         return self._predicted(made, progress)
 
-    def answers(self, questions: Iterable[Json], top: int) -> Iterator[list[Json]]:
-        """The ``top`` best answers to each of ``questions`` by the only model, see ``QuestionTask.answers``."""
-        [model] = self.members
-        task: Any = model.task
-        examples = [task.example(question, f"item {number}") for number, question in enumerate(questions)]
-        for example, logits in model.logits(examples):
-            yield task.answers(example, logits)[:top]
-
     def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[Prediction]]:
         read = self._read_block
         # Of a pipe or a terminal each entry is read when it is wanted, so that Ctrl-C ends the command at once.

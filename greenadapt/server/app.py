@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,9 +17,10 @@ from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, InputError, ResourceError, ServerError
-from greenadapt.inference.qa.inquiry import on_passages
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError
+from greenadapt.inference.qa.passages import on_passages
 from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.own_text import TextSearch
 from greenadapt.inference.search.store import Passage
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
@@ -89,7 +90,7 @@ class Answering:
         model = self._model(asked.model, ("qa",), "answers questions")
         self._check("question", [len(asked.question)])
         await asyncio.to_thread(model.check_question, asked.question)
-        questions, passages = await self._questions(asked)
+        questions, passages = await self._questions(asked, model)
         view, views = _views(model, asked)
         sizes = [len(one.question) + len(one.context) for one in questions]
         found = await self._results(model, questions, sizes, views)
@@ -109,22 +110,36 @@ class Answering:
     def _model(self, name: str | None, kinds: Sequence[str], what: str) -> ServedModel:
         return _chosen([model for model in self._models if model.found.kind in kinds], name, what)
 
-    async def _questions(self, asked: bodies.AnswerRequest) -> tuple[list[Question], list[Passage] | None]:
-        """The question on each text to read, and the passages that these are, if they come from the index."""
+    async def _questions(
+        self, asked: bodies.AnswerRequest, model: ServedModel
+    ) -> tuple[list[Question], list[Passage] | None]:
+        """The question on each text to read, and the passages that these are, if not all of a text is read."""
         question = Question("", asked.question, "")
         if asked.context is not None and asked.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
         if asked.context is not None or asked.documents is not None:
             texts = (asked.documents or []) if asked.context is None else [asked.context]
             self._check("documents", [len(text) for text in texts])
-            return [replace(question, context=text) for text in texts], None
+            unasked = self._retrieval.passages if self._search is None else None  # with an index they are its
+            if (n := asked.passages or unasked) is None:
+                return [replace(question, context=text) for text in texts], None
+            names = [""] if asked.context is not None else [str(number) for number in range(len(texts))]
+            best = await asyncio.to_thread(
+                _best_passages, model, asked.question, dict(zip(names, texts, strict=True)), n
+            )
+            found = [one for own in best for one in on_passages(question, own, self._retrieval.search_weight)]
+            self._check_passages(len(found))
+            return found, [passage for own in best for passage in own]
         if self._search is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
-        n, most = asked.passages or self._retrieval.passages, self._config.max_queue
-        if n > most:
-            raise TooLargeError(f"passages is {n}, the most is {most}: ask for fewer")
+        n = asked.passages or self._retrieval.n_passages
+        self._check_passages(n)
         [passages] = await self._search.results([(asked.question, n)])
         return list(on_passages(question, passages, self._retrieval.search_weight)), passages
+
+    def _check_passages(self, n: int) -> None:
+        if n > (most := self._config.max_queue):
+            raise TooLargeError(f"{n} passages are too many, the most is {most}: ask for fewer")
 
     def _check(self, what: str, sizes: Sequence[int]) -> None:
         most, longest = self._config.max_texts, self._config.max_chars
@@ -263,6 +278,14 @@ def _nearest(asked: Sequence[tuple[ServedModel, str, int]]) -> list[Json]:
 
 def _searched(index: Index, retrieval: RetrievalConfig, asked: Sequence[tuple[str, int]]) -> list[list[Passage]]:
     return [index.search(question, n, retrieval.by) for question, n in asked]
+
+
+def _best_passages(model: ServedModel, question: str, texts: Mapping[str, str], n: int) -> list[list[Passage]]:
+    """The ``n`` best of each text, by the name of which they are called."""
+    try:
+        return [TextSearch(text, model.words, name).best(question, n) for name, text in texts.items()]
+    except MissingError:
+        raise HTTPException(422, "the server cannot search in texts: leave out passages") from None
 
 
 def _one(_: object) -> int:

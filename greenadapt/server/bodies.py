@@ -48,7 +48,9 @@ class AnswerRequest(_Request):
     question: Annotated[Text, Field(min_length=1)]
     context: Annotated[Text | None, Field(description="One text.")] = None
     documents: Annotated[list[Text] | None, Field(description="Several; the best answers of all.", min_length=1)] = None
-    passages: Annotated[int | None, Field(ge=1, le=50, description="How many passages of the index are read.")] = None
+    passages: Annotated[
+        int | None, Field(ge=1, le=50, description="How many passages are read: of the index, or of each text.")
+    ] = None
     top: Annotated[Top, Field(description="How many answers; those from one text differ.")] = 5
     model: Name = None
     view: View = None
@@ -106,9 +108,9 @@ class Answer(BaseModel):
 
 
 class Passage(BaseModel):
-    """A paragraph of the index: characters `start` to before `end` of its document."""
+    """A paragraph: characters `start` to before `end` of its document."""
 
-    document: str
+    document: Annotated[str, Field(description="Its name in the index; of `documents` the number; of `context` empty.")]
     title: str
     start: int
     end: int
@@ -117,7 +119,7 @@ class Passage(BaseModel):
 
 
 class AnswerResponse(BaseModel):
-    """The best answers, best first; with an index, the passages that were read."""
+    """The best answers, best first; and the passages that were read, if not all of a text was."""
 
     model: str
     view: Pool

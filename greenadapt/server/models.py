@@ -7,6 +7,7 @@ from typing import Any
 
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.search.words import Words, model_words
 from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.server.found import FoundModel
@@ -15,6 +16,7 @@ from greenadapt.server.wrong import TooLargeError
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.spans import Found, ranked, together
+from greenadapt.tokenization.splitter import load_tokenizer
 
 VIEWS: tuple[Pool, ...] = ("mean", "base", "expanded")
 Example = Any
@@ -50,6 +52,11 @@ class ServedModel:
     def near(self) -> NearRows:
         """Neighbours of words, read when they are first asked for."""
         return NearRows.open(self.found.folder)
+
+    @cached_property
+    def words(self) -> Words:
+        """What splits text into the words that a search compares."""
+        return model_words(load_tokenizer(self.found.folder))
 
     @property
     def folder(self) -> TaskFolder:

@@ -46,8 +46,8 @@ class ServeRequest:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
-        self.retrieval.require_index(self.index)
-        passages, most = self.retrieval.passages, self.config.max_queue
+        self.retrieval.check_index(self.index)
+        passages, most = self.retrieval.n_passages, self.config.max_queue
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
 

@@ -39,8 +39,11 @@ def answer(session: Session, request: QaRequest) -> Result:
     sources = request.sources
     # The rows name documents and questions by the paths given.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
+    retrieval = request.retrieval
     if sources.index is not None:
-        config |= {"index": sources.index, **asdict(request.retrieval)}
+        config |= {"index": sources.index, **asdict(retrieval), "passages": retrieval.n_passages}
+    elif retrieval.passages is not None:
+        config |= {"passages": retrieval.passages, "search_weight": retrieval.search_weight}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
     session.check(session.place("", request.model, QA), QA, config)
     answering = Answering(request, session.progress, Spread.of(session))

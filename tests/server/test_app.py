@@ -130,6 +130,28 @@ def test_a_question_without_a_text_is_put_to_the_index_as_qa_does(models: Path, 
     assert (nothing["passages"], nothing["answers"][0]["start"]) == ([], None)
 
 
+def test_the_best_passages_of_a_text_are_those_that_qa_reads(models: Path, run_alone: Run) -> None:
+    pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
+    text = "\n\n".join(f"{one}. " + "Of mice and of other hosts. " * 30 for one in DOCUMENTS)
+    Path("paper.txt").write_text(text)
+    asked = ("--question", "what virus", "--passages", 2, "--top", 4, "--json")
+    row = json.loads(run_alone("qa", "-m", models / "squad", "--context", "paper.txt", *asked).stdout)
+    question = {"question": "what virus", "top": 4, "passages": 2}
+    with TestClient(application(models, "squad", max_texts=3, max_queue=5), HOST) as client:
+        found = client.post("/answer", json={**question, "context": text}).json()
+        several = client.post("/answer", json={**question, "documents": [text, "A virus."]}).json()
+        whole = client.post("/answer", json={"question": "what virus", "context": text}).json()
+        assert client.post("/answer", json={**question, "documents": [text] * 3}).status_code == 413
+    for one, wanted in zip(found["answers"], row["answers"], strict=True):
+        passage = found["passages"][one["document"]]
+        assert passage["text"][one["start"] : one["end"]] == one["answer"] == wanted["answer"]
+        assert passage["start"] + one["start"] == wanted["start"]
+        assert one["logit"] == pytest.approx(wanted["logit"], rel=1e-4)
+    assert [one["document"] for one in found["passages"]] == ["", ""]
+    assert [one["document"] for one in several["passages"]] == ["0", "0", "1"]
+    assert "passages" not in whole
+
+
 def test_an_index_on_a_search_server_that_fails_is_no_error_of_the_client(models: Path, run_alone: Run) -> None:
     Path("papers.txt").write_text("A virus.")
     with search_server() as server:

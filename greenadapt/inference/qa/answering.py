@@ -16,6 +16,7 @@ from greenadapt.inference.opened_models import OpenedModel, check_reading, one_p
 from greenadapt.inference.qa.comparison import BASE_MODEL, OURS, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks, looked_up, place_of, read_journal
+from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.search.index import index_input
 from greenadapt.inference.spread import Spread
 from greenadapt.models.memory.choice import check_memories
@@ -46,10 +47,10 @@ class QaRequest:
     task: str | None = None
     """Which task answers, of a model of several."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
-    """How paragraphs of an index are found."""
+    """How paragraphs are found, of an index or of contexts."""
 
     def __post_init__(self) -> None:
-        self.retrieval.require_index(self.sources.index)
+        self.retrieval.check_index(self.sources.index)
         for name in ("pool", "margin"):
             if self.compare is not None and getattr(self.reading, name) is not None:
                 raise UsageError(
@@ -72,7 +73,8 @@ class Answering:
         folders = [model.folder for model in self._models.values()]
         check_reading(folders, request.reading)
         check_memories(folders, request.reading.memory)
-        self.inquiry = read_inquiry(request.sources, progress, request.retrieval)
+        own = OwnPassages.of(self.model.folder, request.retrieval) if request.sources.index is None else None
+        self.inquiry = read_inquiry(request.sources, progress, request.retrieval, own)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []

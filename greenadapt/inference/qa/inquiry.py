@@ -5,18 +5,19 @@ paragraphs that a search finds for it.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, zip_longest
+from itertools import chain, groupby, zip_longest
 
 from greenadapt.config import RetrievalConfig
 from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import is_read_once, refuse_twice
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.documents import Context, Names, read_texts
+from greenadapt.inference.qa.passages import OwnPassages, on_passages
 from greenadapt.inference.qa.sources import read_asked
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress, Silent
-from greenadapt.tasks.qa.questions import PassageFacts, Question, read_questions
+from greenadapt.tasks.qa.questions import Question, read_questions
 from greenadapt.tasks.qa.task import gold_texts, has_impossible
 
 
@@ -99,9 +100,10 @@ def read_inquiry(
     sources: InquirySources,
     progress: Progress,
     retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
+    own: OwnPassages | None = None,
 ) -> Inquiry:
     """Read the questions, and look through all documents once, or search the index, so that what is broken is said
-    before work begins.
+    before work begins. Without an index contexts are read whole, or with ``own`` their best paragraphs.
 
     Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
     if one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
@@ -109,7 +111,12 @@ def read_inquiry(
     if sources.index is not None:
         return _searched(sources, Index(sources.index), retrieval, progress)
     if sources.data is not None:
-        return _own_contexts(sources.data, progress)
+        return on_contexts(read_questions(sources.data, progress, labelled=None), own)
+    return _on_documents(sources, progress, own)
+
+
+def _on_documents(sources: InquirySources, progress: Progress, own: OwnPassages | None) -> Inquiry:
+    """Each question on each document, or on its best paragraphs."""
     asked = _asked(sources, progress)
     documents = _Documents(sources, progress)
     stubs = {one.id: one for one in asked}
@@ -118,7 +125,7 @@ def read_inquiry(
         for text in documents.read():
             yield from (replace(stub, context=text.text, document=text.name) for stub in stubs.values())
 
-    return Inquiry(stubs, dict.fromkeys(stubs, documents.n), documents.n, stream)
+    return _narrowed(Inquiry(stubs, dict.fromkeys(stubs, documents.n), documents.n, stream), own)
 
 
 def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
@@ -129,7 +136,7 @@ def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig,
     found: dict[str, list[tuple[Passage, float]]] = {}
     with progress.bar("search", len(asked), "questions") as bar:
         for one in asked:
-            best = index.search(one.question, retrieval.passages, retrieval.by)
+            best = index.search(one.question, retrieval.n_passages, retrieval.by)
             found[one.id] = [(passages.setdefault((each.document, each.start), each), each.score) for each in best]
             bar.advance(1)
 
@@ -142,22 +149,20 @@ def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig,
     return Inquiry({one.id: one for one in asked}, n_lookups, len(passages), stream)
 
 
-def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
-    """The question on each paragraph that was found for it, best first.
-
-    ``weight`` times how far the paragraph's score is below the best one, as a share of that, is subtracted from the
-    logits of its answers: logits of different paragraphs are hardly comparable, and the score of the search says which
-    one the question is about. Scores that are not positive, as cosines may be, count as 0.
-    """
-    best = passages[0].score if passages else 0.0
-    for one in passages:
-        penalty = weight * (1 - max(one.score, 0.0) / best) if best > 0 else 0.0
-        facts = PassageFacts(one.start, one.title, penalty)
-        yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
+def _narrowed(inquiry: Inquiry, own: OwnPassages | None) -> Inquiry:
+    """The same, with the best paragraphs of each context instead of all of it."""
+    if own is None:
+        return inquiry
+    n_lookups = dict.fromkeys(inquiry.asked, 0)
+    for context, together in groupby(inquiry.lookups(), key=lambda one: one.context):
+        n = own.n_of(context)
+        for one in together:
+            n_lookups[one.id] += n
+    return Inquiry(inquiry.asked, n_lookups, inquiry.n_contexts, lambda: own.questions(inquiry.lookups()))
 
 
-def _own_contexts(data: str, progress: Progress) -> Inquiry:
-    questions = read_questions(data, progress, labelled=None)
+def on_contexts(questions: Sequence[Question], own: OwnPassages | None = None) -> Inquiry:
+    """Each question on its own context, or with ``own`` on the best paragraphs of that; their ids differ."""
     by_context: dict[str, list[Question]] = {}
     for question in questions:
         by_context.setdefault(question.context, []).append(question)
@@ -167,7 +172,7 @@ def _own_contexts(data: str, progress: Progress) -> Inquiry:
             yield from (replace(question, context=context) for question in together)
 
     asked = {question.id: question for question in questions}
-    return Inquiry(asked, dict.fromkeys(asked, 1), len(by_context), stream)
+    return _narrowed(Inquiry(asked, dict.fromkeys(asked, 1), len(by_context), stream), own)
 
 
 def _asked(sources: InquirySources, progress: Progress) -> list[Question]:

@@ -13,8 +13,9 @@ from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.models.streaming import pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.spans import Candidate, Found, together
+from greenadapt.tasks.qa.spans import Candidate, Found, ranked, together
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tasks.qa.windows import longest_question
 
@@ -69,6 +70,12 @@ class QaModel:
         located = (_in_sentence(one, question) for one in found.candidates[:top])
         candidates = (*located, *found.candidates[top:])
         return Found(tuple(_in_document(one, question) for one in candidates), found.null)
+
+    def shown(self, lookup: Lookup) -> list[Json]:
+        """The best answers among what it found; its sets are one."""
+        found = next(iter(lookup.found.values()), Found(()))
+        best = ranked(found, self.task.null_threshold)[: self.config.top]
+        return [one.candidate.as_dict(one.score) for one in best]
 
     def warn_long(self, questions: dict[str, str], progress: Progress) -> None:
         """Say which questions leave no room for the context; text → id."""
@@ -137,6 +144,15 @@ def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
         block.append(question)
     if block:
         yield block
+
+
+def answers(model: QaModel, inquiry: Inquiry) -> Iterator[list[Json]]:
+    """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
+    waiting = Waiting(inquiry, model.config.n_best)
+    for lookup in looked_up([model], inquiry.lookups()):
+        waiting.add(lookup)
+        yield from map(model.shown, waiting.complete())
+    yield from map(model.shown, waiting.complete())  # those that there was nothing to read for
 
 
 class Waiting:

@@ -4,7 +4,6 @@ What is searched, what is shown and what is in the index already all lie in it, 
 moment at which anything changes: a process that is killed leaves what was committed last.
 """
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError
+from greenadapt.errors import ConflictError, InputError, ResourceError
+from greenadapt.inference.search import bm25
 from greenadapt.inference.search.facts import IndexFacts
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
 from greenadapt.storage.files import hash_file, hash_json, read_object, replace_json, write_json
@@ -45,7 +45,7 @@ def _schema() -> "tantivy.Schema":
     builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("state", tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("key", indexed=True, fast=True)
-    builder.add_text_field("words", tokenizer_name="words", index_option="freq")
+    bm25.add_words(builder)
     builder.add_bytes_field("passage", stored=True)
     return builder.build()
 
@@ -54,11 +54,7 @@ class FolderStore:
     """The index in a folder, a ``ParagraphStore``; raises ``MissingError`` if a package is missing."""
 
     def __init__(self, folder: Path) -> None:
-        missing = [name for name in ("tantivy", "usearch") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingError(
-                f"an index needs {', '.join(missing)}, not installed", 'pip install "greenadapt[search]"'
-            )
+        bm25.require("tantivy", "usearch")
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
@@ -108,13 +104,8 @@ class FolderStore:
 
     def search(self, words: Iterable[str], top: int) -> list[Passage]:
         """The ``top`` best by BM25."""
-        import tantivy
-
         searcher = self._refreshed()
-        terms = [self._term("words", word, "freq") for word in dict.fromkeys(words)]
-        query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
-        most = max(1, searcher.num_docs)  # tantivy has memory ready for all that are asked for
-        hits = searcher.search(query, min(top, most), count=False).hits
+        hits = bm25.best(self.index, searcher, words, top)
         return in_order(replace(_passage(searcher, at), score=score) for score, at in hits)
 
     def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
@@ -157,7 +148,7 @@ class FolderStore:
             index.config_reader("manual")
         except ValueError as error:
             raise self._unusable(error) from None
-        index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+        bm25.prepare(index)
         return index
 
     def forget_deletions(self) -> None:
@@ -217,13 +208,11 @@ class FolderStore:
         return {int(key or 0): at for key, at in zip(found, addresses, strict=True)}
 
     def _has(self, field: str, value: str) -> bool:
-        found: Any = self._refreshed().search(self._term(field, value, "basic"), 1)  # the stubs lack ``count``
-        return int(found.count) > 0
-
-    def _term(self, field: str, value: str, option: str) -> "tantivy.Query":
         import tantivy
 
-        return tantivy.Query.term_query(self.index.schema, field, value, option)
+        query = tantivy.Query.term_query(self.index.schema, field, value, "basic")
+        found: Any = self._refreshed().search(query, 1)  # the stubs lack ``count``
+        return int(found.count) > 0
 
 
 def _is_refused(error: ValueError) -> bool:

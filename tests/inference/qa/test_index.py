@@ -116,4 +116,4 @@ def test_what_does_not_go_together_is_refused(papers: Path, model: Path) -> None
     with pytest.raises(UsageError, match="need questions"):
         InquirySources(index=str(papers))
     with pytest.raises(UsageError, match="give --index"):
-        rows_of(model, InquirySources(documents=("a.txt",), asked=("what",)), passages=3)
+        rows_of(model, InquirySources(documents=("a.txt",), asked=("what",)), by="hybrid")

@@ -1,0 +1,123 @@
+"""Questions put to the best paragraphs of their own contexts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import greenadapt
+from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
+from greenadapt.errors import UsageError
+from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.inference.search.own_text import TextSearch
+from greenadapt.inference.search.words import plain_words
+from greenadapt.progress import Silent
+from tests.conftest import Run
+from tests.support.small_tasks import Json, TinyModel, adapted, lines, sentences
+
+pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
+pytestmark = pytest.mark.usefixtures("one_thread")
+QUESTION = "virus coronavirus"
+TEXTS = ["\n\n".join(" ".join(" ".join(words) + "." for words in sentences(25, seed=10 * k + i)) for i in range(5))
+         for k in range(2)]  # fmt: skip
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model, architecture="BertForQuestionAnswering")
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> str:
+    """JSON lines of two documents."""
+    rows = [{"id": f"p{i}", "text": text} for i, text in enumerate(TEXTS)]
+    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(tmp_path / "papers.jsonl")
+
+
+def rows_of(model: Path, sources: InquirySources, top: int = 20, **how: object) -> list[Json]:
+    retrieval = RetrievalConfig(**how)  # type: ignore[arg-type]
+    request = QaRequest(str(model), sources, QaConfig(top=top), ReadingOptions(max_length=64), retrieval=retrieval)
+    return [*Answering(request, Silent()).rows()]
+
+
+def alone(model: Path, tmp_path: Path, context: str) -> list[Json]:
+    """All answers in a text that is read whole."""
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": 1, "question": QUESTION, "context": context}))
+    [row] = rows_of(model, InquirySources(data=str(tmp_path / "one.jsonl")))
+    return [*row["answers"]]
+
+
+def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers: str, tmp_path: Path) -> None:
+    sources = InquirySources(documents=(papers,), asked=(QUESTION, "patient"))
+    request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=2, search_weight=0))
+    inquiry = Answering(request, Silent()).inquiry
+    assert (inquiry.n_lookups, inquiry.n_contexts) == ({"1": 4, "2": 4}, 2)
+    row = rows_of(model, sources, passages=2, search_weight=0)[0]
+    expected = []
+    for name, text in zip(("p0", "p1"), TEXTS, strict=True):
+        search = TextSearch(text, plain_words)  # the words of these texts are plain
+        assert len(search.passages) > 2
+        for one in search.best(QUESTION, 2):
+            found = alone(model, tmp_path, one.text)
+            expected += [(each["logit"], name, one.start + each["start"]) for each in found]
+    expected = sorted(expected, reverse=True)[:20]
+    assert [each["logit"] for each in row["answers"]] == pytest.approx([logit for logit, *_ in expected], rel=1e-4)
+    assert [(each["document"], each["start"]) for each in row["answers"]] == [(name, at) for _, name, at in expected]
+    for each in row["answers"]:
+        text = TEXTS[int(each["document"][1:])]
+        assert text[each["start"] : each["end"]] == each["answer"]
+        assert text[each["paragraph_start"] :].startswith(each["paragraph"])
+
+
+def test_a_worse_paragraph_costs_its_answers_the_weight(model: Path, papers: str) -> None:
+    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
+    [row] = rows_of(model, sources, passages=4, search_weight=1000)
+    best = [TextSearch(text, plain_words).best(QUESTION, 1)[0].text for text in TEXTS]
+    assert {each["paragraph"] for each in row["answers"]} <= {*best}
+
+
+def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None:
+    text = "a patient with tachycardia had the virus."
+    sources = InquirySources(data=str(tmp_path / "one.jsonl"))
+    whole = alone(model, tmp_path, text)
+    [row] = rows_of(model, sources, passages=3)
+    shown = ("answer", "start", "end", "score", "logit", "sentence", "sentence_start")
+    assert [[each[name] for name in shown] for each in row["answers"]] == [
+        [each[name] for name in shown] for each in whole
+    ]
+
+
+def test_questions_of_data_are_scored_kept_and_the_same_from_python(
+    model: Path, tmp_path: Path, run_alone: Run
+) -> None:
+    answers = [{"text": TEXTS[0][:9], "answer_start": 0}]
+    asked = [QUESTION, "patient", QUESTION, "?"]
+    rows: list[Json] = [{"id": i, "question": one, "context": TEXTS[i // 2]} for i, one in enumerate(asked)]
+    for row in rows[:2]:
+        row["answers"] = answers
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("-m", model, "--data", data, "--max-length", 64, "-o", "answers", "--json")
+    done = json.loads(run_alone("qa", *options, "--passages", 2).stdout)
+    assert (done["status"], done["config"]["passages"], done["scores"]["questions"]) == ("done", 2, 2)
+    found = lines(tmp_path / "answers" / "answers.jsonl")
+    assert [row["id"] for row in found] == ["0", "1", "2", "3"]
+    assert json.loads(run_alone("qa", *options, "--passages", 2).stdout)["status"] == "up to date"
+    assert "passages" in run_alone("qa", *options, "--passages", 3, code=1).stderr
+    loaded = greenadapt.load(model, max_length=64)
+    assert isinstance(loaded, greenadapt.TaskModel)
+    same = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
+    for ours, row in zip(same, found, strict=True):
+        assert {name: row[name] for name in ours} == ours
+    with pytest.raises(UsageError, match="passages"):
+        loaded.answer("a", "b", passages=0)
+
+
+def test_what_is_for_an_index_or_for_paragraphs_is_refused(model: Path, papers: str) -> None:
+    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
+    with pytest.raises(UsageError, match="--by is for an index"):
+        rows_of(model, sources, by="dense", passages=2)
+    with pytest.raises(UsageError, match="give --passages"):
+        rows_of(model, sources, search_weight=2)
