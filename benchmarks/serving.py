@@ -39,6 +39,7 @@ from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.inference.qa.inquiry import on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
 from greenadapt.inference.qa.passages import OwnPassages
+from greenadapt.inference.search.words import Words, words_of
 from greenadapt.inference.second_look import second_look
 from greenadapt.models.example_blocks import ViewOutputs, blocks
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, pooled
@@ -140,17 +141,18 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
             return [one.task.decode(example, logits) for example, logits in one.logits(examples)]
 
         yield Side(f"{kind}, {way}", run, path, one)
+    words = words_of(path)
     for n in passages:
         for way in (ONE_VIEW, BOTH_VIEWS):
             one = replace(opened, run=replace(opened.run, pool=WAYS[way][0]))
-            yield Side(f"{kind}, {n} passages, {way}", partial(on_passages, one, path, n), path)
+            yield Side(f"{kind}, {n} passages, {way}", partial(on_passages, one, words, n), path)
 
 
-def on_passages(opened: OpenedModel, folder: Path, n: int, questions: Sequence[Question]) -> list[Any]:
+def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Question]) -> list[Any]:
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
     reader = QaModel(opened, task, {"": opened.run.pool}, QaConfig())
-    own = OwnPassages.of(folder, RetrievalConfig(passages=n))
+    own = OwnPassages(words, n, RetrievalConfig.search_weight)
     return [one[0] for one in answers(reader, on_contexts(questions, own))]
 
 
@@ -191,7 +193,7 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
         yield [kind, *(f"{each:.2f}" for each in scores(side.opened, examples))]
         for n in passages:
             views = [replace(side.opened, run=replace(side.opened.run, pool=pool)) for pool in POOLS]
-            found = [score(one, examples, on_passages(one, side.folder, n, examples)) for one in views]
+            found = [score(one, examples, on_passages(one, words_of(side.folder), n, examples)) for one in views]
             yield [f"{kind}, {n} passages", *(f"{each:.2f}" for each in found)]
 
 

@@ -924,7 +924,8 @@ class RetrievalConfig(Checked):
     search_weight: Annotated[
         NotNegative,
         Option(
-            "How much of their logit answers in a paragraph of score 0 lose; those in the best one lose nothing.",
+            "How much of their logit answers in a paragraph of score 0 lose; those in the best one, of the index or of "
+            "the text, lose nothing.",
             panel=Panel.ADVANCED,
         ),
     ] = 5.0
@@ -934,14 +935,15 @@ class RetrievalConfig(Checked):
         """How many of an index."""
         return 10 if self.passages is None else self.passages
 
+    @property
+    def is_weighed(self) -> bool:
+        """Whether the weight of the search was set."""
+        return self.search_weight != RetrievalConfig.search_weight
+
     def check_index(self, index: str | None) -> None:
-        """Raise ``UsageError`` if without an ``index`` anything is set that has no effect."""
-        if index is not None:
-            return
-        if self.by != RetrievalConfig.by:
+        """Raise ``UsageError`` if ``by`` is set although there is no ``index``."""
+        if index is None and self.by != RetrievalConfig.by:
             raise UsageError("--by is for an index", "give --index or --search")
-        if self.search_weight != RetrievalConfig.search_weight and self.passages is None:
-            raise UsageError("--search-weight is for paragraphs", "give --passages, --index or --search")
 
 
 @dataclass(frozen=True)

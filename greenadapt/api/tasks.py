@@ -17,6 +17,7 @@ from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
+    from greenadapt.inference.search.words import Words
 
 
 class TaskModel:
@@ -170,13 +171,13 @@ class TaskModel:
         from greenadapt.inference.qa.passages import OwnPassages
 
         config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
+        own = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
         is_one = isinstance(question, str) and isinstance(context, str)
         records = enumerate(_cleaned(_questions(question, context)))
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
-        inquiry = on_contexts(questions, OwnPassages.of(self.folder, retrieval))
-        found = list(answers(QaModel(model, task, {"": model.run.pool}, config), inquiry))
+        found = list(answers(QaModel(model, task, {"": model.run.pool}, config), on_contexts(questions, own)))
         rows = [one[0] for one in found] if top == 1 else found
         return rows[0] if is_one else rows
 
@@ -244,6 +245,13 @@ class TaskModel:
 
         names = tuple(name for name in self._names if name is not None)
         return PredictRequest((str(self.folder),), source, reading=self._reading, tasks=names)
+
+    @cached_property
+    def _words(self) -> "Words":
+        """What splits text into the words that a search compares."""
+        from greenadapt.inference.search.words import words_of
+
+        return words_of(self.folder)
 
     @cached_property
     def _predictor(self) -> "Predictor":

@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -18,9 +18,9 @@ from starlette.responses import Response
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
 from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError
-from greenadapt.inference.qa.passages import on_passages
+from greenadapt.inference.qa.passages import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.own_text import TextSearch
+from greenadapt.inference.search.own_text import most_paragraphs
 from greenadapt.inference.search.store import Passage
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
@@ -30,6 +30,17 @@ from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicte
 from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A question on all texts that are read for it."""
+
+    questions: Sequence[Question]
+    places: Sequence[tuple[int, int]]
+    """Number of the document or passage of each, and the character of that it begins at."""
+    passages: Sequence[Passage] | None = None
+    """Those that come from the index."""
 
 
 class Answering:
@@ -50,6 +61,9 @@ class Answering:
         limit = config.max_queue
         self._batches = Batcher[Asked, ByView](predicted, lambda one: one.size, limit)
         self._near = Batcher[tuple[ServedModel, str, int], Json](_nearest, _one, limit)
+        self._texts = Batcher[tuple[OwnPassages, Question], list[Question]](
+            _in_texts, lambda one: len(one[1].context), limit
+        )
         self._search: Batcher[tuple[str, int], list[Passage]] | None = None
         if index is not None:
             search = partial(_searched, index, retrieval)
@@ -57,7 +71,7 @@ class Answering:
 
     def close(self) -> None:
         """End the threads."""
-        for each in (self._batches, self._near, self._search):
+        for each in (self._batches, self._near, self._texts, self._search):
             if each is not None:
                 each.close()
 
@@ -90,14 +104,14 @@ class Answering:
         model = self._model(asked.model, ("qa",), "answers questions")
         self._check("question", [len(asked.question)])
         await asyncio.to_thread(model.check_question, asked.question)
-        questions, passages = await self._questions(asked, model)
+        reading = await self._questions(asked, model)
         view, views = _views(model, asked)
-        sizes = [len(one.question) + len(one.context) for one in questions]
-        found = await self._results(model, questions, sizes, views)
-        by_view = {one: model.answers([each[one] for each in found], asked.top) for one in views}
+        sizes = [len(one.question) + len(one.context) for one in reading.questions]
+        found = await self._results(model, reading.questions, sizes, views)
+        by_view = {one: model.answers([each[one] for each in found], reading.places, asked.top) for one in views}
         more: Json = {"views": by_view} if asked.compare else {}
-        if passages is not None:
-            more["passages"] = [asdict(one) for one in passages]
+        if reading.passages is not None:
+            more["passages"] = [asdict(one) for one in reading.passages]
         return {"model": model.found.name, "view": view, "answers": by_view[view], **more}
 
     async def neighbours(self, asked: bodies.NeighboursRequest) -> Json:
@@ -110,36 +124,37 @@ class Answering:
     def _model(self, name: str | None, kinds: Sequence[str], what: str) -> ServedModel:
         return _chosen([model for model in self._models if model.found.kind in kinds], name, what)
 
-    async def _questions(
-        self, asked: bodies.AnswerRequest, model: ServedModel
-    ) -> tuple[list[Question], list[Passage] | None]:
-        """The question on each text to read, and the passages that these are, if not all of a text is read."""
+    async def _questions(self, asked: bodies.AnswerRequest, model: ServedModel) -> _Reading:
+        """The question on each text that is read."""
         question = Question("", asked.question, "")
         if asked.context is not None and asked.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
         if asked.context is not None or asked.documents is not None:
             texts = (asked.documents or []) if asked.context is None else [asked.context]
             self._check("documents", [len(text) for text in texts])
+            whole = [replace(question, context=text, document=str(number)) for number, text in enumerate(texts)]
             unasked = self._retrieval.passages if self._search is None else None  # with an index they are its
             if (n := asked.passages or unasked) is None:
-                return [replace(question, context=text) for text in texts], None
-            names = [""] if asked.context is not None else [str(number) for number in range(len(texts))]
-            best = await asyncio.to_thread(
-                _best_passages, model, asked.question, dict(zip(names, texts, strict=True)), n
-            )
-            found = [one for own in best for one in on_passages(question, own, self._retrieval.search_weight)]
-            self._check_passages(len(found))
-            return found, [passage for own in best for passage in own]
+                return _Reading(whole, [(number, 0) for number in range(len(whole))])
+            self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
+            try:
+                own = OwnPassages(model.words, n, self._retrieval.search_weight)
+            except MissingError:
+                raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
+            found = await self._texts.results([(own, one) for one in whole])
+            read = [one for each in found for one in each]
+            return _Reading(read, [(int(one.document), one.passage.start if one.passage else 0) for one in read])
         if self._search is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
         n = asked.passages or self._retrieval.n_passages
         self._check_passages(n)
         [passages] = await self._search.results([(asked.question, n)])
-        return list(on_passages(question, passages, self._retrieval.search_weight)), passages
+        read = list(on_passages(question, passages, self._retrieval.search_weight))
+        return _Reading(read, [(number, 0) for number in range(len(read))], passages)
 
     def _check_passages(self, n: int) -> None:
         if n > (most := self._config.max_queue):
-            raise TooLargeError(f"{n} passages are too many, the most is {most}: ask for fewer")
+            raise TooLargeError(f"{n:,} passages would be read, the most is {most:,}: ask for fewer")
 
     def _check(self, what: str, sizes: Sequence[int]) -> None:
         most, longest = self._config.max_texts, self._config.max_chars
@@ -280,12 +295,9 @@ def _searched(index: Index, retrieval: RetrievalConfig, asked: Sequence[tuple[st
     return [index.search(question, n, retrieval.by) for question, n in asked]
 
 
-def _best_passages(model: ServedModel, question: str, texts: Mapping[str, str], n: int) -> list[list[Passage]]:
-    """The ``n`` best of each text, by the name of which they are called."""
-    try:
-        return [TextSearch(text, model.words, name).best(question, n) for name, text in texts.items()]
-    except MissingError:
-        raise HTTPException(422, "the server cannot search in texts: leave out passages") from None
+def _in_texts(asked: Sequence[tuple[OwnPassages, Question]]) -> list[list[Question]]:
+    """Each question on the best paragraphs of its text."""
+    return [[*own.questions([question])] for own, question in asked]
 
 
 def _one(_: object) -> int:

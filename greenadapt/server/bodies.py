@@ -108,9 +108,9 @@ class Answer(BaseModel):
 
 
 class Passage(BaseModel):
-    """A paragraph: characters `start` to before `end` of its document."""
+    """A paragraph of the index: characters `start` to before `end` of its document."""
 
-    document: Annotated[str, Field(description="Its name in the index; of `documents` the number; of `context` empty.")]
+    document: str
     title: str
     start: int
     end: int
@@ -119,7 +119,7 @@ class Passage(BaseModel):
 
 
 class AnswerResponse(BaseModel):
-    """The best answers, best first; and the passages that were read, if not all of a text was."""
+    """The best answers, best first; with an index, the passages that were read."""
 
     model: str
     view: Pool

@@ -7,7 +7,7 @@ from typing import Any
 
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.inference.search.words import Words, model_words
+from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.server.found import FoundModel
@@ -16,7 +16,6 @@ from greenadapt.server.wrong import TooLargeError
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.spans import Found, ranked, together
-from greenadapt.tokenization.splitter import load_tokenizer
 
 VIEWS: tuple[Pool, ...] = ("mean", "base", "expanded")
 Example = Any
@@ -56,7 +55,7 @@ class ServedModel:
     @cached_property
     def words(self) -> Words:
         """What splits text into the words that a search compares."""
-        return model_words(load_tokenizer(self.found.folder))
+        return words_of(self.found.folder)
 
     @property
     def folder(self) -> TaskFolder:
@@ -111,15 +110,16 @@ class ServedModel:
             return task.found(example, logits, QaConfig.n_best)
         return {name: value for name, value in task.decode(example, logits).items() if name not in _UNSAID}
 
-    def answers(self, found: Sequence[Found], top: int) -> list[Json]:
-        """The ``top`` best answers by what was found in each document, with the number of the ``document``.
+    def answers(self, found: Sequence[Found], places: Sequence[tuple[int, int]], top: int) -> list[Json]:
+        """The ``top`` best answers by what was found in each text that was read, with the number of the ``document``.
 
-        Raw logits are compared, as those of the windows of one document are; see ``together``.
+        ``places`` are the document of each text, and the character of it that the text begins at. Raw logits are
+        compared, as those of the windows of one document are; see ``together``.
         """
         task: Any = self.folder.task
         numbered = [
-            Found(tuple(replace(one, document=str(number)) for one in each.candidates), each.null)
-            for number, each in enumerate(found)
+            Found(tuple(one.moved(str(number), begin) for one in each.candidates), each.null)
+            for (number, begin), each in zip(places, found, strict=True)
         ]
         best = ranked(together(numbered, QaConfig.n_best), task.null_threshold)[:top]
         return [

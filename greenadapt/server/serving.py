@@ -18,6 +18,7 @@ from uvicorn.supervisors import Multiprocess
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError
 from greenadapt.inference.opened_models import check_reading
+from greenadapt.inference.search import bm25
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
@@ -50,6 +51,8 @@ class ServeRequest:
         passages, most = self.retrieval.n_passages, self.config.max_queue
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
+        if self.index is None and self.retrieval.passages is not None:
+            bm25.require("tantivy")
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,9 @@ def serve(request: ServeRequest, progress: Progress) -> None:
             check_reading([one.task], request.reading)
     if request.index is not None:
         Index(request.index).warn_unfinished(progress)
-        if not any(one.kind == "qa" for one in found):
-            raise UsageError("an index is for questions, and no --model answers them", "give one that does")
+    searches = "an index" if request.index is not None else "--passages" if request.retrieval.passages else None
+    if searches and not any(one.kind == "qa" for one in found):
+        raise UsageError(f"{searches} is for questions, and no --model answers them", "give one that does")
     app = Application(found, config, request.reading, request.index, request.retrieval)
     with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counted:
         # Read by libraries when they are imported, which only the workers do.

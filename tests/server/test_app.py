@@ -130,7 +130,9 @@ def test_a_question_without_a_text_is_put_to_the_index_as_qa_does(models: Path, 
     assert (nothing["passages"], nothing["answers"][0]["start"]) == ([], None)
 
 
-def test_the_best_passages_of_a_text_are_those_that_qa_reads(models: Path, run_alone: Run) -> None:
+def test_the_best_passages_of_a_text_are_those_that_qa_reads(
+    models: Path, run_alone: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
     text = "\n\n".join(f"{one}. " + "Of mice and of other hosts. " * 30 for one in DOCUMENTS)
     Path("paper.txt").write_text(text)
@@ -139,17 +141,37 @@ def test_the_best_passages_of_a_text_are_those_that_qa_reads(models: Path, run_a
     question = {"question": "what virus", "top": 4, "passages": 2}
     with TestClient(application(models, "squad", max_texts=3, max_queue=5), HOST) as client:
         found = client.post("/answer", json={**question, "context": text}).json()
-        several = client.post("/answer", json={**question, "documents": [text, "A virus."]}).json()
-        whole = client.post("/answer", json={"question": "what virus", "context": text}).json()
-        assert client.post("/answer", json={**question, "documents": [text] * 3}).status_code == 413
+        several = client.post("/answer", json={**question, "top": 20, "documents": ["A virus.", text]}).json()
+        empty = client.post("/answer", json={**question, "context": " "}).json()
+        many = client.post("/answer", json={**question, "documents": [text] * 3})
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        without = client.post("/answer", json={**question, "context": text})
     for one, wanted in zip(found["answers"], row["answers"], strict=True):
-        passage = found["passages"][one["document"]]
-        assert passage["text"][one["start"] : one["end"]] == one["answer"] == wanted["answer"]
-        assert passage["start"] + one["start"] == wanted["start"]
+        assert text[one["start"] : one["end"]] == one["answer"] == wanted["answer"]
+        assert (one["document"], one["start"]) == (0, wanted["start"])
         assert one["logit"] == pytest.approx(wanted["logit"], rel=1e-4)
-    assert [one["document"] for one in found["passages"]] == ["", ""]
-    assert [one["document"] for one in several["passages"]] == ["0", "0", "1"]
-    assert "passages" not in whole
+    assert {one["document"] for one in several["answers"]} == {0, 1}
+    for one in several["answers"]:
+        assert ["A virus.", text][one["document"]][one["start"] : one["end"]] == one["answer"]
+    assert empty["answers"][0]["start"] is None
+    assert (many.status_code, many.json()["error"][:24]) == (413, "6 passages would be read")
+    assert (without.status_code, "leave out passages" in without.json()["error"]) == (422, True)
+
+
+def test_a_server_without_an_index_reads_as_many_passages_as_it_was_told(models: Path, run_alone: Run) -> None:
+    pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
+    text = "\n\n".join(f"{one}. " + "Of mice and of other hosts. " * 30 for one in DOCUMENTS)
+    question = {"question": "what virus", "top": 4, "context": text}
+    one = RetrievalConfig(passages=1)
+    with TestClient(application(models, "squad", retrieval=one), HOST) as client:
+        told = client.post("/answer", json=question).json()
+    Path("papers.txt").write_text("A virus.")
+    run_alone("index", "--documents", "papers.txt", "--out", "px")
+    with TestClient(application(models, "squad", index="px", retrieval=one), HOST) as client:
+        whole = client.post("/answer", json=question).json()  # the number is that of the index
+        asked = client.post("/answer", json={**question, "passages": 1}).json()
+    assert told == asked
+    assert told["answers"] != whole["answers"]
 
 
 def test_an_index_on_a_search_server_that_fails_is_no_error_of_the_client(models: Path, run_alone: Run) -> None:

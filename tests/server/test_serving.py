@@ -19,10 +19,11 @@ import pytest
 from typer.testing import Result
 from uvicorn.config import STARTUP_FAILURE
 
-from greenadapt.config import ReadingOptions, ServeConfig
+from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
+from greenadapt.errors import MissingError
 from greenadapt.server.found import find_models
 from greenadapt.server.models import ServedModel
-from greenadapt.server.serving import Application
+from greenadapt.server.serving import Application, ServeRequest
 
 Run = Callable[..., Result]
 WORD = {"word": "tachycardia", "top": 2}
@@ -117,12 +118,19 @@ def test_what_cannot_be_served_is_refused_at_once(
     assert "2 times" in run_alone(*encoder, "-m", models / "encoder", code=2).stderr
     assert "--max-queue 10" in run_alone(*encoder, "--max-queue", 10, code=2).stderr
     assert "--index" in run_alone(*encoder, "--by", "dense", code=2).stderr
+    assert "--passages is for questions" in run_alone(*encoder, "--passages", 2, code=2).stderr
     index = ("--index", "px", "--passages", 11)
     assert "--max-queue 10" in run_alone(*encoder, *index, "--max-texts", 5, "--max-queue", 10, code=2).stderr
     monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "secret")
     refused = run_alone(*encoder, "--port", 0, code=2).stderr
     assert "GREENADAPT_SERVE_TOKEN" in refused
     assert "secret" not in refused
+
+
+def test_passages_of_texts_need_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingError, match="tantivy"):
+        ServeRequest(("m",), ServeConfig(), ReadingOptions(), retrieval=RetrievalConfig(passages=5))
 
 
 def test_a_worker_that_cannot_start_for_any_reason_is_not_started_again(

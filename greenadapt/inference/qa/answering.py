@@ -18,6 +18,7 @@ from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks, looked_up, place_of, read_journal
 from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.search.index import index_input
+from greenadapt.inference.search.words import words_of
 from greenadapt.inference.spread import Spread
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
@@ -51,6 +52,8 @@ class QaRequest:
 
     def __post_init__(self) -> None:
         self.retrieval.check_index(self.sources.index)
+        if self.sources.index is None and self.retrieval.passages is None and self.retrieval.is_weighed:
+            raise UsageError("--search-weight is for paragraphs", "give --passages, --index or --search")
         for name in ("pool", "margin"):
             if self.compare is not None and getattr(self.reading, name) is not None:
                 raise UsageError(
@@ -73,8 +76,7 @@ class Answering:
         folders = [model.folder for model in self._models.values()]
         check_reading(folders, request.reading)
         check_memories(folders, request.reading.memory)
-        own = OwnPassages.of(self.model.folder, request.retrieval) if request.sources.index is None else None
-        self.inquiry = read_inquiry(request.sources, progress, request.retrieval, own)
+        self.inquiry = read_inquiry(request.sources, progress, request.retrieval, self._own_passages())
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []
@@ -83,6 +85,13 @@ class Answering:
     def model(self) -> PretrainedModel:
         """The one that is asked."""
         return self._models[OURS].found
+
+    def _own_passages(self) -> OwnPassages | None:
+        """What finds paragraphs of contexts, ``None`` if these are read whole or there is an index."""
+        retrieval = self._request.retrieval
+        if self._request.sources.index is not None or retrieval.passages is None:
+            return None
+        return OwnPassages(words_of(self.model.folder), retrieval.passages, retrieval.search_weight)
 
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
         """One row per question, in order, each as soon as it and those before it have been looked up everywhere.
@@ -129,7 +138,7 @@ class Answering:
                 waiting.add(lookup)
                 bar.advance(1)
                 yield from map(self._row, waiting.complete())
-        yield from map(self._row, waiting.complete())  # those that nothing was found for
+        yield from map(self._row, waiting.rest())
         self._warn_impossible()
 
     def summary(self) -> Json:

@@ -82,7 +82,7 @@ class Inquiry:
     _stream: Callable[[], Iterator[Question]] = field(repr=False)
 
     def lookups(self) -> Iterator[Question]:
-        """Each question on each of its contexts, those on one context together; read again each time."""
+        """Each question on each of its contexts, those on one document together; read again each time."""
         return self._stream()
 
     @cached_property
@@ -123,7 +123,8 @@ def _on_documents(sources: InquirySources, progress: Progress, own: OwnPassages 
 
     def stream() -> Iterator[Question]:
         for text in documents.read():
-            yield from (replace(stub, context=text.text, document=text.name) for stub in stubs.values())
+            for stub in stubs.values():
+                yield replace(stub, context=text.text, document=text.name, title=text.title)
 
     return _narrowed(Inquiry(stubs, dict.fromkeys(stubs, documents.n), documents.n, stream), own)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from greenadapt.config import Pool, QaConfig
+from greenadapt.errors import InputError
 from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.inference.qa.excerpt import sentence_around
 from greenadapt.inference.qa.inquiry import Inquiry
@@ -102,13 +103,11 @@ def _in_sentence(one: Candidate, question: Question) -> Candidate:
 def _in_document(one: Candidate, question: Question) -> Candidate:
     """A candidate in the paragraph that a search found, with its characters in the document."""
     found = question.passage
-    if found is None or one.start is None or one.end is None:
+    if found is None or one.start is None:
         return one
     is_shown = one.sentence_start is not None
     return replace(
-        one,
-        start=one.start + found.start,
-        end=one.end + found.start,
+        one.moved(one.document, found.start),
         sentence_start=found.start + (one.sentence_start or 0) if is_shown else None,
         title=found.title,
         paragraph=question.context if is_shown else "",
@@ -152,7 +151,7 @@ def answers(model: QaModel, inquiry: Inquiry) -> Iterator[list[Json]]:
     for lookup in looked_up([model], inquiry.lookups()):
         waiting.add(lookup)
         yield from map(model.shown, waiting.complete())
-    yield from map(model.shown, waiting.complete())  # those that there was nothing to read for
+    yield from map(model.shown, waiting.rest())
 
 
 class Waiting:
@@ -177,6 +176,14 @@ class Waiting:
         while self._order and not self._missing[self._order[0]]:
             name = self._order.popleft()
             yield Lookup(name, "", self._found.pop(name, {}))
+
+    def rest(self) -> Iterator[Lookup]:
+        """The last of them, for which nothing was read; raises ``InputError`` if not all was looked up that should be,
+        or more.
+        """
+        yield from self.complete()
+        if self._order or self._found:
+            raise InputError("the documents changed while they were read", "run the command again")
 
 
 def read_journal(journal: Path | None) -> Iterator[Lookup]:

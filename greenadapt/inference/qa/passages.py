@@ -3,15 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 
-from greenadapt.config import RetrievalConfig
 from greenadapt.inference.search import bm25
 from greenadapt.inference.search.own_text import TextSearch, n_paragraphs
 from greenadapt.inference.search.store import Passage
-from greenadapt.inference.search.words import Words, model_words
+from greenadapt.inference.search.words import Words
 from greenadapt.tasks.qa.questions import PassageFacts, Question
-from greenadapt.tokenization.splitter import load_tokenizer
 
 
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
@@ -30,25 +27,20 @@ def on_passages(question: Question, passages: Sequence[Passage], weight: float) 
 
 @dataclass(frozen=True)
 class OwnPassages:
-    """Finds the best paragraphs of a question's own context, by BM25 among the paragraphs of that context."""
+    """Finds the best paragraphs of a question's own context, by BM25 among the paragraphs of that context.
+
+    Raises ``MissingError`` if a package is missing.
+    """
 
     words: Words
     """What splits text into the words that are compared."""
     n: int
-    """How many paragraphs a question is put to, at most."""
+    """How many paragraphs of a context are read, at most."""
     weight: float
-    """See ``on_passages``."""
+    """See ``on_passages``; scores are compared within a context."""
 
-    @classmethod
-    def of(cls, model: Path, retrieval: RetrievalConfig) -> "OwnPassages | None":
-        """With the words of the model in this folder; ``None`` where contexts are read whole.
-
-        Raises ``MissingError`` if a package is missing.
-        """
-        if retrieval.passages is None:
-            return None
+    def __post_init__(self) -> None:
         bm25.require("tantivy")
-        return cls(model_words(load_tokenizer(model)), retrieval.passages, retrieval.search_weight)
 
     def questions(self, questions: Iterable[Question]) -> Iterator[Question]:
         """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each
@@ -57,7 +49,7 @@ class OwnPassages:
         for _, together in groupby(questions, key=lambda one: (one.context, one.document)):
             search = None
             for one in together:
-                search = search or TextSearch(one.context, self.words, one.document)
+                search = search or TextSearch(one.context, self.words, one.document, one.title)
                 yield from on_passages(one, search.best(one.question, self.n), self.weight)
 
     def n_of(self, text: str) -> int:

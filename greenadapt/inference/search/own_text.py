@@ -22,25 +22,31 @@ def n_paragraphs(text: str) -> int:
     return len(paragraphs(text, IndexConfig.paragraph_chars))
 
 
+def most_paragraphs(text: str) -> int:
+    """No text of so many characters has more: neighbouring paragraphs together are longer than one may be."""
+    return 1 + 2 * len(text) // IndexConfig.paragraph_chars
+
+
 class TextSearch:
     """The paragraphs of one text, as ``index`` cuts it, found by the words that ``words`` splits them into.
 
-    ``document`` is what the text is called. Raises ``MissingError`` if a package is missing.
+    ``document`` and ``title`` are those of the text.
     """
 
-    def __init__(self, text: str, words: Words, document: str = "") -> None:
-        bm25.require("tantivy")
+    def __init__(self, text: str, words: Words, document: str = "", title: str = "") -> None:
         spans = paragraphs(text, IndexConfig.paragraph_chars)
-        self.passages = [Passage(document, "", start, end, text[start:end]) for start, end in spans]
+        self.passages = [Passage(document, title, start, end, text[start:end]) for start, end in spans]
         """All of them, in order."""
         self._words = words
 
     def best(self, query: str, top: int) -> list[Passage]:
         """The ``top`` best by BM25, best first, equal ones in order; where fewer have a word of the query, the first
-        others follow, with a score of 0.
+        others follow, with a score of 0. The only paragraph of a text is not scored.
         """
-        found = bm25.best(self._index, self._searcher, self._words(query), len(self.passages)) if self.passages else []
-        numbers = self._searcher.fast_field_values("number", [at for _, at in found]) if found else []
+        if len(self.passages) < 2:
+            return self.passages[:top]
+        found = bm25.best(self._index, self._searcher, self._words(query), len(self.passages))
+        numbers = self._searcher.fast_field_values("number", [at for _, at in found])
         scores = {number: score for number, (score, _) in zip(numbers, found, strict=True)}
         order = sorted(range(len(self.passages)), key=lambda number: (-scores.get(number, 0.0), number))
         return [replace(self.passages[number], score=scores.get(number, 0.0)) for number in order[:top]]

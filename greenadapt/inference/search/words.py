@@ -3,15 +3,16 @@
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 
 _PLAIN = re.compile(r"\w+")
-_KNOWN = 1 << 17
-"""Pieces of text between spaces whose words are remembered."""
+_KNOWN, _KNOWN_CHARACTERS = 1 << 17, 40
+"""Pieces of text between spaces whose words are remembered, and the longest of them: a server must not keep texts."""
 Words = Callable[[str], list[str]]
 
 
@@ -35,5 +36,16 @@ def model_words(tokenizer: Tokenizer) -> Words:
 
     if not splitter.chunkwise:
         return lambda text: kept(splitter.split(text))
-    of_chunk = lru_cache(_KNOWN)(lambda chunk: kept(splitter.split_chunk(chunk)))
-    return lambda text: [word for chunk in text.split() for word in of_chunk(chunk)]
+
+    def of_chunk(chunk: str) -> list[str]:
+        return kept(splitter.split_chunk(chunk))
+
+    known = lru_cache(_KNOWN)(of_chunk)
+    return lambda text: [
+        word for chunk in text.split() for word in (known if len(chunk) <= _KNOWN_CHARACTERS else of_chunk)(chunk)
+    ]
+
+
+def words_of(model: Path) -> Words:
+    """``model_words`` of the tokenizer in a model's folder."""
+    return model_words(load_tokenizer(model))

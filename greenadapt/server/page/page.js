@@ -129,7 +129,7 @@
     const link = passage && linkTo(passage.document);
     const name = passage && (link
       ? made("a", passage.document, { href: link, rel: "noreferrer noopener", target: "_blank" }) : passage.document);
-    const source = passage && passage.document  // a pasted text has none
+    const source = passage
       ? [made("p", [passage.title ? `${passage.title} · ` : "", name], { class: "source" })]
       : [];
     return made("li", [score, ...source, made("p", marked(around.text, [mark]), { class: "paragraph" })]);

@@ -68,6 +68,8 @@ class Question:
     """Those of the context, see ``word_units``, once it has been tokenized."""
     passage: "PassageFacts | None" = None
     """Where the context is a part of its document."""
+    title: str = field(default="", compare=False)
+    """Of a whole document, if it has one."""
 
     @property
     def is_labelled(self) -> bool:

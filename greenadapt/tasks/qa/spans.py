@@ -3,7 +3,7 @@
 import heapq
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -42,6 +42,12 @@ class Candidate:
     """What the model read, of a document that a search was made in, from its character ``paragraph_start`` on."""
     paragraph_start: int | None = None
 
+    def moved(self, document: str, begin: int) -> "Candidate":
+        """The same in a document that has the context from its character ``begin`` on."""
+        if self.start is None or self.end is None:
+            return self
+        return replace(self, document=document, start=self.start + begin, end=self.end + begin)
+
     def as_dict(self, score: float) -> Json:
         """``answer``, ``start``, ``end``, ``score`` and ``logit``."""
         logit = self.logit if np.isfinite(self.logit) else None
@@ -77,12 +83,15 @@ class Ranked:
 
 def together(found: Iterable[Found], n_best: int) -> Found:
     """What a model predicts for a question on several contexts, as if they were one: raw logits are compared, as those
-    of the windows of one context are, and the logit of "no answer" is the lowest of all.
+    of the windows of one context are, and the logit of "no answer" is the lowest of all. Of equal texts in a document
+    the best counts.
     """
     each = list(found)
-    candidates = sorted((one for part in each for one in part.candidates), key=lambda one: -one.logit)
+    best: dict[tuple[str, str], Candidate] = {}
+    for one in sorted((one for part in each for one in part.candidates), key=lambda one: -one.logit):
+        best.setdefault((one.document, one.text), one)
     nulls = [part.null for part in each if part.null is not None]
-    return Found(tuple(candidates[:n_best]), min(nulls, default=None))
+    return Found(tuple(islice(best.values(), n_best)), min(nulls, default=None))
 
 
 def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
