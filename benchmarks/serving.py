@@ -47,7 +47,9 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import Array
 from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.bootstrap import contexts_of, paired, resampled
 from greenadapt.tasks.features import Input
 from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.task import QuestionTask
@@ -178,23 +180,31 @@ class Times:
         self.cpu = min(self.cpu, time.process_time() - cpu)
 
 
-def scores(opened: OpenedModel, examples: Sequence[Any]) -> list[float]:
-    """The main score on labelled examples, in points, by each of ``POOLS``."""
-    outputs = list(opened.outputs(examples))
-    return [score(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
-
-
 def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequence[int]) -> Iterator[list[str]]:
-    """A row of ``scores`` for each kind, and of what is read of the best paragraphs only."""
+    """A row of scores by each of ``POOLS`` for each kind, and for what is read of the best paragraphs only; these end
+    with how much better both views are than when everything is read, with the 95 % interval of a paired bootstrap.
+    """
     for side in sides:
         if side.opened is None or not side.name.endswith(BOTH_VIEWS):
             continue
-        kind = side.name.partition(",")[0]
-        yield [kind, *(f"{each:.2f}" for each in scores(side.opened, examples))]
+        kind, opened = side.name.partition(",")[0], side.opened
+        outputs = list(opened.outputs(examples))
+        whole = [statistics(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
+        yield [kind, *(f"{points(opened, each):.2f}" for each in whole), ""]
         for n in passages:
-            views = [replace(side.opened, run=replace(side.opened.run, pool=pool)) for pool in POOLS]
-            found = [score(one, examples, on_passages(one, words_of(side.folder), n, examples)) for one in views]
-            yield [f"{kind}, {n} passages", *(f"{each:.2f}" for each in found)]
+            views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]
+            found = [on_passages(one, words_of(side.folder), n, examples) for one in views]
+            sums = [statistics(opened, examples, each) for each in found]
+            gain = difference(opened, examples, sums[-1], whole[-1])
+            yield [f"{kind}, {n} passages", *(f"{points(opened, each):.2f}" for each in sums), gain]
+
+
+def difference(opened: OpenedModel, examples: Sequence[Any], ours: Array, theirs: Array) -> str:
+    """Points, with their interval; whole contexts are drawn where there are enough."""
+    contexts = contexts_of(examples)
+    drawn = [resampled(each[np.newaxis], contexts)[0] for each in (ours, theirs)]
+    found = paired(drawn[0], drawn[1], opened.task.main_score)
+    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
 
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:
@@ -202,10 +212,15 @@ def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -
     return [opened.task.decode(one.example, pooled(one, pool)) for one in outputs]
 
 
-def score(opened: OpenedModel, examples: Sequence[Any], predictions: Sequence[Any]) -> float:
-    """The main score, in points."""
+def statistics(opened: OpenedModel, examples: Sequence[Any], predictions: Sequence[Any]) -> Array:
+    """(n_examples, m) what the main score is made of."""
     task: Any = opened.task
-    return 100 * float(task.main_score(np.asarray(task.statistics(examples, predictions)).sum(axis=0)))
+    return np.asarray(task.statistics(examples, predictions))
+
+
+def points(opened: OpenedModel, found: Array) -> float:
+    """The main score, in points."""
+    return 100 * float(opened.task.main_score(found.sum(axis=0)))
 
 
 def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
@@ -229,7 +244,7 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
         twice = sum(one.base is not one.expanded for one in outputs) / len(examples)
         found = predicted(opened, outputs, "mean")
         other = sum(any(a.get(name) != b.get(name) for name in names) for a, b in zip(found, both, strict=True))
-        shown = f"{score(opened, examples, found):.2f}"
+        shown = f"{points(opened, statistics(opened, examples, found)):.2f}"
         yield [f"{margin}", f"{100 * twice:.1f} %", f"{n_read / n_base:.2f}", shown, f"{other:,}"]
 
 
@@ -329,10 +344,12 @@ def main() -> None:
         both = [f"{spent.wall / one.wall:.2f}", f"{spent.cpu / one.cpu:.2f}"] if BOTH_VIEWS in side.name else ["", ""]
         rows.append([side.name, f"{len(timed) / spent.wall:.1f}", *ratios, *both])
     print(aligned(rows), flush=True)
-    base, expanded, both = pieces(ours[0].opened, timed)
-    share = f"{expanded / base:.2f} and {both / base:.2f} times"
-    print(f"pieces: {base:,} in the base tokenization, {expanded:,} in the expanded one, {both:,} in both ({share})\n")
-    print(aligned([[f"{folder.task.main}, points", *POOLS.values()], *scored_rows(ours, scored, passages)]), flush=True)
+    n_base, n_expanded, n_both = pieces(ours[0].opened, timed)
+    share = f"{n_expanded / n_base:.2f} and {n_both / n_base:.2f} times"
+    shown = f"{n_base:,} in the base tokenization, {n_expanded:,} in the expanded one, {n_both:,} in both ({share})"
+    print(f"pieces: {shown}\n")
+    head = [f"{folder.task.main}, points", *POOLS.values(), "both, beside all of the context" if passages else ""]
+    print(aligned([head, *scored_rows(ours, scored, passages)]), flush=True)
     columns = ["margin", "read twice", "pieces, base view = 1", f"{folder.task.main}, points", "unlike both views"]
     fastest = next(side.opened for side in reversed(ours) if side.opened is not None)
     print(aligned([columns, *doubts(fastest, scored)]), flush=True)

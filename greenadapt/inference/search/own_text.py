@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from greenadapt.config import IndexConfig
 from greenadapt.inference.search import bm25
-from greenadapt.inference.search.paragraphs import paragraphs
+from greenadapt.inference.search.paragraphs import Span, paragraphs
 from greenadapt.inference.search.store import Passage
 from greenadapt.inference.search.words import Words
 
@@ -19,7 +19,7 @@ _MEMORY = 15_000_000
 
 def n_paragraphs(text: str) -> int:
     """How many paragraphs ``TextSearch`` cuts a text into."""
-    return len(paragraphs(text, IndexConfig.paragraph_chars))
+    return len(_spans(text))
 
 
 def most_paragraphs(text: str) -> int:
@@ -34,8 +34,7 @@ class TextSearch:
     """
 
     def __init__(self, text: str, words: Words, document: str = "", title: str = "") -> None:
-        spans = paragraphs(text, IndexConfig.paragraph_chars)
-        self.passages = [Passage(document, title, start, end, text[start:end]) for start, end in spans]
+        self.passages = [Passage(document, title, start, end, text[start:end]) for start, end in _spans(text)]
         """All of them, in order."""
         self._words = words
 
@@ -73,3 +72,8 @@ class TextSearch:
     @cached_property
     def _searcher(self) -> "tantivy.Searcher":
         return self._index.searcher()
+
+
+def _spans(text: str) -> list[Span]:
+    """First and last character of each paragraph; a text without words is one, so that it is read, too."""
+    return paragraphs(text, IndexConfig.paragraph_chars) or [(0, len(text))]

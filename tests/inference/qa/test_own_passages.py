@@ -90,6 +90,19 @@ def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None
     ]
 
 
+def test_a_context_without_words_has_no_answer_either_way(model: Path, tmp_path: Path) -> None:
+    rows = [{"id": i, "question": "virus", "context": context} for i, context in enumerate(("", " \n"))]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources = InquirySources(data=str(tmp_path / "data.jsonl"))
+    found = []
+    for passages in (None, 3):
+        retrieval = RetrievalConfig(passages=passages)
+        request = QaRequest(str(model), sources, QaConfig(no_answer=True), retrieval=retrieval)
+        found.append([row["answers"] for row in Answering(request, Silent()).rows()])
+    assert found[0] == found[1]
+    assert [[(one["answer"], one["score"]) for one in each] for each in found[1]] == [[("", 1.0)], [("", 1.0)]]
+
+
 def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     model: Path, tmp_path: Path, run_alone: Run
 ) -> None:

@@ -39,7 +39,7 @@ def test_paragraphs_without_the_words_follow_in_order() -> None:
     assert [one.score for one in search.best("mice", 4)][3] == 0  # all but the last, which has none
 
 
-def test_a_text_without_paragraphs_has_no_best() -> None:
-    assert TextSearch(" \n ", plain_words).best("virus", 3) == []
-    assert n_paragraphs(" \n ") == 0
+def test_a_text_without_words_is_its_own_paragraph() -> None:
+    assert TextSearch(" \n ", plain_words).best("virus", 3) == [Passage("", "", 0, 3, " \n ")]
+    assert n_paragraphs(" \n ") == n_paragraphs("") == 1
     assert TextSearch(" a virus", plain_words, "p", "Paper").best("mice", 3) == [Passage("p", "Paper", 1, 8, "a virus")]
