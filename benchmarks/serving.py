@@ -190,7 +190,7 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
         kind, opened = side.name.partition(",")[0], side.opened
         outputs = list(opened.outputs(examples))
         whole = [statistics(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
-        yield [kind, *(f"{points(opened, each):.2f}" for each in whole), ""]
+        yield [kind, *(f"{points(opened, each):.2f}" for each in whole), *([""] if passages else [])]
         for n in passages:
             views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]
             found = [on_passages(one, words_of(side.folder), n, examples) for one in views]
@@ -348,7 +348,7 @@ def main() -> None:
     share = f"{n_expanded / n_base:.2f} and {n_both / n_base:.2f} times"
     shown = f"{n_base:,} in the base tokenization, {n_expanded:,} in the expanded one, {n_both:,} in both ({share})"
     print(f"pieces: {shown}\n")
-    head = [f"{folder.task.main}, points", *POOLS.values(), "both, beside all of the context" if passages else ""]
+    head = [f"{folder.task.main}, points", *POOLS.values(), *(["both, beside all of the context"] if passages else [])]
     print(aligned([head, *scored_rows(ours, scored, passages)]), flush=True)
     columns = ["margin", "read twice", "pieces, base view = 1", f"{folder.task.main}, points", "unlike both views"]
     fastest = next(side.opened for side in reversed(ours) if side.opened is not None)
