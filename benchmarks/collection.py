@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from covid_qa import drawn, papers, write_squad
 from records import resumable
-from tables import aligned
+from tables import aligned, with_interval
 
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import ReadingOptions, RetrievalConfig, SearchBy
@@ -182,8 +182,7 @@ def _mean(sums: Array) -> Array:
 
 def _beside(ours: Array, theirs: Array) -> str:
     """The difference in points with its 95 % interval, of sums and numbers of each paper, both (n_papers, 2)."""
-    gain = paired(ours[np.newaxis], theirs[np.newaxis], _mean)
-    return f"{100 * gain.difference:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+    return with_interval(paired(ours[np.newaxis], theirs[np.newaxis], _mean))
 
 
 def print_answers(options: argparse.Namespace, records: Records, index: Path, documents: Path) -> None:

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from machine import machine_line
 from plain_loop import Plain, PlainSetting, quiet
-from tables import aligned
+from tables import aligned, with_interval
 
 from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
 from greenadapt.inference.opened_models import OpenedModel
@@ -191,8 +191,8 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
         outputs = list(opened.outputs(examples))
         whole = [statistics(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
         yield [kind, *(f"{points(opened, each):.2f}" for each in whole), *([""] if passages else [])]
+        views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]
         for n in passages:
-            views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]
             found = [on_passages(one, words_of(side.folder), n, examples) for one in views]
             sums = [statistics(opened, examples, each) for each in found]
             gain = difference(opened, examples, sums[-1], whole[-1])
@@ -203,8 +203,7 @@ def difference(opened: OpenedModel, examples: Sequence[Any], ours: Array, theirs
     """Points, with their interval; whole contexts are drawn where there are enough."""
     contexts = contexts_of(examples)
     drawn = [resampled(each[np.newaxis], contexts)[0] for each in (ours, theirs)]
-    found = paired(drawn[0], drawn[1], opened.task.main_score)
-    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    return with_interval(paired(drawn[0], drawn[1], opened.task.main_score))
 
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from greenadapt.tasks.bootstrap import Difference
+
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose columns also stand below each other as they are; the first row is its head."""
@@ -9,3 +11,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     rule = ["-" * width for width in widths]
     cells = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (rows[0], rule, *rows[1:])]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def with_interval(found: Difference) -> str:
+    """A difference in points and its 95 % interval."""
+    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"

@@ -75,5 +75,5 @@ class TextSearch:
 
 
 def _spans(text: str) -> list[Span]:
-    """First and last character of each paragraph; a text without words is one, so that it is read, too."""
+    """Where each paragraph is; a text without words is one, so that it is read, too."""
     return paragraphs(text, IndexConfig.paragraph_chars) or [(0, len(text))]
