@@ -1,6 +1,8 @@
 """Numbers, sizes and kinds of JSON values as messages say them, and texts from files as they are safe to show."""
 
 import re
+from decimal import ROUND_HALF_UP, Decimal
+from math import isfinite
 from typing import Any
 
 _KINDS = {
@@ -33,6 +35,24 @@ def harmless_json(text: str) -> str:
 def counted(n: int, one: str, many: str | None = None) -> str:
     """``n`` and what is counted, ``many`` by default with an s: ``1 file``, ``1,204 files``."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def rounded(value: float, digits: int, *, percent: bool = False, signed: bool = False) -> str:
+    """A score as tables show it: ``digits`` behind the point, half up, as papers round. 30.65 is ``30.7``.
+
+    The decimal number that is meant is rounded, not the float nearest to it, which is a little less or more; it is the
+    one of twelve significant digits. ``percent`` multiplies by 100, ``signed`` always writes the sign.
+    """
+    if not isfinite(value):
+        return str(value)
+    number = Decimal(f"{value:.12g}") * (100 if percent else 1)
+    shown = number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    return f"{shown:+f}" if signed else f"{shown:f}"
+
+
+def as_percent(share: float, digits: int = 1) -> str:
+    """A share as ``12.3%``, see ``rounded``."""
+    return f"{rounded(share, digits, percent=True)}%"
 
 
 def byte_size(n: int) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.wording import byte_size, counted, harmless, harmless_json, json_kind
+from greenadapt.wording import as_percent, byte_size, counted, harmless, harmless_json, json_kind, rounded
 
 
 def test_one_is_singular() -> None:
@@ -17,6 +17,17 @@ def test_sizes_never_take_an_exponent() -> None:
     sizes = (0, 1, 26, 99_999, 1_048_576, 4 << 30, 18_700_000_000)
     said = ["0 bytes", "1 byte", "26 bytes", "99,999 bytes", "1.0 MB", "4,295.0 MB", "18.7 GB"]
     assert list(map(byte_size, sizes)) == said
+
+
+def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> None:
+    assert rounded(30.65, 1) == "30.7"  # format() gives 30.6: the float is a little less
+    for n in range(100_000):  # hundredths of points, with whole numbers as the judge
+        tenths = (n + 5) // 10
+        expected = f"{tenths // 10}.{tenths % 10}"
+        assert rounded(n / 100, 1) == rounded(n / 10_000, 1, percent=True) == rounded(100 * (n / 10_000), 1) == expected
+    assert rounded(32.25 - 30.6, 1, signed=True) == "+1.7"  # 1.6499999999999986
+    assert [rounded(-0.25, 1), rounded(0.25, 1, signed=True), rounded(0, 1)] == ["-0.3", "+0.3", "0.0"]
+    assert [as_percent(0.0625), as_percent(0.125, 0), rounded(float("nan"), 1)] == ["6.3%", "13%", "nan"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import expanded
+from greenadapt.wording import rounded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
@@ -309,4 +310,4 @@ def _number(value: Mapping[str, float | None]) -> str:
     mean, std = value.get("mean"), value.get("std")
     if mean is None:
         return "undefined"
-    return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")
+    return rounded(mean, 4) + ("" if std is None else f" ± {rounded(std, 4)}")

@@ -1,6 +1,7 @@
 """How good a map is, in words; ``figures`` are those of ``diagnostics.HeldOut`` as a manifest has them."""
 
 from greenadapt.storage.files import Json
+from greenadapt.wording import as_percent
 
 _TRY = "try more text, a higher --alpha (such as 0.05) or more --epochs of w2v"
 
@@ -29,11 +30,12 @@ def sentences(figures: Json) -> str:
     """The figures in running text, lines broken as in a model card."""
     found = figures["base_rows"]["cosine"]
     first, ten = found["precision_at_1"], found["precision_at_10"]
-    explained = "none" if explains_nothing(figures) else f"{figures['r2']:.1%}"
+    explained = "none" if explains_nothing(figures) else as_percent(figures["r2"])
     text = (
         f"On {figures['n_heldout']:,} words held out of the fit, the map explains {explained} of the variance\nof the "
         f"model's rows (R² {figures['r2']:.3f}, mean cosine {figures['cosine']:.2f}). Among all of the model's rows it "
-        f"finds\nthe word's own first for {first:.1%} of them, and among the ten nearest for {ten:.1%}."
+        f"finds\nthe word's own first for {as_percent(first)} of them, and among the ten nearest for "
+        f"{as_percent(ten)}."
     )
     if explains_nothing(figures):
         text += f"\n\nR² under 0 means that the mean row would be closer than the mapped vectors are:\n{_TRY}."
@@ -48,8 +50,8 @@ def recipes(rows: Json) -> str:
     for name, figures in rows["heldout"].items():
         found = figures["base_rows"]["cosine"]
         shares = [band["precision_at_10"] for band in figures["by_count"]]
-        bands = ["–" if share is None else f"{share:.0%}" for share in shares]
-        share = f"{found['precision_at_1']:.1%}", f"{found['precision_at_10']:.1%}"
+        bands = ["–" if share is None else as_percent(share, 0) for share in shares]
+        share = as_percent(found["precision_at_1"]), as_percent(found["precision_at_10"])
         table.append([name, f"{figures['cosine']:.3f}", *share, *bands])
     explained = "; the last columns are the share among ten of words that occur so often" if counts else ""
     return (
@@ -67,8 +69,8 @@ def new_words(found: Json) -> list[str]:
     n_rare, n_words = added["by_count"][0]["n_words"], sum(band["n_words"] for band in added["by_count"])
     least = [band["min_count"] for band in added["by_count"]]
     said = [
-        f"{added['share']:.1%} of the words of the corpus have a new row; {n_rare / n_words:.0%} of the {n_words:,} "
-        f"new rows are of words that occur less than {least[1]} times."
+        f"{as_percent(added['share'])} of the words of the corpus have a new row; {as_percent(n_rare / n_words, 0)} of "
+        f"the {n_words:,} new rows are of words that occur less than {least[1]} times."
     ]
     if (test := found["substitution"]) is not None and (own := found["rows"].get(found["recipe"])):
         pairs = zip(own["state_by_count"], test["split"]["state_by_count"], strict=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from greenadapt.storage.files import Json
-from greenadapt.wording import counted
+from greenadapt.wording import counted, rounded
 
 VIEW_NAMES = {
     "mean": "both tokenizers, averaged",
@@ -70,7 +70,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
 
 def figure(share: float | None) -> str:
     """A share in percent, nothing for ``None``."""
-    return "" if share is None else f"{100 * share:.2f}"
+    return "" if share is None else rounded(share, 2, percent=True)
 
 
 def score_name(name: str) -> str:
@@ -85,7 +85,7 @@ def task_name(name: str) -> str:
 
 def signed(share: float | None) -> str:
     """A difference of shares in percent, with its sign."""
-    return "" if share is None else f"{100 * share:+.2f}"
+    return "" if share is None else rounded(share, 2, percent=True, signed=True)
 
 
 def assessment(found: Json) -> list[str]:
@@ -114,8 +114,8 @@ def assessment(found: Json) -> list[str]:
 
 
 def _with_ends(found: Json, row: Json) -> str:
-    ends = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
-    return f"{100 * row['difference']:+.1f} {score_name(found['main'])} ({ends})"
+    difference, low, high = (rounded(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high"))
+    return f"{difference} {score_name(found['main'])} ({low} to {high})"
 
 
 def _seed_name(seed: int | None) -> str:

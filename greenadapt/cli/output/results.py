@@ -7,6 +7,7 @@ from greenadapt.cli.output.console import print_json, print_text
 from greenadapt.cli.output.messages import output
 from greenadapt.report.map_quality import r2
 from greenadapt.storage.results import Result
+from greenadapt.wording import as_percent
 
 
 def describe(result: Result) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _quality(figures: dict[str, Any]) -> str:
     found = figures["base_rows"]["cosine"]
     return (
         f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
-        f"own row first for {found['precision_at_1']:.1%}, among ten for {found['precision_at_10']:.1%}"
+        f"own row first for {as_percent(found['precision_at_1'])}, among ten for {as_percent(found['precision_at_10'])}"
     )
 
 

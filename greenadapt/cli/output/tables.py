@@ -9,7 +9,7 @@ from greenadapt.report.map_quality import new_words, r2
 from greenadapt.report.tables import VIEW_NAMES, Table, assessment, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
-from greenadapt.wording import counted
+from greenadapt.wording import as_percent, counted
 
 _MOST_COLUMNS = 10
 
@@ -59,7 +59,7 @@ def print_heldout(figures: Json) -> None:
         return
     names = ("precision_at_1", "precision_at_5", "precision_at_10")
     rows = [
-        [f"own row among {label}, {measure}", *(f"{found[name]:.1%}" for name in names), f"{found['mrr']:.3f}"]
+        [f"own row among {label}, {measure}", *(as_percent(found[name]) for name in names), f"{found['mrr']:.3f}"]
         for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
         for measure, found in figures[key].items()
     ]
@@ -141,7 +141,7 @@ def _seconds(row: Json) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+    return "" if share is None else as_percent(share)
 
 
 def _small(number: float) -> str:
@@ -168,7 +168,7 @@ def _counted(row: Neighbours) -> str:
         return row.word
     if row.precision_at_10 is None:
         return f"{row.word}, {row.count:,} times"
-    share = f"{row.precision_at_10:.0%} of held-out words about as frequent find their own row among ten"
+    share = f"{as_percent(row.precision_at_10, 0)} of held-out words about as frequent find their own row among ten"
     return f"{row.word}, {row.count:,} times ({share})"
 
 
@@ -263,4 +263,4 @@ def _gap(rows: Sequence[Json]) -> list[str]:
     covered = rows[0]["gap_covered"]
     if covered is None:
         return [f"{reference} is not better than {base}: there is no gap to close"]
-    return [f"{ours} closes {covered:.0%} of the gap from {base} to {reference}"]
+    return [f"{ours} closes {as_percent(covered, 0)} of the gap from {base} to {reference}"]

@@ -11,6 +11,7 @@ from greenadapt.report.page.charts import Axis, Rows, lines, scatter
 from greenadapt.report.tables import Table
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
+from greenadapt.wording import as_percent
 
 _BINS = 40
 
@@ -93,9 +94,9 @@ def _quality(maps: list[MapData]) -> Block:
                 f"{figures['n_heldout']:,}",
                 r2(figures).split(" ")[1],
                 f"{figures['cosine']:.3f}",
-                f"{found['precision_at_1']:.1%}",
-                f"{found['precision_at_10']:.1%}",
-                f"{figures['base_rows']['csls']['precision_at_10']:.1%}",
+                as_percent(found["precision_at_1"]),
+                as_percent(found["precision_at_10"]),
+                as_percent(figures["base_rows"]["csls"]["precision_at_10"]),
             ]
         )
     columns = ["rows by", "method", "words fitted on", "held out", "R²", "mean cosine", "own row first"]
@@ -156,7 +157,7 @@ def _norms(data: RowsData, number: int) -> Block:
 def _plane(plane: Plane, number: int) -> list[Block]:
     shown = Table("Added words on the map", ["word", "base pieces", "x before", "y before", "x after", "y after"], [])
     shown.rows.extend(plane.table)
-    title = f"Added words among wordpieces ({plane.share:.1%} of the variance)"
+    title = f"Added words among wordpieces ({as_percent(plane.share)} of the variance)"
     plot = scatter(f"map-{number}", title, plane.points, shown)
     text = (
         "Each row has length 1, and both panels have the same axes, the first two principal components of the "

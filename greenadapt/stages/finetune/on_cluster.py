@@ -27,7 +27,7 @@ from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.metrics import metric_of
-from greenadapt.wording import counted, duration
+from greenadapt.wording import counted, duration, rounded
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"
@@ -139,7 +139,7 @@ class _Seed:
             kinds = {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
         else:
             main, kinds = "average", scores["average"]
-        return next((f"{main} {value:.4f}" for value in kinds.values() if value is not None), "no score")
+        return next((f"{main} {rounded(value, 4)}" for value in kinds.values() if value is not None), "no score")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.names import short
 from greenadapt.storage.outputs import replacing
 from greenadapt.storage.records import Records
-from greenadapt.wording import counted
+from greenadapt.wording import as_percent, counted
 
 TABLE = "table"
 """The name of the table's files, which end in .md and .json."""
@@ -64,7 +64,8 @@ class Reproduction:
         said = [f"Run with {used_settings(self.recipe, self.used)}."]
         if self.share is not None:
             share, n = self.share
-            covered = f"Of the reference's lead over the base model {share:.0%} is covered (mean, {counted(n, 'set')})."
+            lead = f"Of the reference's lead over the base model {as_percent(share, 0)} is covered"
+            covered = f"{lead} (mean, {counted(n, 'set')})."
             said.append(f"{covered} {self.recipe.gap}".rstrip())
         return said
 

@@ -9,6 +9,7 @@ from greenadapt.stages.reproduce.recipe import Column, Recipe, Row, Table
 from greenadapt.storage.files import Json
 from greenadapt.tasks.bootstrap import gap_covered
 from greenadapt.tasks.metrics import metric_of
+from greenadapt.wording import rounded
 
 Cell = tuple[str, str, str]
 HEAD = ("set", "model", "published", "ours", "difference", "seeds", "missing")
@@ -110,7 +111,7 @@ def notes_of(lines: Sequence[Line]) -> list[str]:
 def cells_of(line: Line, notes: Sequence[str]) -> list[str]:
     """The line as strings under ``HEAD``; its reason as the number of a note."""
     figures = [_figure(line.published, line.published_std), _figure(line.ours, line.std)]
-    difference = "" if line.difference is None else f"{line.difference:+.1f}"
+    difference = "" if line.difference is None else rounded(line.difference, 1, signed=True)
     seeds = f"{line.seeds} of {line.wanted}" if line.wanted else ""
     note = f"[{notes.index(line.missing) + 1}]" if line.missing else ""
     return [line.set, line.model, *figures, difference, seeds, note]
@@ -119,7 +120,7 @@ def cells_of(line: Line, notes: Sequence[str]) -> list[str]:
 def _figure(value: float | None, std: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.1f}" if std is None else f"{value:.1f} ± {std:.1f}"
+    return rounded(value, 1) if std is None else f"{rounded(value, 1)} ± {rounded(std, 1)}"
 
 
 def markdown(recipe: Recipe, lines: Sequence[Line], remarks: Sequence[str]) -> str:
