@@ -474,6 +474,9 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
     "gold_chunks": ("ner", "--gold-chunks"),
     "x_class": ("ner", "--x-class"),
     "negatives": ("qa", "--negatives"),
+    "stride": ("qa", "--stride"),
+    "max_question": ("qa", "--max-question"),
+    "max_answer_pieces": ("qa", "--max-answer-pieces"),
 }
 """Fields of ``TaskConfig`` that only one task reads."""
 
@@ -518,6 +521,28 @@ class TaskConfig(Checked):
             panel=Panel.ADVANCED,
         ),
     ] = 2
+    stride: Annotated[
+        Count | None,
+        Option(
+            "Begin a window every so many pieces of the context, as BERT's code for SQuAD does.",
+            panel=Panel.ADVANCED,
+            unset="half of what is read at once is searched, the rest is context",
+        ),
+    ] = None
+    max_question: Annotated[
+        Count | None,
+        Option(
+            "Read at most this many pieces of a question.", panel=Panel.ADVANCED, unset="as many as the model reads"
+        ),
+    ] = None
+    max_answer_pieces: Annotated[
+        Count | None,
+        Option(
+            "Longest answer, in pieces of the base tokenization.",
+            panel=Panel.ADVANCED,
+            unset="no limit but 500 characters",
+        ),
+    ] = None
     max_length: Annotated[
         Length | None,
         Option(
@@ -538,6 +563,13 @@ class TaskConfig(Checked):
             is_given = getattr(self, name) != getattr(TaskConfig, name)
             option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
+
+    def settings(self) -> dict[str, Any]:
+        """All fields but those of ``_LATER`` that are not set: results of versions without them stay valid."""
+        return {name: value for name, value in asdict(self).items() if name not in _LATER or value is not None}
+
+
+_LATER = ("stride", "max_question", "max_answer_pieces")
 
 
 _PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)

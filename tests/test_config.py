@@ -70,6 +70,8 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: TaskConfig("classification", gold_chunks=True), "^--gold-chunks belongs to --task ner, this is class"),
         (lambda: TaskConfig("classification", x_class=True), "^--x-class belongs to --task ner, this is class"),
         (lambda: TaskConfig("classification", negatives=0), "^--negatives belongs to --task qa, this is class"),
+        (lambda: TaskConfig("ner", stride=128), "^--stride belongs to --task qa, this is ner$"),
+        (lambda: TaskConfig("qa", max_answer_pieces=0), "--max-answer-pieces is 0, must be at least 1"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_number(build: object, message: str) -> None:

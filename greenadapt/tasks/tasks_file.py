@@ -125,6 +125,9 @@ _OPTIONS = {
     "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "x-class": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "negatives": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
+    "stride": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
+    "max-question": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
+    "max-answer-pieces": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
     "max-length": _Option(_WHOLE_NUMBER, _is_whole),
 }
 _OF_TABLES = ("columns", "quotes", "skip-broken")

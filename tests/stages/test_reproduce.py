@@ -5,6 +5,7 @@ import itertools
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
+from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.inference.ensemble import combined
 from greenadapt.inference.kept_runs import KeptRun
@@ -84,18 +86,22 @@ def test_green_ner_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_
     assert together["hours"] == pytest.approx(runs["hours"])
 
     found = cells(run_alone, *command)
-    ours = {method: cell for (table, name, method), cell in found.items() if name == "NCBI-disease" and "2" in table}
+    ours = {method: cell for (table, name, method), cell in found.items() if name == "NCBI-disease F1" and "2" in table}
     records = lines(tmp_path / "ws/reproduce/small/records.jsonl")
     assert [(row["method"], row["seed"]) for row in records] == [
         (method, seed) for seed in (0, 1) for method in ("base", "green", "reference")
     ]
     f1 = [100 * row["scores"]["f1"] for row in records if row["method"] == "base"]
     assert ours["BERT"]["ours"] == pytest.approx(np.mean(f1))
+    for letter, score in (("P", "precision"), ("R", "recall")):
+        beside = found["Table 2 (bottom)", f"NCBI-disease {letter}", "BERT"]
+        points = [100 * row["scores"][score] for row in records if row["method"] == "base"]
+        assert (beside["ours"], beside["published"]) == (pytest.approx(np.mean(points)), None)
     assert ours["BERT"]["std"] == pytest.approx(np.std(f1, ddof=1))
     assert ours["BERT"]["published"] == 85.63
     assert ours["BERT"]["difference"] == pytest.approx(np.mean(f1) - 85.63)
     assert (ours["GreenBioBERT"]["seeds"], ours["GreenBioBERT"]["published"]) == (2, None)
-    missing = found["Table 2 (bottom)", "LINNAEUS", "BERT"]
+    missing = found["Table 2 (bottom)", "LINNAEUS F1", "BERT"]
     assert (missing["ours"], missing["seeds"], missing["published"]) == (None, 0, 87.6)
     assert "--download" in missing["missing"]
     assert len({row["asked"]["model"] for row in records}) == 3
@@ -111,7 +117,7 @@ def test_green_ner_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_
     assert again == found
     assert not left.exists()
     page = (tmp_path / "ws/reproduce/small/table.md").read_text()
-    assert "| NCBI-disease | BERT | 85.6 |" in page
+    assert "| NCBI-disease F1 | BERT | 85.6 |" in page
     assert "base = base" in page
     assert len(lines(tmp_path / "ws/reproduce/small/records.jsonl")) == len(records)
     runs = next(
@@ -134,7 +140,8 @@ def test_green_qa_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_p
     given = ["--data", f"covid-qa={data}", "--model", models / "squad", "--corpus", f"cord19={corpus}"]
     found = cells(run_alone, "small.toml", *given)
     row = "Table 3 (bottom)", "F1"
-    for method, published in (("SQuADBERT", 55.71), ("Green, CORD-19 only", 57.04)):
+    figures = {"SQuADBERT": 55.71, "Green, CORD-19 only, greedy": 57.04, "Green, CORD-19 only": None}
+    for method, published in figures.items():
         cell = found[*row, method]
         assert (cell["published"], cell["seeds"], cell["wanted"], cell["missing"]) == (published, 1, 1, "")
     assert "--corpus all=" in found[*row, "Green, CORD-19, PubMed and PMC"]["missing"]
@@ -142,8 +149,15 @@ def test_green_qa_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_p
     for record in lines(folder / "records.jsonl"):
         (answered,) = folder.glob(f"runs/covid-qa-{record['method']}-0-*/answers.jsonl")
         assert record["scores"]["f1"] == pytest.approx(np.mean([one["f1"] for one in lines(answered)]))
+    rules = {
+        (config["oov"], bool(config["restrict_to"]))
+        for made in folder.glob("models/covid-qa-cord19-*/greenadapt.json")
+        for config in [json.loads(made.read_text())["config"]]
+    }
+    assert rules == {("base", True), ("greedy", False)}
     assert cells(run_alone, "small.toml", *given) == found
-    assert len(lines(folder / "records.jsonl")) == 2
+    assert len(lines(folder / "records.jsonl")) == 3
+    assert "greedy" in (folder / "table.md").read_text()
 
 
 def gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Path, epochs: int = 1) -> Callable[..., Any]:
@@ -266,6 +280,43 @@ def test_pals_in_miniature(run_alone: Run, models: Path, tmp_path: Path) -> None
     assert found["mine", "anneal", "Low rank"]["ours"] == pytest.approx(100 * np.mean(accuracy))
 
 
+def test_settings_of_gmap_are_those_of_the_paper(tmp_path: Path) -> None:
+    """Tables 8 and 10, and of questions the released code."""
+    recipe = read_recipe("gmap")
+    for name in ("NCBI-disease", "CoNLL-2003"):
+        task = recipe.config(TaskConfig, "task", name, task="ner")
+        assert (task.chunk, task.max_length) == (None, 128)
+    for name in ("Medication", "NewsQA"):
+        task = recipe.config(TaskConfig, "task", name, task="qa")
+        windows = (task.max_length, task.stride, task.max_question, task.max_answer_pieces)
+        assert windows == (384, 128, 64, 30)
+    folder = tmp_path / "NewsQA"
+    folder.mkdir()
+    for part in ("train", "dev", "test"):
+        (folder / f"{part}.json").write_text("{}")
+    files = Sets(tmp_path, {"NewsQA": folder}, False, Silent()).files(recipe.sets["NewsQA"])
+    assert (files.train, files.dev) == ((str(folder / "train.json"),), None)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_gmap_without_a_development_set_tests_the_last_epoch(run_alone: Run, models: Path, tmp_path: Path) -> None:
+    for seed, part in enumerate(("train", "dev", "test")):
+        (tmp_path / "NewsQA").mkdir(exist_ok=True)
+        qa_file(tmp_path / "NewsQA" / f"{part}.json", 4, seed)
+    (tmp_path / "small.toml").write_text(
+        'extends = "gmap"\n[own.NewsQA]\ntask = { max-length = 48, stride = 16 }\n'
+        "training = { epochs = 1, batch-size = 8 }\n"
+    )
+    given = ["--only", "NewsQA", "--data", f"NewsQA={tmp_path / 'NewsQA'}", "--model", models / "squad", "--seeds", 1]
+    found = cells(run_alone, "small.toml", *given, "--method", "fine-tuning")
+    assert found["Table 3", "NewsQA F1", "Fine-Tuning"]["missing"] == ""
+    (record,) = lines(tmp_path / "ws/reproduce/small/records.jsonl")
+    asked = record["asked"]
+    assert (asked["config"]["keep"], asked["config"]["stride"]) == ("last", 16)
+    assert [*asked["files"]] == ["train 1", "test"]
+
+
 def test_every_recipe_has_its_sets_and_figures() -> None:
     recipes = {name: read_recipe(name) for name in recipe_names()}
     assert set(recipes) == {"green-ner", "green-qa", "gmap", "pals"}
@@ -282,8 +333,9 @@ def test_every_recipe_has_its_sets_and_figures() -> None:
         for n, column, row in table.cells()
     }
     for key, published in {
-        ("Table 2 (bottom)", "BioBERT", "Species-800"): (74.06, None),
-        ("Table 3 (bottom)", "Green, CORD-19 only", "EM"): (32.25, None),
+        ("Table 2 (bottom)", "BioBERT", "Species-800 F1"): (74.06, None),
+        ("Table 3 (bottom)", "Green, CORD-19 only, greedy", "EM"): (32.25, None),
+        ("Table 3 (bottom)", "Green, CORD-19 only", "EM"): (None, None),
         ("Table 1", "Fine-Tuning", "CI"): (63.0, 5.8),
         ("Table 1", "G-MAP, gated", "AM"): (68.1, 0.5),
         ("Table 2", "G-MAP*", "CP"): (85.1, 0.3),
@@ -343,7 +395,11 @@ def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
         (tmp_path / "mine/MRPC").mkdir(exist_ok=True)
         (tmp_path / f"mine/MRPC/{name}.tsv").touch()
     tasks = {one.name: one for one in sets.files(glue).tasks}
-    assert tasks["MNLI"].dev["mm"] == str(tmp_path / "mine/MNLI/dev_mismatched.tsv")
+    assert tasks["MNLI"].dev == {"m": str(tmp_path / "mine/MNLI/dev_matched.tsv")}
+    # Table 3 of PALs has averages over eight tasks, table 2 over nine columns.
+    assert len(tasks) == sum(len(one.dev) for one in tasks.values()) == 8
+    with pytest.raises(InputError, match="MNLI has no development set x"):
+        sets.files(replace(glue, development={"MNLI": "x"}))
     assert tasks["MRPC"].train == (str(tmp_path / "mine/MRPC/train.tsv"),)
     assert {name: one.metric for name, one in tasks.items() if one.metric != "accuracy"} == {
         "CoLA": "mcc", "STS-B": "pearson"

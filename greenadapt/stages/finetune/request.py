@@ -150,13 +150,13 @@ class FinetuneRequest:
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
             first = self.tasks[0]
-            own = asdict(first.config) | self.training.settings() | seeds | {"save_logits": self.save_logits}
+            own = first.config.settings() | self.training.settings() | seeds | {"save_logits": self.save_logits}
             if self.unlabelled is not None:
                 own |= asdict(self.unlabelled_config)
             return own if first.fold is None else own | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
-            **{f"task {entry.name}": {**asdict(entry.config), "metric": entry.metric} for entry in self.tasks},
+            **{f"task {entry.name}": {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
             **self.adapter.settings(),
             **asdict(self.sampling),
             **self.training.settings(),

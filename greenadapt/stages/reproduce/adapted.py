@@ -12,12 +12,27 @@ from greenadapt.stages.reproduce.recipe import Recipe
 from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, hash_file, hash_json
 
+_GREEDY = "-greedy"
+
+
+def role_of(method: str) -> tuple[str, bool]:
+    """The corpus that a method of question answering adapts to, and whether by the tokenizer of the authors' code: the
+    method's name then ends in ``-greedy``.
+    """
+    return method.removesuffix(_GREEDY), method.endswith(_GREEDY)
+
 
 def adapted_model(
-    bench: Bench, role: str, dataset: str, texts: Sequence[str], method: AlignMethod | None = None
+    bench: Bench,
+    role: str,
+    dataset: str,
+    texts: Sequence[str],
+    method: AlignMethod | None = None,
+    *,
+    is_greedy: bool = False,
 ) -> str:
     """``base`` with those words of the corpus of ``role`` that occur in ``texts``, where it predicts what it would with
-    all words.
+    all words; with all of them by the greedy rule, where they can be parts of other words.
 
     The vectors lie in the workspace like those of ``adapt``, map and model with the experiment.
     """
@@ -29,7 +44,8 @@ def adapted_model(
     fitting = fitting if method is None else replace(fitting, method=method)
     made: Json = {"vectors": trained.manifest.digest, "align": asdict(fitting)}
     aligned = align(bench.inner("models", f"align-{hash_json(made)[:8]}"), None, base, fitting, trained.path)
-    rows = recipe.config(ExpandConfig, "expand", restrict_to=tuple(texts))
+    rows = recipe.config(ExpandConfig, "expand", **({"oov": "greedy"} if is_greedy else {}))
+    rows = rows if rows.oov == "greedy" else replace(rows, restrict_to=tuple(texts))
     made |= {"expand": asdict(rows), "texts": [hash_file(Path(text)) for text in texts]}
     place = bench.inner("models", f"{dataset}-{role}-{hash_json(made)[:8]}")
     return str(expand(place, None, None, rows, aligned.path).path)

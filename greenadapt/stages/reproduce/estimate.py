@@ -15,7 +15,7 @@ from greenadapt.cost import estimate
 from greenadapt.errors import GreenadaptError
 from greenadapt.stages.corpora import BYTES_PER_SECOND, download_time
 from greenadapt.stages.plan import MISSING, UP_TO_DATE, WOULD_RUN, Step
-from greenadapt.stages.reproduce.adapted import vectors_variant
+from greenadapt.stages.reproduce.adapted import role_of, vectors_variant
 from greenadapt.stages.reproduce.bench import Bench, Run
 from greenadapt.stages.reproduce.gmap import is_ensemble
 from greenadapt.stages.reproduce.sets import SETS, DataSet, SetFiles
@@ -84,7 +84,8 @@ def _corpora(bench: Bench, runs: Sequence[Run]) -> list[str]:
     methods = {run.method for run in runs}
     if bench.recipe.kind == "ner":
         return ["domain"] if methods & {"green", "identity", "random"} else []
-    return [role for role in bench.recipe.table("corpora") if role in methods] if bench.recipe.kind == "qa" else []
+    wanted = {role_of(method)[0] for method in methods} if bench.recipe.kind == "qa" else set()
+    return [role for role in bench.recipe.table("corpora") if role in wanted]
 
 
 def _of_corpus(bench: Bench, role: str) -> list[Step]:

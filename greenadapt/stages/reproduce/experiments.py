@@ -22,7 +22,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning
 from greenadapt.stages.qa import answer, read_summary
-from greenadapt.stages.reproduce.adapted import adapted_model, write_text
+from greenadapt.stages.reproduce.adapted import adapted_model, role_of, write_text
 from greenadapt.stages.reproduce.bench import Bench, Run, model_hash
 from greenadapt.stages.reproduce.gmap import GMap
 from greenadapt.stages.reproduce.recipe import Kind, make_config
@@ -83,7 +83,7 @@ class Qa:
     bench: Bench
 
     def record(self, run: Run) -> Json:
-        """The record of a run, made if it is missing; a method other than ``base`` is the role of a corpus."""
+        """The record of a run, made if it is missing; a method other than ``base`` is one of ``role_of``."""
         bench, data = self.bench, self.bench.files(run).test or ""
         model = bench.model("base") if run.method == "base" else self._adapted(run, data)
         reading = bench.recipe.config(ReadingOptions, "reading", run.set)
@@ -106,7 +106,8 @@ class Qa:
         asked = read_questions(data, Silent())
         texts = [*dict.fromkeys(one.context for one in asked), *(one.question for one in asked)]
         file = write_text(texts, self.bench.root / "texts" / f"{run.set}.txt")
-        return adapted_model(self.bench, run.method, run.set, [file])
+        role, is_greedy = role_of(run.method)
+        return adapted_model(self.bench, role, run.set, [file], is_greedy=is_greedy)
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,13 @@ class Recipe:
 def make_config(kind: type[_Config], settings: Json, where: str, **others: Any) -> _Config:
     """The configuration with these ``settings``; ``others`` are further fields.
 
+    ``whole-sentences``, as of ``finetune``, stands for no ``chunk``, and replaces one.
+
     Raises ``InputError`` for a key that the configuration does not have, or a value that it refuses.
     """
     given = {key.replace("-", "_"): _as_tuple(value) for key, value in settings.items()}
+    if issubclass(kind, TaskConfig) and given.get("whole_sentences") in (True, False) and given.pop("whole_sentences"):
+        given["chunk"] = None
     check_keys(given, {one.name for one in fields(kind)}, (), where)  # type: ignore[arg-type]
     try:
         return kind(**{**given, **others})

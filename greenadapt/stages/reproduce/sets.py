@@ -61,6 +61,8 @@ class DataSet:
     """The tasks file; that of a published set is one of greenadapt's examples."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """The score that counts of a task, where the paper has another one than the tasks file."""
+    development: Mapping[str, str] = field(default_factory=dict)
+    """The development set that counts of a task, where the tasks file has several and the paper one."""
     published: tuple[Published, ...] = ()
     bring: str = ""
     """Where to get what cannot be downloaded here."""
@@ -99,6 +101,9 @@ def find_set(name: str, beside: Path) -> DataSet:
     for key, kind in (("words", int), ("examples", int), *((key, str) for key in texts)):
         if key in content and type(content[key]) is not kind:
             raise InputError(f"{path}: {key} is {content[key]!r}", f"it must be of type {kind.__name__}")
+    for key in ("metrics", "development"):
+        if not isinstance(content.get(key, {}), dict):
+            raise InputError(f"{path}: {key} is {content[key]!r}", f'write {key} = {{ TASK = "..." }}')
     published = tuple(_published(one, str(path)) for one in content.pop("published", []))
     train = content.pop("train", [])
     train = (train,) if isinstance(train, str) else tuple(train)
@@ -213,7 +218,19 @@ class Sets:
                 entries = _read_beside(own_folder("examples") / dataset.tasks, dataset.name, folder.resolve())
         except MissingError as error:
             raise MissingError(error.message, dataset.bring or error.hint) from None
-        return tuple(replace(one, metric=dataset.metrics.get(one.name, one.metric)) for one in entries)
+        return tuple(_as_in_paper(one, dataset) for one in entries)
+
+
+def _as_in_paper(entry: TaskEntry, dataset: DataSet) -> TaskEntry:
+    """The task with the score and the development set that count; raises ``InputError`` if it has no such set."""
+    dev, wanted = entry.dev, dataset.development.get(entry.name)
+    if wanted is not None:
+        if wanted not in dev:
+            raise InputError(
+                f"{dataset.name}: {entry.name} has no development set {wanted}", f"it has {', '.join(dev) or 'none'}"
+            )
+        dev = {wanted: dev[wanted]}
+    return replace(entry, dev=dev, metric=dataset.metrics.get(entry.name, entry.metric))
 
 
 def _read_beside(file: Path, name: str, folder: Path) -> tuple[TaskEntry, ...]:

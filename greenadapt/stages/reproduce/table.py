@@ -87,11 +87,13 @@ def _line(table: Table, column: Column, row: Row, number: int, found: Found) -> 
 
 
 def covered(recipe: Recipe, found: Found) -> tuple[float, int] | None:
-    """The share of the reference's lead over the base model that the adapted model has (Poerner et al. 2020): the mean
-    over those sets where all three are known and the reference leads, and how many they are; ``None`` without any.
+    """The share of the reference's lead in F1 over the base model that the adapted model has (Poerner et al. 2020): the
+    mean over those sets where all three are known and the reference leads, and how many they are; ``None`` without any.
     """
     shares = []
     for column in recipe.tables[0].columns:
+        if column.score != "f1":
+            continue
         scores = [_mean(found, (column.set, method, ""), column.score) for method in (_BASE, _GREEN, _REFERENCE)]
         if None not in scores and (share := gap_covered(*scores)) is not None:  # type: ignore[arg-type]
             shares.append(share)

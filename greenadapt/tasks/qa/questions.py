@@ -66,6 +66,8 @@ class Question:
     """File and place in it, for messages."""
     words: IntArray | None = field(default=None, compare=False, repr=False)
     """Those of the context, see ``word_units``, once it has been tokenized."""
+    sizes: IntArray | None = field(default=None, compare=False, repr=False)
+    """How many base pieces each of these ``words`` has."""
     passage: "PassageFacts | None" = None
     """Where the context is a part of its document."""
     title: str = field(default="", compare=False)

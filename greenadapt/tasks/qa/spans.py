@@ -150,8 +150,18 @@ class Span:
     logit: float
 
 
-def best_spans(units: IntArray, logits: Array, max_chars: int) -> Iterator[Span]:
+def furthest_words(sizes: IntArray, max_pieces: int) -> IntArray:
+    """The last word of the longest span of at most ``max_pieces`` pieces from each word on, (n,), of words with
+    ``sizes`` (n,) pieces; a word that has more of its own is one before itself.
+    """
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    return np.searchsorted(before[1:], before[:-1] + max_pieces, "right").astype(np.int64) - 1
+
+
+def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntArray | None = None) -> Iterator[Span]:
     """All spans of at most ``max_chars`` characters, the one of the highest logit first, found as they are asked for.
+
+    With ``last_words`` (n,), see ``furthest_words``, a span also ends there at the latest.
 
     ``units`` (n, 2) as from ``word_units``; ``logits`` (n, 2), start and end of each word. Of equal ones that which
     starts first, then that which ends first, comes first. A word whose logit is not finite starts or ends none.
@@ -159,6 +169,8 @@ def best_spans(units: IntArray, logits: Array, max_chars: int) -> Iterator[Span]
     starts, ends = logits.astype(np.float64).T
     highest = _Highest(np.where(np.isfinite(ends), ends, -np.inf))
     furthest = np.searchsorted(units[:, 1], units[:, 0] + max_chars, "right") - 1
+    if last_words is not None:
+        furthest = np.minimum(furthest, last_words)
     first = np.flatnonzero(np.isfinite(starts) & (furthest >= np.arange(len(units))))
     last = highest.within(first, furthest[first])
     scores = -(starts[first] + highest.values[last])

@@ -20,12 +20,13 @@ from greenadapt.tasks.qa.spans import (
     Found,
     best_spans,
     candidates,
+    furthest_words,
     ranked,
     unit_of_each,
     with_carried_ends,
     word_units,
 )
-from greenadapt.tasks.qa.windows import Window, longest_question, merged, windows
+from greenadapt.tasks.qa.windows import Window, longest_question, merged, strided, windows
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.wording import counted
 
@@ -51,6 +52,12 @@ class QuestionTask:
     max_answer_chars: int = MAX_ANSWER_CHARS
     null_threshold: float = 0.0
     """Margin by which "no answer" must beat the best answer."""
+    stride: int | None = None
+    """Pieces between the beginnings of two windows, see ``strided``; ``None``: the windows of ``windows``."""
+    max_question: int | None = None
+    """Pieces of a question that are read at most; ``None``: as many as there is room for."""
+    max_answer_pieces: int | None = None
+    """Base pieces of the longest answer; ``None``: any number."""
 
     @property
     def name(self) -> str:
@@ -70,7 +77,12 @@ class QuestionTask:
     @classmethod
     def of(cls, config: TaskConfig) -> "QuestionTask":
         """The task that a configuration describes."""
-        return cls(config.negatives)
+        return cls(
+            config.negatives,
+            stride=config.stride,
+            max_question=config.max_question,
+            max_answer_pieces=config.max_answer_pieces,
+        )
 
     @classmethod
     def of_settings(cls, settings: Json) -> "QuestionTask":
@@ -78,8 +90,8 @@ class QuestionTask:
         return cls(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
 
     def settings(self) -> Json:
-        """The task's name and fields."""
-        return {"task": self.name, **asdict(self)}
+        """The task's name and fields, but those that are ``None``."""
+        return {"task": self.name, **{name: value for name, value in asdict(self).items() if value is not None}}
 
     def head_config(self) -> Json:
         """Two outputs, whatever the pretrained model's configuration has."""
@@ -124,7 +136,8 @@ class QuestionTask:
                     found.append(Input(drawn[0], drawn[-1], both[0].n_units))
                 bar.advance(1)
         if cut:
-            progress.warn(f"cut {counted(len(cut), 'question')} that the model cannot read at once, the first {cut[0]}")
+            limit = "the model cannot read at once" if self.max_question is None else "are too long"
+            progress.warn(f"cut {counted(len(cut), 'question')} that {limit}, the first {cut[0]}")
         if len(found) < len(examples):
             skipped = len(examples) - len(found)
             progress.warn(f"{skipped:,} of {len(examples):,} questions are left out: no window holds an answer")
@@ -175,12 +188,22 @@ class QuestionTask:
         """
         units = word_units(example.context, self.word_unit) if example.words is None else example.words
         words = with_carried_ends(units, logits[: len(units)])
-        spans = best_spans(units, words, self.max_answer_chars)
+        spans = best_spans(units, words, self.max_answer_chars, self._last_words(example))
         null = logits[len(units) :].astype(np.float64).sum(axis=1)
         null = null[np.isfinite(null)]
         penalty = example.passage.penalty if example.passage else 0.0
         best = (replace(one, logit=one.logit - penalty) for one in candidates(example.context, units, spans, n_best))
         return Found(tuple(best), float(null.min()) if self.has_null and len(null) else None)
+
+    def _last_words(self, example: Question) -> IntArray | None:
+        if self.max_answer_pieces is None:
+            return None
+        if example.sizes is None:
+            raise InputError(
+                f"answers have at most {self.max_answer_pieces} pieces, and logits in files do not tell words' pieces",
+                "read the questions with the models themselves",
+            )
+        return furthest_words(example.sizes, self.max_answer_pieces)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:
         """``em``, ``f1`` and ``substr``; if there are questions without answer also those of either kind alone, as
@@ -211,11 +234,14 @@ class QuestionTask:
     ) -> Iterator[tuple[Question, "list[_View]"]]:
         """Each question in both tokenizations, or in the one there is; ``cut`` gets the id of each that was cut."""
         room = longest_question(encoder.max_length, encoder.n_special_pair)
+        room = room if self.max_question is None else min(room, self.max_question)
         for text, group in groupby(questions, key=lambda question: question.context):
             units = word_units(text, self.word_unit)
             context = encoder.tokenizer.encode(text)
             views = (context.base, context.expanded) if encoder.has_words else (context.base,)
-            parts = [_Context(encoder, view, unit_of_each(view.spans[:, 0], units)) for view in views]
+            parts = [_Context(encoder, view, unit_of_each(view.spans[:, 0], units), self.stride) for view in views]
+            base = parts[0].units
+            sizes = np.bincount(base[base >= 0], minlength=len(units))
             for question in group:
                 asked = encoder.tokenizer.encode(question.question)
                 ids = [asked.base.ids, asked.expanded.ids][: len(parts)]
@@ -223,7 +249,7 @@ class QuestionTask:
                     cut(question.id)
                 both = [_View.of(part, one[:room], len(units)) for part, one in zip(parts, ids, strict=True)]
                 n_null = min(len(one.windows) for one in both) if self.has_null else 0
-                yield replace(question, words=units), [replace(one, n_null=n_null) for one in both]
+                yield replace(question, words=units, sizes=sizes), [replace(one, n_null=n_null) for one in both]
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +259,14 @@ class _Context:
     encoder: Encoder
     pieces: Pieces
     units: IntArray
+    stride: int | None = None
+
+    def windows(self, q: int) -> list[Window]:
+        """Those behind a question of ``q`` pieces."""
+        m, length, n_special = len(self.units), self.encoder.max_length, self.encoder.n_special_pair
+        if self.stride is None:
+            return merged(windows(m, q, length, n_special))
+        return strided(m, q, self.stride, length, n_special)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,9 +282,7 @@ class _View:
 
     @classmethod
     def of(cls, context: _Context, question: IntArray, n_words: int) -> "_View":
-        encoder, m = context.encoder, len(context.units)
-        found = merged(windows(m, len(question), encoder.max_length, encoder.n_special_pair))
-        return cls(context, question, found or [Window(0, 0, 0, 0)], n_words)
+        return cls(context, question, context.windows(len(question)) or [Window(0, 0, 0, 0)], n_words)
 
     @property
     def n_units(self) -> int:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from greenadapt.errors import InputError
 
 
@@ -55,6 +57,32 @@ def windows(m: int, q: int, max_length: int = 512, n_special: int = 3) -> list[W
         p_l = min(a_l, max(spare // 2, spare - (m - a_r)))
         found.append(Window(a_l, a_r, p_l, min(m - a_r, spare - p_l)))
     return found
+
+
+def strided(m: int, q: int, stride: int, max_length: int = 384, n_special: int = 3) -> list[Window]:
+    """The windows of BERT's code for SQuAD: one begins every ``stride`` pieces, all read as much as there is room for.
+
+    Each piece is active in the window that has the most context on its poorer side, and a hundredth of a piece more for
+    each piece that the window has; of equal ones in the first. A ``stride`` beyond the room would leave pieces out, so
+    that the room is the longest. Raises ``InputError`` for a question that leaves no room.
+    """
+    room = max_length - n_special - q
+    if room < 1:
+        raise InputError(f"a question of {q} pieces, at most {max_length - n_special - 1} can be read")
+    begins = range(0, max(m - room, 0) + min(stride, room), min(stride, room)) if m else ()
+    best, owner = np.full(m, -1.0), np.zeros(m, np.int64)
+    for number, begin in enumerate(begins):
+        n = min(room, m - begin)
+        place = np.arange(n)
+        context = np.minimum(place, n - 1 - place) + 0.01 * n
+        is_better = context > best[begin : begin + n]
+        best[begin : begin + n][is_better] = context[is_better]
+        owner[begin : begin + n][is_better] = number
+    edges = np.searchsorted(owner, np.arange(len(begins) + 1)).tolist()  # the windows' pieces lie end to end
+    return [
+        Window(a_l, a_r, a_l - begin, min(m, begin + room) - a_r)
+        for begin, a_l, a_r in zip(begins, edges, edges[1:], strict=False)
+    ]
 
 
 def merged(found: list[Window]) -> list[Window]:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.tasks.qa.spans import Span, best_spans, candidates, unit_of_each, with_carried_ends, word_units
+from greenadapt.tasks.qa.spans import (
+    Span,
+    best_spans,
+    candidates,
+    furthest_words,
+    unit_of_each,
+    with_carried_ends,
+    word_units,
+)
 
 PUNCTUATION = re.escape(string.punctuation)
 TEXTS = st.text(st.sampled_from("ab é.,-_~`[]\n\t\u00a0\u200b…3")) | st.text(max_size=30)
@@ -57,6 +65,17 @@ def test_spans_come_in_the_order_of_going_through_all(data: st.DataObject, max_c
     drawn = data.draw(st.lists(st.tuples(value, value), min_size=len(units), max_size=len(units)))
     logits = np.array(drawn, np.float32).reshape(-1, 2)
     assert list(best_spans(units, logits, max_chars)) == slowly(units, logits, max_chars)
+
+
+def test_spans_have_at_most_so_many_pieces() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 40)))
+        logits = rng.normal(size=(len(units), 2)).astype(np.float32)
+        sizes = rng.integers(0, 5, len(units))
+        fit = [span for span in slowly(units, logits, 500) if sizes[span.first : span.last + 1].sum() <= 6]
+        found = list(best_spans(units, logits, 500, furthest_words(sizes, 6)))
+        assert found == fit
 
 
 def test_spans_of_a_long_context() -> None:

@@ -18,7 +18,7 @@ from greenadapt.tasks.features import Encoder, Feature, Input
 from greenadapt.tasks.qa.questions import Answer, Question
 from greenadapt.tasks.qa.spans import unit_of_each, word_units
 from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tasks.qa.windows import merged, windows
+from greenadapt.tasks.qa.windows import merged, strided, windows
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
@@ -380,3 +380,26 @@ def test_a_line_of_text_is_no_question() -> None:
         TASK.example("What is it?", "stdin:3")
     record = {"id": 1, "question": "what?", "context": "the cell"}
     assert TASK.example(record, "stdin:3") == Question("1", "what?", "the cell")
+
+
+def test_windows_questions_and_answers_of_the_released_code_of_gmap(encoder: Encoder) -> None:
+    """A window every 16 pieces, of questions eight pieces, and answers of at most three."""
+    task = make_task(TaskConfig("qa", stride=16, max_question=8, max_answer_pieces=3, negatives=1000))
+    assert load_task(task.settings()) == task
+    question = asked(LONG, "virus", question="what was in the sample, and how was the virus isolated from it?")
+    counts: Counter[str] = Counter()
+    [views] = task.inference([question], encoder, counts)
+    assert counts["cut"] == 1
+    pieces = encoder.tokenizer.encode(LONG)
+    for features, m in ((views.base, len(pieces.base.ids)), (views.expanded, len(pieces.expanded.ids))):
+        expected = strided(m, 8, 16, 64, encoder.n_special_pair)
+        assert [int((feature.units >= 0).sum()) for feature in features] == [one.a_r - one.a_l for one in expected]
+    [trained] = task.training([question], encoder, 0, Silent())
+    assert len(trained.base) == len(views.base)  # every window
+    answers = task.answers(views.example, np.zeros((views.n_units, 2), np.float32))
+    assert len(answers) > 5
+    for answer in answers:
+        spanned = (pieces.base.spans[:, 0] >= answer["start"]) & (pieces.base.spans[:, 0] < answer["end"])
+        assert spanned.sum() <= 3
+    with pytest.raises(InputError, match="at most 3 pieces"):
+        task.answers(question, np.zeros((views.n_units, 2), np.float32))

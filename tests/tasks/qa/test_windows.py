@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.tasks.qa.windows import Window, longest_question, merged, windows
+from greenadapt.tasks.qa.windows import Window, longest_question, merged, strided, windows
 
 
 @pytest.mark.parametrize(("q", "width"), [(9, 250), (10, 249), (11, 249)])
@@ -83,3 +83,44 @@ def test_windows_that_read_the_same_are_read_once(m: int, q: int) -> None:
     assert all(reader[place] == (w.begin, w.end) for w in found for place in range(w.a_l, w.a_r))
     if 0 < m <= 509 - q:
         assert found == [Window(0, m, 0, 0)]
+
+
+def as_in_bert(m: int, room: int, stride: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Begin and end of the windows, and which of them each piece has its greatest context in, by the loops of BERT's
+    code for SQuAD (doc_spans and _check_is_max_context).
+    """
+    spans, begin = [], 0
+    while begin < m:
+        length = min(m - begin, room)
+        spans.append((begin, length))
+        if begin + length == m:
+            break
+        begin += min(length, stride)
+    owners = []
+    for position in range(m):
+        best_score, best_index = None, None
+        for index, (begin, length) in enumerate(spans):
+            end = begin + length - 1
+            if position < begin or position > end:
+                continue
+            score = min(position - begin, end - position) + 0.01 * length
+            if best_score is None or score > best_score:
+                best_score, best_index = score, index
+        assert best_index is not None
+        owners.append(best_index)
+    return [(begin, begin + length) for begin, length in spans], owners
+
+
+@given(m=st.integers(0, 900), q=st.integers(0, 64), stride=st.integers(1, 400), max_length=st.integers(80, 384))
+def test_strided_windows_are_those_of_berts_code(m: int, q: int, stride: int, max_length: int) -> None:
+    found = strided(m, q, stride, max_length, 3)
+    spans, owners = as_in_bert(m, max_length - 3 - q, stride)
+    assert [(window.begin, window.end) for window in found] == spans
+    assert [number for number, window in enumerate(found) for _ in range(window.a_l, window.a_r)] == owners
+    assert [place for window in found for place in range(window.a_l, window.a_r)] == list(range(m))
+
+
+def test_a_question_leaves_room_for_a_strided_window() -> None:
+    assert strided(3, 60, 128, 64, 3) == [Window(0, 1, 0, 0), Window(1, 2, 0, 0), Window(2, 3, 0, 0)]
+    with pytest.raises(InputError, match="a question of 61 pieces, at most 60"):
+        strided(3, 61, 128, 64, 3)
