@@ -1057,8 +1057,8 @@ GMAP_PRETRAINING: dict[str, Any] = {"epochs": 5, "learning_rate": 4e-5}
 
 
 AdapterName = Literal[
-    "pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals", "top-attention", "top-ffn", "bert-layer",
-    "none",
+    "pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals", "top-attention", "top-ffn", "top-ffn-2",
+    "bert-layer", "none",
 ]  # fmt: skip
 Placement = Literal["parallel", "serial"]
 AdapterForm = Literal["paper", "reference"]
@@ -1079,19 +1079,24 @@ class AdapterKind:
     """Whether the paper's released code differs from the paper."""
     can_be_serial: bool = False
     """Whether it may also be after its layer, and not only beside it."""
+    has_stack: bool = False
+    """Whether it is a number of layers on top."""
+    can_be_shared: bool = False
+    """Whether all tasks may share its projections, and not only the layers of a task."""
 
 
 ADAPTERS: dict[AdapterName, AdapterKind] = {
     "none": AdapterKind(is_in_layers=False),
-    "pals": AdapterKind(paper_size=204, has_heads=True, has_forms=True, can_be_serial=True),
+    "pals": AdapterKind(paper_size=204, has_heads=True, has_forms=True, can_be_serial=True, can_be_shared=True),
     "low-rank": AdapterKind(paper_size=100, has_forms=True, can_be_serial=True),
-    "attention": AdapterKind(paper_size=84, has_heads=True, can_be_serial=True),
-    "ffn": AdapterKind(paper_size=204, can_be_serial=True),
+    "attention": AdapterKind(paper_size=84, has_heads=True, can_be_serial=True, can_be_shared=True),
+    "ffn": AdapterKind(paper_size=204, can_be_serial=True, can_be_shared=True),
     "lhuc": AdapterKind(),
     "houlsby": AdapterKind(paper_size=50, has_forms=True),
     "houlsby-pals": AdapterKind(paper_size=156, has_heads=True, has_forms=True),
-    "top-attention": AdapterKind(is_in_layers=False, paper_size=204, has_heads=True),
-    "top-ffn": AdapterKind(is_in_layers=False, paper_size=204),
+    "top-attention": AdapterKind(is_in_layers=False, paper_size=204, has_heads=True, has_stack=True),
+    "top-ffn": AdapterKind(is_in_layers=False, paper_size=204, has_stack=True),
+    "top-ffn-2": AdapterKind(is_in_layers=False, paper_size=204, has_stack=True),
     "bert-layer": AdapterKind(is_in_layers=False),
 }
 """Name → kind."""
@@ -1111,7 +1116,7 @@ class AdapterConfig(Checked):
     """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
     feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per
     layer (``houlsby``; with PALs instead of the second, ``houlsby-pals``), layers on top of the encoder (``top-…``,
-    ``bert-layer``), or only heads."""
+    ``bert-layer``; the feed-forward parts of ``top-ffn-2`` have two hidden layers), or only heads."""
     size: Annotated[
         Count | None,
         Option(
@@ -1159,6 +1164,25 @@ class AdapterConfig(Checked):
             panel=Panel.ADVANCED,
         ),
     ] = "paper"
+    top_layers: Annotated[
+        Count, Option("Layers of --adapter top-…; 3 and 12 were worse in the paper.", panel=Panel.ADVANCED)
+    ] = 6
+    own_pooler: Annotated[
+        bool,
+        Option(
+            "Give each task that classifies texts a pooler of its own, a copy of the model's.",
+            "--own-pooler",
+            panel=Panel.ADVANCED,
+        ),
+    ] = False
+    share_projections: Annotated[
+        bool,
+        Option(
+            "Let all tasks share the projections to the adapters' width and back (worse in the paper).",
+            "--share-projections",
+            panel=Panel.ADVANCED,
+        ),
+    ] = False
     freeze_encoder: Annotated[bool, Option("Train only adapters and heads.", panel=Panel.ADAPTERS)] = False
 
     def __post_init__(self) -> None:
@@ -1178,12 +1202,16 @@ class AdapterConfig(Checked):
             ("--placement serial", self.placement != "parallel", kind.can_be_serial),
             ("--adapter-form reference", self.form != "paper", kind.has_forms),
             ("--adapter-init zero", self.init != "paper", can_be_zero),
+            ("--top-layers", self.top_layers != AdapterConfig.top_layers, kind.has_stack),
+            ("--share-projections", self.share_projections, kind.can_be_shared),
         ):
             check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides what the adapter computes, as JSON."""
-        own = asdict(self)
+        """Everything that decides what the adapter computes, as JSON; what later versions added only if it is set."""
+        later = ("top_layers", "own_pooler", "share_projections")
+        unset = {key for key in later if getattr(self, key) == getattr(AdapterConfig, key)}
+        own = {key: value for key, value in asdict(self).items() if key not in unset}
         return own | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else own
 
     @classmethod

@@ -14,6 +14,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "--placement serial": {"placement": "serial"},
     "--adapter-form reference": {"form": "reference"},
     "--adapter-init zero": {"init": "zero"},
+    "--top-layers": {"top_layers": 3},
+    "--share-projections": {"share_projections": True},
 }
 IN_LAYERS = {"pals", "low-rank", "attention", "ffn", "lhuc", "houlsby", "houlsby-pals"}
 GOES_WITH: dict[str, set[str]] = {
@@ -23,6 +25,8 @@ GOES_WITH: dict[str, set[str]] = {
     "--placement serial": {"pals", "low-rank", "attention", "ffn"},
     "--adapter-form reference": {"pals", "low-rank", "houlsby", "houlsby-pals"},
     "--adapter-init zero": IN_LAYERS - {"lhuc"},
+    "--top-layers": {"top-attention", "top-ffn", "top-ffn-2"},
+    "--share-projections": {"pals", "attention", "ffn"},
 }
 
 
@@ -56,9 +60,23 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
         ({"init": "one"}, "--adapter-init is 'one', must be one of paper, zero"),
         ({"size": 0}, "--adapter-size is 0, must be at least 1"),
         ({"heads": -1}, "--adapter-heads is -1, must be at least 1"),
+        ({"adapter": "top-ffn", "top_layers": 0}, "--top-layers is 0, must be at least 1"),
         ({"size": 200, "heads": 7}, "--adapter-size 200 is not a multiple of --adapter-heads 7"),
     ],
 )
 def test_nonsense_is_refused_with_the_option_and_the_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         AdapterConfig(**given)
+
+
+def test_settings_of_earlier_versions_are_still_those_of_the_same_adapter() -> None:
+    """What was added later is in the settings only if it is set."""
+    later = {"top_layers", "own_pooler", "share_projections"}
+    assert not later & AdapterConfig("pals").settings().keys()
+    for config in (
+        AdapterConfig("top-ffn", top_layers=3),
+        AdapterConfig("none", own_pooler=True),
+        AdapterConfig("pals", share_projections=True),
+    ):
+        assert len(later & config.settings().keys()) == 1
+        assert AdapterConfig.of_settings(config.settings()) == config

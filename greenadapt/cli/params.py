@@ -19,7 +19,7 @@ Model = Annotated[
     ),
 ]
 Tasks = Annotated[int, typer.Option("--tasks", help="Number of tasks that share the encoder.")]
-_DETAILS = ("size", "heads", "layers", "placement", "form")
+_DETAILS = ("size", "heads", "layers", "placement", "form", "top_layers", "own_pooler", "share_projections")
 
 
 @app.command(epilog=examples("params", "params -m minilm --adapter pals --adapter-size 24 --tasks 3"))

@@ -61,9 +61,13 @@ def begin_memory(model: Any, folder: Path) -> bool:
 
 
 def trained_weights(model: Any) -> Tensors:
-    """All weights by name but those that stay as they were, such as a frozen general model's."""
-    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
-    return {name: weight for name, weight in model.state_dict().items() if name not in frozen}
+    """All weights by name but those that stay as they were, such as a frozen general model's; of weights that several
+    parts share, the first name.
+    """
+    named = dict(model.named_parameters())
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - named.keys()
+    left_out = again | {name for name, weight in named.items() if not weight.requires_grad}
+    return {name: weight for name, weight in model.state_dict().items() if name not in left_out}
 
 
 def _learnt(model: Any) -> Tensors:

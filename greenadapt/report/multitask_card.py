@@ -60,6 +60,7 @@ _ADAPTERS = {
     "houlsby-pals": "a bottleneck and a projected attention layer in each layer",
     "top-attention": "projected attention layers on top",
     "top-ffn": "projected feed-forward layers on top",
+    "top-ffn-2": "projected feed-forward layers of two hidden layers on top",
     "bert-layer": "a layer of its own on top",
     "none": "nothing beside the head",
 }
@@ -132,7 +133,11 @@ class MultitaskCard(Card):
     def _adapter(self) -> str:
         name, layers = self.config["adapter"], self.config["layers"]
         of_layers = "" if layers == "all" else f" (layers: {layers})"
-        return _ADAPTERS[name] + of_layers + ("" if name == "none" else " and a head")
+        if "top_layers" in self.config:
+            of_layers = f" ({counted(self.config['top_layers'], 'layer')})"
+        shared = " (all tasks share the projections)" if self.config.get("share_projections") else ""
+        pooler = ", a pooler" if self.config.get("own_pooler") else ""
+        return _ADAPTERS[name] + of_layers + shared + pooler + ("" if name == "none" else " and a head")
 
     def _trained(self) -> str:
         return _SAMPLING[self.config["sampling"]] + (

@@ -25,7 +25,8 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
     """One row for each of ``adapters``, with those of ``n_tasks`` tasks beside the encoder of ``model``.
 
     ``adapter``, ``placement``, ``form``, ``size`` and ``heads`` (``None`` if there are none), ``layers`` (from 1),
-    ``weights`` of one task as the paper counts, without biases and layer norms, and ``all_weights`` of all tasks;
+    ``weights`` of one task as the paper counts, without biases and layer norms, and ``all_weights`` of all tasks, what
+    they share once;
     ``parameters`` and ``all_parameters`` with these; ``base_parameters`` of the encoder with its pooler, and ``ratio``
     of both together to it. Heads are not counted. Without ``model`` it is BERT-base; of a hub id only its configuration
     is downloaded. Raises ``MissingError`` for an unknown model, ``InputError`` if its configuration is invalid,
@@ -70,6 +71,8 @@ def config_file(model: str) -> Path:
 
 def _row(count: "AdapterCount", base: int, n_tasks: int) -> Json:
     config, shape = count.config, count.shape
+    all_weights = n_tasks * (count.weights - count.shared_weights) + count.shared_weights
+    all_parameters = n_tasks * (count.parameters - count.shared_parameters) + count.shared_parameters
     return {
         "adapter": config.adapter,
         "placement": config.placement,
@@ -79,9 +82,9 @@ def _row(count: "AdapterCount", base: int, n_tasks: int) -> Json:
         "layers": [layer + 1 for layer in shape.layers],
         "tasks": n_tasks,
         "weights": count.weights,
-        "all_weights": n_tasks * count.weights,
+        "all_weights": all_weights,
         "parameters": count.parameters,
-        "all_parameters": n_tasks * count.parameters,
+        "all_parameters": all_parameters,
         "base_parameters": base,
-        "ratio": (base + n_tasks * count.parameters) / base,
+        "ratio": (base + all_parameters) / base,
     }

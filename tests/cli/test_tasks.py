@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from greenadapt.storage.files import hash_file
 from tests.conftest import Run, last_line
@@ -152,3 +154,29 @@ def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_
     assert averages[0] == pytest.approx(averages[1], abs=1e-3)
     assert (tmp_path / "run" / "scores.json").read_bytes() == before.read_bytes()  # the addition changed nothing
     assert [path.name for path in (tmp_path / "run").rglob(".*")] == []
+
+
+@pytest.mark.slow
+def test_shared_projections_and_own_poolers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Each task's file has a copy of what tasks share, so that a task needs no other one's."""
+    many = toml(tmp_path, "ill.1", "number").replace(".toml", "")
+    text = (tmp_path / f"{many}.toml").read_text().replace("test = ", "dev = ")
+    (tmp_path / "many.toml").write_text(text)
+    given = ("--tasks", "many.toml", "-m", adapted(tiny_model), *QUICK, "--keep", "best", "-o", "shared")
+    run_alone("finetune", *given, "--share-projections", "--own-pooler")
+    one, other = (load_file(tmp_path / f"shared/tasks/{name}/weights.safetensors") for name in ("ill.1", "number"))
+    shared = [name for name in one if ".encode." in name or ".decode." in name]
+    assert len(shared) == 4
+    assert all(torch.equal(one[name], other[name]) for name in shared)
+    assert not torch.equal(one["pooler.dense.weight"], other["pooler.dense.weight"])
+    (tmp_path / "in.txt").write_text("the patient has tachycardia\n")
+    before = run_alone("predict", "--model", "shared", "--task", "number", "--input", "in.txt").stdout
+    run_alone("tasks", "shared", "--remove", "ill.1")
+    assert run_alone("predict", "--model", "shared", "--task", "number", "--input", "in.txt").stdout == before
+    card = " ".join((tmp_path / "shared/README.md").read_text().split())
+    assert "(all tasks share the projections), a pooler and a head" in card
+    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "shared", *ADAPTER)
+    assert "--share-projections is for tasks trained together" in last_line(
+        run_alone(*more, "--share-projections", code=2)
+    )
+    assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*more, "--own-pooler", code=2))

@@ -24,6 +24,7 @@ PAPER = {
     ("ffn", "all"): (204, None, 1_811_520, 14_492_160, 1.132),
     ("top-attention", "all"): (204, 12, 1_312_128, 10_497_024, 1.095),
     ("top-ffn", "all"): (204, None, 1_312_128, 10_497_024, 1.095),
+    ("top-ffn-2", "all"): (204, None, 1_311_264, 10_490_112, 1.095),
     ("bert-layer", "all"): (None, None, 7_077_888, 56_623_104, 1.515),
     ("lhuc", "all"): (None, None, 9_216, 73_728, 1.0007),
     ("houlsby", "all"): (50, None, 1_843_200, 14_745_600, 1.134),
@@ -43,6 +44,33 @@ def test_the_table_is_the_papers() -> None:
         assert row["base_parameters"] == 109_482_240
         assert row["ratio"] == pytest.approx(1 + 8 * row["parameters"] / 109_482_240)
         assert row["all_parameters"] == 8 * row["parameters"]
+
+
+def test_what_the_paper_tried_besides_is_of_its_formulas() -> None:
+    """d_m = 768, T = 8 tasks: layers on top T(2 d_m d_s + n 4 d_s²), two hidden layers of 252 instead of one of 408, a
+    pooler of d_m² for each task, and encoder and decoder matrices for all tasks once.
+    """
+    d, tasks = 768, 8
+    expected = {
+        AdapterConfig("top-attention", top_layers=3): tasks * (2 * d * 204 + 3 * 4 * 204**2),
+        AdapterConfig("top-attention", top_layers=12): tasks * (2 * d * 204 + 12 * 4 * 204**2),
+        AdapterConfig("top-ffn"): tasks * (2 * d * 204 + 6 * 2 * 204 * 408),
+        AdapterConfig("top-ffn-2"): tasks * (2 * d * 204 + 6 * (2 * 204 * 252 + 252**2)),
+        AdapterConfig("pals", 168, own_pooler=True): tasks * (2 * d * 168 + 12 * 3 * 168**2 + d**2),
+        AdapterConfig("none", own_pooler=True): tasks * d**2,
+        AdapterConfig("pals", 216, share_projections=True): 2 * d * 216 + tasks * 12 * 3 * 216**2,
+        AdapterConfig("attention", 192, share_projections=True): 12 * 2 * d * 192 + tasks * 12 * 3 * 192**2,
+    }
+    rows = count_params(None, list(expected), tasks)
+    assert [row["all_weights"] for row in rows] == list(expected.values())
+    by_biases = {  # those of V^E and V^D are shared, too
+        "pooler": tasks * (d**2 + d),
+        "shared": 2 * d * 216 + 216 + d + tasks * 12 * 3 * (216**2 + 216),
+    }
+    assert rows[5]["all_parameters"] == by_biases["pooler"]
+    assert rows[6]["all_parameters"] == by_biases["shared"]
+    budget = 15_000_000  # "15 million total, or 1.9 million parameters per task"
+    assert all(row["all_weights"] < budget for row in rows[4:])
 
 
 def test_biases_are_counted_too() -> None:

@@ -346,6 +346,7 @@ def test_every_recipe_has_its_sets_and_figures() -> None:
     }.items():
         assert figures[key] == published
     assert ("Table 3", "Low rank (100)", "proportional") not in figures
+    assert figures["Sections 3 and 4", "Proj. Attn. on top, 12 layers", "annealed"] == (None, None)
     gmap = recipes["gmap"]
     sets, methods = list(gmap.sets), list({row.method for table in gmap.tables for row in table.rows})
     runs = runs_of(gmap, methods, sets, 5)

@@ -62,7 +62,7 @@ def _train(**changes: Any) -> TrainConfig:
     return TrainConfig(**{"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "weight_decay": 0.1, **changes})
 
 
-@pytest.mark.parametrize("adapter", ["pals", "low-rank", "houlsby", "lhuc", "top-attention", "none"])
+@pytest.mark.parametrize("adapter", ["pals", "low-rank", "houlsby", "lhuc", "top-attention", "top-ffn-2", "none"])
 def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, adapter: AdapterName) -> None:
     """Every task was trained before, so that momentum and decay would show."""
     model = _model(tiny_model, AdapterConfig(adapter))

@@ -1,6 +1,8 @@
 """Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), in its layers or on top."""
 
+import copy
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +20,6 @@ from greenadapt.models.adapters.shape import AdapterShape, first_setting
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_TOP_LAYERS = 6  # more or fewer were worse in the paper
 _STD = 0.02
 
 
@@ -79,6 +80,9 @@ class Adapter(nn.Module):
     def zero(self) -> None:
         """Set the projections to the model's width to zero, which gives the plain model."""
 
+    def share(self, other: "Adapter") -> None:
+        """Use the projections of another task's adapter from now on."""
+
 
 class Parallel(Adapter):
     """h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)): equation 8."""
@@ -94,6 +98,10 @@ class Parallel(Adapter):
     def zero(self) -> None:
         self.function.zero()
 
+    def share(self, other: Adapter) -> None:
+        assert isinstance(other, Parallel)
+        self.function.share(other.function)
+
 
 class Serial(Adapter):
     """h^{l+1} = LN(h' + TS(h')) of the layer's output h': equation 10."""
@@ -106,6 +114,10 @@ class Serial(Adapter):
     def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
         output: Tensor = self.norms[str(layer)](states + self.function(layer, states, mask))
         return output
+
+    def share(self, other: Adapter) -> None:
+        assert isinstance(other, Serial)
+        self.function.share(other.function)
 
 
 class Lhuc(Adapter):
@@ -190,7 +202,7 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
         return Houlsby(make.bottleneck(shape.size), make.bottleneck(shape.size), beside=config.form == "reference")
     if config.adapter == "houlsby-pals":
         return Houlsby(make.bottleneck(shape.bottleneck), make.function(), beside=True)
-    if config.adapter in ("top-attention", "top-ffn"):
+    if config.kind.has_stack:
         return OnTop(model.hidden_size, shape.size, make.stack())
     if config.adapter == "bert-layer":
         return LayerOnTop(_new_layer(encoder))
@@ -202,6 +214,14 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
             )
         return Serial(make.function(), model.hidden_size, make.eps)
     return Parallel(make.function())
+
+
+def own_pooler(encoder: "PreTrainedModel") -> nn.Module:
+    """A copy of the encoder's pooler for one task; raises ``UsageError`` if it has none."""
+    pooler: nn.Module | None = getattr(encoder, "pooler", None)
+    if pooler is None:
+        raise UsageError(f"--own-pooler, but a model of type {encoder.config.model_type} has no pooler", "leave it out")
+    return copy.deepcopy(pooler)
 
 
 def _eps(encoder: "PreTrainedModel") -> float:
@@ -251,11 +271,13 @@ class _Maker:
     def stack(self) -> list[Residual]:
         """The layers on top, of the adapter's width."""
         size = self.shape.size
-        is_attention = self.config.adapter == "top-attention"
-        functions = [
-            self._attention(mixing=True) if is_attention else FeedForward(size, 2 * size) for _ in range(_TOP_LAYERS)
-        ]
-        return [Residual(function, size, self.eps) for function in functions]
+        kinds: dict[str, Callable[[], nn.Module]] = {  # with as many weights each, 4 · size² or the nearest to it
+            "top-attention": partial(self._attention, mixing=True),
+            "top-ffn": partial(FeedForward, size, 2 * size),
+            "top-ffn-2": partial(FeedForward, size, round((math.sqrt(5) - 1) * size), deep=True),
+        }
+        make = kinds[self.config.adapter]
+        return [Residual(make(), size, self.eps) for _ in range(self.config.top_layers)]
 
     def _attention(self, *, mixing: bool = False) -> SelfAttention:
         dropout = first_setting(self.model, "attention_probs_dropout_prob", "attention_dropout")

@@ -36,15 +36,19 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = W_2 GELU(W_1 x + b_1) + b_2, of states x (b, m, d_s)."""
+    """FFN(x) = W_2 GELU(W_1 x + b_1) + b_2, of states x (b, m, d_s); a ``deep`` one has another hidden layer."""
 
-    def __init__(self, size: int, hidden: int) -> None:
+    def __init__(self, size: int, hidden: int, *, deep: bool = False) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(size, hidden), nn.Linear(hidden, size)
+        self.middle = nn.Linear(hidden, hidden) if deep else None
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """(b, m, d_s) → (b, m, d_s)."""
-        output: Tensor = self.outer(gelu(self.inner(states)))
+        states = gelu(self.inner(states))
+        if self.middle is not None:
+            states = gelu(self.middle(states))
+        output: Tensor = self.outer(states)
         return output
 
 
@@ -104,6 +108,10 @@ class Projected(nn.Module):
         name = _SHARED if self.shared else str(layer)
         output: Tensor = self.decode[name](self.functions[str(layer)](self.encode[name](states), mask))
         return gelu(output) if self.activated else output
+
+    def share(self, other: "Projected") -> None:
+        """Use the V^E and V^D of another task's function, of the same layers, from now on."""
+        self.encode, self.decode = other.encode, other.decode
 
     def zero(self) -> None:
         """Set all V^D to zero, so that TS(h) is zero."""

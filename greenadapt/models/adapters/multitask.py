@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import MissingError
 from greenadapt.models.adapters.hooks import AdapterHooks, check_architecture
-from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, make_adapter
+from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import first_setting
 from greenadapt.models.tensors import exact_linear
 
@@ -44,7 +44,9 @@ class ExactLinear(nn.Linear):
 
 
 class TaskPart(nn.Module):
-    """The weights of one task alone: ``adapter`` and ``head``, a linear layer from the model's width d."""
+    """The weights of one task alone: ``adapter`` and ``head``, a linear layer from the model's width d; with
+    ``own_pooler`` also a ``pooler``, at first a copy of the encoder's.
+    """
 
     def __init__(self, spec: TaskHeadSpec, encoder: "PreTrainedModel") -> None:
         super().__init__()
@@ -52,6 +54,8 @@ class TaskPart(nn.Module):
         self.spec = spec
         self.adapter: Adapter = make_adapter(spec.adapter, encoder)
         self.head = ExactLinear(config.hidden_size, spec.n_outputs)
+        has_pooler = spec.adapter.own_pooler and spec.head == _TEXT_HEAD
+        self.pooler = own_pooler(encoder) if has_pooler else None
         dropout = first_setting(config, "classifier_dropout", "hidden_dropout_prob", "dropout")
         self.dropout = nn.Dropout(0.0 if spec.head == "QuestionAnswering" else dropout)
 
@@ -71,10 +75,11 @@ class TaskPart(nn.Module):
         return part.to(encoder.device, encoder.dtype).train(encoder.training)
 
     def forward(self, states: Tensor, pooler: nn.Module | None) -> TaskOutput:
-        """The head's output for the adapted states (b, m, d); if it classifies texts, through the shared pooler, or
-        without one for the first piece's state.
+        """The head's output for the adapted states (b, m, d); if it classifies texts, through its own pooler or the
+        shared one, or without one for the first piece's state.
         """
         if self.spec.head == _TEXT_HEAD:
+            pooler = pooler if self.pooler is None else self.pooler
             states = states[:, 0] if pooler is None else pooler(states)
         logits = self.head(self.dropout(states))
         if self.spec.head != "QuestionAnswering":
@@ -105,6 +110,12 @@ class MultitaskModel(nn.Module):
         parts = {task: TaskPart.drawn(spec, encoder, _generator(seed, task)) for task, spec in heads.items()}
         return cls(encoder, parts)
 
+    def share_projections(self) -> None:
+        """Let the tasks whose adapters say so have the same V^E and V^D: those of the first of them."""
+        adapters = [part.adapter for part in map(self.part, self.tasks) if part.spec.adapter.share_projections]
+        for adapter in adapters[1:]:
+            adapter.share(adapters[0])
+
     @property
     def config(self) -> Any:
         """The encoder's configuration."""
@@ -129,7 +140,7 @@ class MultitaskModel(nn.Module):
         specs = [self.part(task).spec for task in self.tasks]
         if any(spec.adapter.freeze_encoder for spec in specs):
             self.encoder.requires_grad_(False)
-        if self.pooler is not None and all(spec.head != _TEXT_HEAD for spec in specs):
+        if self.pooler is not None and all(spec.head != _TEXT_HEAD or spec.adapter.own_pooler for spec in specs):
             self.pooler.requires_grad_(False)
 
     def get_input_embeddings(self) -> nn.Module:

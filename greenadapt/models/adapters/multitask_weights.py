@@ -50,15 +50,17 @@ def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
 def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
     """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
 
-    In evaluation mode. A pooler that the checkpoint does not have is drawn by ``seed``, as the parts are. Never runs
-    the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder, and what
-    ``MultitaskModel.of`` raises.
+    In evaluation mode, with the projections that tasks share; on disk each task has a copy of them. A pooler that the
+    checkpoint does not have is drawn by ``seed``, as the parts are. Never runs the folder's code. Raises ``InputError``
+    if the checkpoint lacks weights of the encoder, and what ``MultitaskModel.of`` raises.
     """
     weights = read_weights(checkpoint)
     weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
     encoder, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
     refuse_lost(checkpoint, new)
-    return MultitaskModel.of(encoder, heads, seed).eval()
+    model = MultitaskModel.of(encoder, heads, seed).eval()
+    model.share_projections()
+    return model
 
 
 def write_part(model: MultitaskModel, name: str, folder: Path) -> None:

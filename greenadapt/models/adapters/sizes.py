@@ -10,7 +10,7 @@ from torch import nn
 from greenadapt.checkpoints.reader import CODE_KEYS
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError
-from greenadapt.models.adapters.kinds import make_adapter
+from greenadapt.models.adapters.kinds import Adapter, Parallel, Serial, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BERT_BASE = {"model_type": "bert"}
 
 @dataclass(frozen=True)
 class AdapterCount:
-    """What one task adds to an encoder, without its head."""
+    """What one task that classifies texts adds to an encoder, without its head."""
 
     config: AdapterConfig
     shape: AdapterShape
@@ -30,6 +30,10 @@ class AdapterCount:
     """As the paper counts: without biases and the vectors of layer norms."""
     parameters: int
     """All of them."""
+    shared_weights: int = 0
+    """Those of ``weights`` that all tasks share."""
+    shared_parameters: int = 0
+    """The same of ``parameters``."""
 
 
 def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
@@ -63,14 +67,25 @@ def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterC
     """
     with torch.device("meta"):
         adapter = make_adapter(config, encoder)
+        parts = nn.ModuleList([adapter, *([own_pooler(encoder)] if config.own_pooler else [])])
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
-    return AdapterCount(config, shape, sum(map(_weights, adapter.modules())), n_parameters(adapter))
+    shared = _projections(adapter) if config.share_projections else nn.ModuleList()
+    return AdapterCount(config, shape, _n_weights(parts), n_parameters(parts), _n_weights(shared), n_parameters(shared))
+
+
+def _projections(adapter: Adapter) -> nn.ModuleList:
+    assert isinstance(adapter, Parallel | Serial)
+    return nn.ModuleList([adapter.function.encode, adapter.function.decode])
 
 
 def n_parameters(module: nn.Module) -> int:
     """The number of trainable parameters in ``module``, shared ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _n_weights(module: nn.Module) -> int:
+    return sum(map(_weights, module.modules()))
 
 
 def _weights(module: nn.Module) -> int:

@@ -46,6 +46,11 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
     require_multitask(folder)
     if request.memory is not None:
         raise UsageError("added tasks use the encoder's memory, if it has one", "leave out --memory")
+    if request.adapter is not None and request.adapter.share_projections:
+        raise UsageError(
+            "added tasks are trained alone, and --share-projections is for tasks trained together",
+            "leave out --share-projections",
+        )
     model = starting_model(str(folder))
     check_model(model, whole=True)
     start = Start(model, MemoryChoice.of_settings(read_described(folder / MULTITASK_FILE), folder, folder))

@@ -89,15 +89,11 @@ class FinetuneRequest:
         check_memory(self.memory, self.memory_config, self.run)
         check_seeds(self.seeds)
         self._check_unlabelled()
+        self._check_adapter()
         if not self.tasks:
             raise UsageError("no tasks", "give a file with tasks with --tasks")
         if not all(entry.train for entry in self.tasks):
             raise UsageError("nothing to train on", "give --train FILE")
-        if self.adapter is not None and self.memory is not None and self.memory_config.strategy == "logits":
-            raise UsageError(
-                "--strategy logits shares a single head with the general model, and each task has its own",
-                "leave out --tasks, or choose another --strategy",
-            )
         if not any(entry.dev for entry in self.tasks):
             hint = "give --dev FILE" if self.is_plain else "give one of the tasks a dev file"
             if self.training.keep == "best":
@@ -110,6 +106,17 @@ class FinetuneRequest:
             raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
+
+    def _check_adapter(self) -> None:
+        if self.adapter is None:
+            return
+        if self.memory is not None and self.memory_config.strategy == "logits":
+            raise UsageError(
+                "--strategy logits shares a single head with the general model, and each task has its own",
+                "leave out --tasks, or choose another --strategy",
+            )
+        if self.adapter.own_pooler and all(entry.config.task != "classification" for entry in self.tasks):
+            raise UsageError("--own-pooler is for tasks that classify texts, and there are none", "leave it out")
 
     def _check_unlabelled(self) -> None:
         if self.unlabelled is None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from greenadapt.config import AdapterConfig, MemoryConfig
+from greenadapt.errors import UsageError
 from greenadapt.models.adapters.kinds import draw_weights, make_adapter
 from greenadapt.models.memory.fusion import attach_memory
 from tests.support.small_encoders import PAD, batch, context, encoder
@@ -31,6 +32,8 @@ CONFIGS = {
     "houlsby-pals, reference": AdapterConfig("houlsby-pals", 12, form="reference"),
     "top-attention": AdapterConfig("top-attention", 8, 2),
     "top-ffn": AdapterConfig("top-ffn", 6),
+    "top-ffn, 3 layers": AdapterConfig("top-ffn", 6, top_layers=3),
+    "top-ffn-2": AdapterConfig("top-ffn-2", 6, top_layers=2),
     "bert-layer": AdapterConfig("bert-layer"),
     "none": AdapterConfig("none"),
 }
@@ -117,11 +120,14 @@ def on_top(name: str, adapter: Any, h: Tensor) -> Tensor:
     if not name.startswith("top"):
         return h
     x = linear(adapter.encode, h)
-    assert len(adapter.stack) == 6
+    assert len(adapter.stack) == {"top-ffn, 3 layers": 3, "top-ffn-2": 2}.get(name, 6)
     for layer in adapter.stack:
         f = layer.function
-        if name == "top-ffn":
-            x = norm(layer.norm, x + linear(f.outer, gelu(linear(f.inner, x))))
+        if name.startswith("top-ffn"):
+            inner = gelu(linear(f.inner, x))
+            if name == "top-ffn-2":
+                inner = gelu(linear(f.middle, inner))
+            x = norm(layer.norm, x + linear(f.outer, inner))
         else:
             x = norm(layer.norm, x + linear(f.mix, heads_of(f, x, HEADS[name])))
     return linear(adapter.decode, x)
@@ -221,6 +227,46 @@ def test_pals_of_a_task_share_their_projections_and_tasks_do_not() -> None:
     assert not torch.equal(a.encode["shared"].weight, b.encode["shared"].weight)  # type: ignore[index, union-attr]
     names = [name for name in model.part("a").adapter.state_dict() if "encode" in name]
     assert names == ["function.encode.shared.weight", "function.encode.shared.bias"]
+
+
+SHARED = [AdapterConfig(name, 12, share_projections=True) for name in ("pals", "attention", "ffn")]
+SHARED.append(AdapterConfig("pals", 12, placement="serial", share_projections=True))
+
+
+@pytest.mark.parametrize("config", SHARED, ids=lambda config: f"{config.adapter}, {config.placement}")
+def test_tasks_may_share_their_projections(config: AdapterConfig) -> None:
+    model = multitask({"a": config, "b": config, "c": AdapterConfig("low-rank", 5)})
+    model.share_projections()
+    a, b = (dict(model.part(task).adapter.named_parameters()) for task in "ab")
+    for name, weight in a.items():
+        is_shared = name.startswith(("function.encode", "function.decode"))
+        assert (b[name] is weight) == is_shared
+    own = batch([7, 3, 5])
+    model(own.ids, own.mask, task="a")["logits"].square().sum().backward()
+    assert {name for name, weight in b.items() if weight.grad is not None} == {
+        name for name in b if name.startswith(("function.encode", "function.decode"))
+    }
+
+
+def test_a_task_may_have_a_pooler_of_its_own() -> None:
+    base = shared_encoder()
+    own = batch([7, 3, 5])
+    with_pooler = AdapterConfig("pals", 12, init="zero", own_pooler=True)
+    model = multitask({"a": with_pooler, "b": AdapterConfig("none")}, encoder=base)
+    plain = base(input_ids=own.ids, attention_mask=own.mask).pooler_output
+    assert torch.equal(model(own.ids, own.mask, task="a")["logits"], model.part("a").head(plain))
+    model(own.ids, own.mask, task="a")["logits"].square().sum().backward()
+    assert all(weight.grad is None for weight in base.pooler.parameters())
+    assert all(weight.grad is not None for weight in model.part("a").parameters())
+    moved(base.pooler)  # it is a copy
+    assert torch.equal(model(own.ids, own.mask, task="a")["logits"], model.part("a").head(plain))
+    alone = multitask({"a": with_pooler})
+    alone.freeze()
+    assert [weight.requires_grad for weight in alone.encoder.pooler.parameters()] == [False, False]
+    assert model.part("a").pooler is not None
+    assert multitask({"t": with_pooler}, "TokenClassification").part("t").pooler is None
+    with pytest.raises(UsageError, match="--own-pooler, but a model of type electra has no pooler"):
+        multitask({"a": with_pooler}, encoder=shared_encoder("Electra"))
 
 
 def test_attention_weights_are_dropped_in_training_alone() -> None:
