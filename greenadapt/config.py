@@ -470,6 +470,8 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
     "label_kind": ("classification", "--labels"),
     "label_range": ("classification", "label-range"),
     "table": ("classification", "columns, quotes and skip-broken"),
+    "head_layers": ("classification", "--head-layers"),
+    "head_dropout": ("classification", "--head-dropout"),
     "chunk": ("ner", "--chunk"),
     "gold_chunks": ("ner", "--gold-chunks"),
     "x_class": ("ner", "--x-class"),
@@ -501,6 +503,17 @@ class TaskConfig(Checked):
     clipped to the range. ``None`` learns them as they are."""
     table: TableFormat | None = None
     """Classification: how CSV and TSV files are written; ``None``: as their suffixes say."""
+    head_layers: Annotated[
+        Annotated[int, Interval(ge=1, le=2)],
+        Option(
+            "Layers of the head: 1, which is the model's own, or 2, with another one and tanh before the last (only "
+            "greenadapt can load that).",
+            panel=Panel.ADVANCED,
+        ),
+    ] = 1
+    head_dropout: Annotated[
+        HeldOutShare | None, Option("Dropout of the head.", panel=Panel.ADVANCED, unset="the model's own")
+    ] = None
     chunk: Annotated[Count | None, Option("Read at most this many words at once.", panel=Panel.NER)] = 30
     """``None`` reads whole sentences."""
     gold_chunks: Annotated[
@@ -565,11 +578,10 @@ class TaskConfig(Checked):
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
-        """All fields but those of ``_LATER`` that are not set: results of versions without them stay valid."""
-        return {name: value for name, value in asdict(self).items() if name not in _LATER or value is not None}
-
-
-_LATER = ("stride", "max_question", "max_answer_pieces")
+        """All fields, but what later versions added only if it is set: results of versions without it stay valid."""
+        later = ("head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
+        unset = {name for name in later if getattr(self, name) == getattr(TaskConfig, name)}
+        return {name: value for name, value in asdict(self).items() if name not in unset}
 
 
 _PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)

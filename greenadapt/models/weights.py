@@ -16,11 +16,13 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.heads import last_linear, load_first, shape_head, split_head
 from greenadapt.models.memory_weights import write_memory
 from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.tensors import as_array, as_tensor, exact_linear, read_tensors
 from greenadapt.storage.arrays import Array, ArrayFile, Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json
+from greenadapt.tasks.base import HeadShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -74,22 +76,33 @@ class TaskModel:
     """The folder of the whole model."""
 
 
-def open_model(checkpoint: Checkpoint, head: str, head_config: Json, rows: Rows, seed: int) -> "PreTrainedModel":
+def open_model(
+    checkpoint: Checkpoint,
+    head: str,
+    head_config: Json,
+    rows: Rows,
+    seed: int,
+    shape: HeadShape = HeadShape(),  # noqa: B008  (it is frozen)
+) -> "PreTrainedModel":
     """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
 
     It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
     with the same head where that is new, and with the other rows left out; the table is never read whole. A head that
-    the checkpoint has for other labels is newly initialized. Runs none of the folder's code.
+    the checkpoint has for other labels, or of another ``shape``, is newly initialized. Runs none of the folder's code.
 
-    Raises ``InputError`` if the checkpoint lacks weights of the encoder.
+    Raises ``InputError`` if the checkpoint lacks weights of the encoder, ``UsageError`` for a shape that does not fit.
     """
-    weights = read_weights(checkpoint)
-    if _labels(checkpoint.config) != _labels(head_config):
+    weights, first = split_head(read_weights(checkpoint))
+    is_other = bool(first) != (shape.layers == 2)
+    if is_other or _labels(checkpoint.config) != _labels(head_config):
         prefix = checkpoint.architecture.prefix
         if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
             weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
+            first = {}
     weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
     model, new, _ = load_model(checkpoint, HEADS[head], {**head_config, "vocab_size": len(rows)}, weights, seed)
+    load_first(model, first)
+    shape_head(model, shape, seed)
     _keep_exact(model)
     refuse_lost(checkpoint, [name for name in new if name.startswith(f"{model.base_model_prefix}.")])
     return model
@@ -196,11 +209,13 @@ def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedMode
     """
     checkpoint = trained.checkpoint
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
-    weights = {**trained.weights, checkpoint.embedding_name: torch.from_numpy(trained.table.read(rows.ids))}
+    weights, first = split_head(trained.weights)
+    weights[checkpoint.embedding_name] = torch.from_numpy(trained.table.read(rows.ids))
     model, new, _ = load_model(checkpoint, mapping, {"vocab_size": len(rows)}, weights, seed=0)
     if new:
         name = type(model).__name__
         raise InputError(f"{trained.folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
+    load_first(model, first)
     return model, StreamedRows(model, rows, trained.table)
 
 
@@ -267,9 +282,7 @@ def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
 
 def _keep_exact(model: "PreTrainedModel") -> None:
     """Make the last layer an ``exact_linear``."""
-    encoder = f"{model.base_model_prefix}."  # in some models it comes behind the head
-    named = ((name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
-    layer: Any = [module for name, module in named if not name.startswith(encoder)][-1]
+    layer: Any = last_linear(model)[1]
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
         return exact_linear(inputs, layer.weight, layer.bias)

@@ -26,13 +26,17 @@ greenadapt predict --model FOLDER --input {input} > predictions.jsonl
 ```
 
 {use}
-
+"""
+_PLAIN = """
 ```python
 from transformers import AutoModelFor{head}, AutoTokenizer
 
 model = AutoModelFor{head}.from_pretrained(FOLDER)
 tokenizer = AutoTokenizer.from_pretrained({tokenizer})
 ```
+"""
+_DEEP = """Load it with greenadapt only: its head has two layers, and
+plain transformers would draw a new one with random weights in its place.
 """
 
 
@@ -87,17 +91,22 @@ class TaskCard(Card):
         return f"; `seeds/` holds each seed's history{predictions}."
 
     def parts(self) -> Sequence[str]:
-        use = _USE.format(input=example_file(self.task), use=self._use(), head=self.head, tokenizer=self.tokenizer)
+        use = _USE.format(input=example_file(self.task), use=self._use())
         reads = reads_text(self.model, self.config, is_expanded=self.is_expanded)
         scores = [section(table) for table in score_tables(self.scores)]
         return reads, memory_text(self.task.get("memory")), self._data(), self._labels(), *scores, use
 
     def _use(self) -> str:
+        is_deep = self.task.get("head_layers", 1) > 1
+        plain = _PLAIN.format(head=self.head, tokenizer=self.tokenizer)
         pool = self.task.get("pool", self.config["pool"])
         if not self.is_expanded or pool == "base":
-            return "reads the model's own tokenization, as plain transformers does:"
+            does = "reads the model's own tokenization"
+            return f"{does}. {_DEEP}" if is_deep else f"{does}, as plain transformers does:\n{plain}"
         does = "averages both tokenizations" if pool == "mean" else "reads the expanded tokenization"
-        return f"{does}. With plain transformers, by the model's own tokenization:"
+        if is_deep:
+            return f"{does}. {_DEEP}"
+        return f"{does}. With plain transformers, by the model's own tokenization:\n{plain}"
 
     def _data(self) -> str:
         named: dict[str, list[str]] = {}

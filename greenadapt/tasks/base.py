@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, Self, TypeVar, get_args
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, get_args
 
 from greenadapt.checkpoints.layout import set_label
 from greenadapt.config import AdapterConfig, TaskConfig, TaskName
@@ -16,6 +16,15 @@ from greenadapt.storage.files import Json
 from greenadapt.tasks.features import Encoder, Input
 
 Example = TypeVar("Example")
+
+
+class HeadShape(NamedTuple):
+    """What a head is beside transformers' own."""
+
+    layers: int = 1
+    """2: another linear layer and tanh before the last."""
+    dropout: float | None = None
+    """``None``: that of the model's configuration."""
 
 
 class Task(Protocol[Example]):
@@ -50,6 +59,9 @@ class Task(Protocol[Example]):
 
     def head_config(self) -> Json:
         """Entries of the model's ``config.json``: ``id2label``, ``label2id``, ``problem_type``, where they apply."""
+
+    def head_shape(self) -> HeadShape:
+        """The layers and the dropout of the head."""
 
     def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """What is trained on, one entry per example (NER: a chunk), every feature with its target."""

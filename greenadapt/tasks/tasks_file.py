@@ -120,6 +120,8 @@ _OPTIONS = {
     "columns": _Option("a list of strings", _are_texts, "classification"),
     "quotes": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
     "skip-broken": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
+    "head-layers": _Option(_WHOLE_NUMBER, _is_whole, "classification"),
+    "head-dropout": _Option("a number", lambda value: isinstance(value, float) or _is_whole(value), "classification"),
     "chunk": _Option(_WHOLE_NUMBER, _is_whole, "ner"),
     "whole-sentences": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),

@@ -190,7 +190,16 @@ def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, 
 @pytest.mark.parametrize(
     ("task", "given"),
     [
-        ("classification", {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers"}),
+        (
+            "classification",
+            {
+                "text_field": ["one", "two"],
+                "label_field": "gold",
+                "labels": "numbers",
+                "head_layers": 2,
+                "head_dropout": 0.5,
+            },
+        ),
         ("qa", {"negatives": 5, "stride": 9, "max_question": 7, "max_answer_pieces": 3}),
     ],
 )

@@ -180,3 +180,28 @@ def test_shared_projections_and_own_poolers(run_alone: Run, tiny_model: TinyMode
         run_alone(*more, "--share-projections", code=2)
     )
     assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*more, "--own-pooler", code=2))
+
+
+@pytest.mark.slow
+def test_heads_of_two_layers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Alone and on a shared encoder: trained, killed by no one, read again by predict, and no plain model."""
+    model = adapted(tiny_model)
+    data = [task_file(tmp_path, "ill.1", part).name for part in ("train", "test")]
+    deep = ("--head-layers", 2, "--head-dropout", 0.5)
+    alone = ("--task", "classification", "--train", data[0], "--test", data[1], "--epochs", 2, "--lr", 7e-3)
+    run_alone("finetune", *alone, "-m", model, "--batch-size", 8, "--max-length", 64, *deep, "-o", "alone")
+    weights = load_file(tmp_path / "alone/model.safetensors")
+    assert weights["classifier.first.weight"].shape == (32, 32)
+    predictions = lines(tmp_path / "alone/seeds/0/predictions.jsonl")
+    run_alone("predict", "--model", "alone", "--input", data[1], "--out", "labels.jsonl")
+    assert [one["label"] for one in lines(tmp_path / "labels.jsonl")] == [one["label"] for one in predictions]
+    card = (tmp_path / "alone/README.md").read_text()
+    assert "its head has two layers" in card
+    assert "AutoModelFor" not in card
+    file = toml(tmp_path, "ill.1", "ner")
+    text = (tmp_path / file).read_text().replace("max-length = 64", "max-length = 64\nhead-layers = 2", 1)
+    (tmp_path / "deep.toml").write_text(text)
+    run_alone("finetune", "--tasks", "deep.toml", "-m", model, *QUICK, "-o", "both")
+    part = load_file(tmp_path / "both/tasks/ill.1/weights.safetensors")
+    assert part["head.first.weight"].shape == (32, 32)
+    assert run_alone("predict", "--model", "both", "--task", "ill.1", "--input", data[1]).stdout

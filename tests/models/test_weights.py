@@ -16,6 +16,7 @@ from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.embedding_rows import Rows, RowTable
+from greenadapt.models.heads import last_linear
 from greenadapt.models.weights import (
     ROWS_FILE,
     TaskModel,
@@ -28,6 +29,7 @@ from greenadapt.models.weights import (
     write_rows,
 )
 from greenadapt.storage.arrays import ArrayFile, write_arrays
+from greenadapt.tasks.base import HeadShape
 from greenadapt.tokenization.writer import copy_tokenizers
 from tests.support.small_tasks import EVERY_FAMILY, TASK_MODELS, TinyModel, expanded
 
@@ -434,3 +436,43 @@ def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyMode
     (folder / "config.json").write_text(json.dumps(config | broken))
     with pytest.raises(InputError, match=r"config\.json does not describe a model"):
         open_encoder(Checkpoint.open(folder), 5)
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "DistilBert", "Electra", "ModernBert", "DebertaV2"])
+def test_a_head_of_two_layers_is_the_models_own_with_another_one(
+    family: str, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    source = expanded(tiny_model, tmp_path, family)
+    rows, head = Rows.all(40), "SequenceClassification"
+    config = {"problem_type": "single_label_classification", "num_labels": 3, **LABELS}
+    plain_one = open_model(source, head, config, rows, 5)
+    model: Any = open_model(source, head, config, rows, 5, HeadShape(2, 0.5))
+    name, old = last_linear(plain_one)
+    deep = model.get_submodule(name)
+    assert torch.equal(deep.last.weight, old.weight)  # all else is drawn as without the layer
+    ids = torch.tensor([[2, 7, 9, 3], [2, 8, 11, 3]])
+    seen: list[torch.Tensor] = []
+    plain_one.get_submodule(name).register_forward_pre_hook(lambda layer, args: seen.append(args[0]))
+    with torch.no_grad():
+        plain_one(input_ids=ids)
+        hidden = torch.tanh(seen[0] @ deep.first.weight.T + deep.first.bias)
+        expected = hidden @ deep.last.weight.T + deep.last.bias
+        logits = model(input_ids=ids).logits
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
+    assert deep.dropout.p == 0.5
+    encoder = f"{model.base_model_prefix}."
+    dropouts = [(label, one.p) for label, one in model.named_modules() if isinstance(one, torch.nn.Dropout)]
+    inside, outside = ({p for label, p in dropouts if label.startswith(encoder) == within} for within in (True, False))
+    assert outside == {0.5}
+    assert 0.5 not in inside
+
+    write_model(model, TrainedRows(rows), source, tmp_path / "deep")
+    opened: Any = open_task_model(tmp_path / "deep").model
+    for label, weight in opened.state_dict().items():
+        if label.startswith(name):
+            assert torch.equal(weight, model.state_dict()[label])
+    again = open_model(Checkpoint.open(tmp_path / "deep"), head, config, Rows.all(40), 1, HeadShape(2))
+    assert torch.equal(again.get_submodule(name).first.weight, deep.first.weight)
+    fresh = open_model(Checkpoint.open(tmp_path / "deep"), head, config, Rows.all(40), 1)
+    assert isinstance(fresh.get_submodule(name), torch.nn.Linear)
+    assert not torch.equal(fresh.get_submodule(name).weight, deep.last.weight)  # its input was another one

@@ -281,11 +281,17 @@ def test_pals_in_miniature(run_alone: Run, models: Path, tmp_path: Path) -> None
 
 
 def test_settings_of_gmap_are_those_of_the_paper(tmp_path: Path) -> None:
-    """Tables 8 and 10, and of questions the released code."""
+    """Tables 8 to 10, and of questions the released code."""
     recipe = read_recipe("gmap")
     for name in ("NCBI-disease", "CoNLL-2003"):
         task = recipe.config(TaskConfig, "task", name, task="ner")
         assert (task.chunk, task.max_length) == (None, 128)
+    layers = {}
+    for name in ("chemprot", "rct-20k", "citation_intent", "sciie", "hyperpartisan_news", "ag", "amazon", "imdb"):
+        task = recipe.config(TaskConfig, "task", name, task="classification")
+        assert task.head_dropout == 0.5
+        layers[name] = task.head_layers
+    assert [*layers.values()] == [1, 1, 1, 1, 1, 2, 1, 2]  # table 9
     for name in ("Medication", "NewsQA"):
         task = recipe.config(TaskConfig, "task", name, task="qa")
         windows = (task.max_length, task.stride, task.max_question, task.max_answer_pieces)

@@ -1,7 +1,7 @@
 """One encoder that several tasks share, each with an adapter and a head of its own (arXiv 1902.02671)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from greenadapt.errors import MissingError
 from greenadapt.models.adapters.hooks import AdapterHooks, check_architecture
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import first_setting
-from greenadapt.models.tensors import exact_linear
+from greenadapt.models.heads import ExactLinear, TwoLayerHead
+from greenadapt.tasks.base import HeadShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,18 +34,11 @@ class TaskHeadSpec:
     n_outputs: int
     """Number of classes; 1 for regression, 2 for the first and last pieces of answers."""
     adapter: AdapterConfig
-
-
-class ExactLinear(nn.Linear):
-    """A linear layer that is ``exact_linear``."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """(…, n_outputs) from (…, d)."""
-        return exact_linear(inputs, self.weight, self.bias)
+    shape: HeadShape = field(default_factory=HeadShape)
 
 
 class TaskPart(nn.Module):
-    """The weights of one task alone: ``adapter`` and ``head``, a linear layer from the model's width d; with
+    """The weights of one task alone: ``adapter`` and ``head``, one or two layers from the model's width d; with
     ``own_pooler`` also a ``pooler``, at first a copy of the encoder's.
     """
 
@@ -53,11 +47,15 @@ class TaskPart(nn.Module):
         config: Any = encoder.config
         self.spec = spec
         self.adapter: Adapter = make_adapter(spec.adapter, encoder)
-        self.head = ExactLinear(config.hidden_size, spec.n_outputs)
         has_pooler = spec.adapter.own_pooler and spec.head == _TEXT_HEAD
         self.pooler = own_pooler(encoder) if has_pooler else None
-        dropout = first_setting(config, "classifier_dropout", "hidden_dropout_prob", "dropout")
+        dropout = spec.shape.dropout
+        if dropout is None:
+            dropout = first_setting(config, "classifier_dropout", "hidden_dropout_prob", "dropout")
         self.dropout = nn.Dropout(0.0 if spec.head == "QuestionAnswering" else dropout)
+        width = config.hidden_size
+        is_deep = spec.shape.layers == 2
+        self.head = TwoLayerHead(width, spec.n_outputs, dropout) if is_deep else ExactLinear(width, spec.n_outputs)
 
     @classmethod
     def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":

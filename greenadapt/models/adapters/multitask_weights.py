@@ -44,7 +44,7 @@ class TrainedTasks:
 def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
     """What ``task``, whose labels are known, adds to an encoder."""
     config = task.head_config()
-    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter)
+    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter, task.head_shape())
 
 
 def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:

@@ -18,6 +18,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks import records
+from greenadapt.tasks.base import HeadShape
 from greenadapt.tasks.classification import scores
 from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
 from greenadapt.tasks.features import Encoder, Input
@@ -47,6 +48,9 @@ class ClassificationTask:
     labels: tuple[str, ...] = ()
     label_range: tuple[float, float] | None = None
     table: TableFormat | None = None
+    head_layers: int = 1
+    head_dropout: float | None = None
+    """In training; ``None``: that of the model."""
     name: str = field(default="classification", init=False)
     head: str = field(default="SequenceClassification", init=False)
 
@@ -54,17 +58,26 @@ class ClassificationTask:
     def of(cls, config: TaskConfig) -> Self:
         """The task that a configuration asks for, without labels yet."""
         kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
-        return cls(config.text_fields, config.label_field, kind, label_range=config.label_range, table=config.table)
+        return cls(
+            config.text_fields,
+            config.label_field,
+            kind,
+            label_range=config.label_range,
+            table=config.table,
+            head_layers=config.head_layers,
+            head_dropout=config.head_dropout,
+        )
 
     @classmethod
     def of_settings(cls, settings: Json) -> Self:
-        """The task that ``settings`` came from; those of earlier versions have no range and no table."""
+        """The task that ``settings`` came from; those of earlier versions have no range, no table and no shape."""
         options = {name: settings[name] for name in ("label_field", "label_kind")}
         if (given := settings.get("label_range")) is not None:
             low, high = given
             options["label_range"] = (float(low), float(high))
         if (table := settings.get("table")) is not None:
             options["table"] = TableFormat(**{**table, "columns": tuple(table["columns"])})
+        options |= {name: settings[name] for name in ("head_layers", "head_dropout") if name in settings}
         return cls(text_fields=tuple(settings["text_fields"]), labels=tuple(settings["labels"]), **options)
 
     @property
@@ -82,7 +95,9 @@ class ClassificationTask:
 
     def settings(self) -> Json:
         """Everything ``of_settings`` needs."""
-        return {
+        shape: Json = {"head_layers": self.head_layers} if self.head_layers > 1 else {}
+        shape |= {} if self.head_dropout is None else {"head_dropout": self.head_dropout}
+        return shape | {
             "task": self.name,
             "text_fields": list(self.text_fields),
             "label_field": self.label_field,
@@ -102,6 +117,10 @@ class ClassificationTask:
             "id2label": dict(enumerate(self.labels)),
             "label2id": dict(self._numbers),
         }
+
+    def head_shape(self) -> HeadShape:
+        """See ``Task``."""
+        return HeadShape(self.head_layers, self.head_dropout)
 
     def read(self, source: str, progress: Progress) -> list[Text]:
         """The labelled texts of what ``records`` reads.

@@ -15,6 +15,7 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
+from greenadapt.tasks.base import HeadShape
 from greenadapt.tasks.features import IGNORED, Encoder, Feature, Input
 from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.ner.entities import entities, entity_counts, entity_f1, entity_scores, iob2
@@ -64,6 +65,10 @@ class NerTask:
         names = (*self.labels, X) if self.x_class else self.labels
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
         return {**labels, "problem_type": None}
+
+    def head_shape(self) -> HeadShape:
+        """That of transformers."""
+        return HeadShape()
 
     def read(self, source: str, progress: Progress) -> list[Sentence]:
         """The sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set, that have

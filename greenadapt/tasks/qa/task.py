@@ -13,6 +13,7 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
+from greenadapt.tasks.base import HeadShape
 from greenadapt.tasks.features import Encoder, Feature, Input
 from greenadapt.tasks.qa.questions import Question, read_questions, unlabelled_question
 from greenadapt.tasks.qa.scores import AnswerScores, normalise, score_answer
@@ -96,6 +97,10 @@ class QuestionTask:
     def head_config(self) -> Json:
         """Two outputs, whatever the pretrained model's configuration has."""
         return {"num_labels": 2, "problem_type": None}
+
+    def head_shape(self) -> HeadShape:
+        """That of transformers."""
+        return HeadShape()
 
     def read(self, source: str, progress: Progress) -> list[Question]:
         """The questions of a file or data set, see ``read_questions``."""

@@ -235,7 +235,7 @@ class FinetuneRun:
         setup = self.setup
         if setup.is_plain:
             task = setup.tasks[0].task
-            return open_model(setup.checkpoint, task.head, task.head_config(), self.rows, self.seed)
+            return open_model(setup.checkpoint, task.head, task.head_config(), self.rows, self.seed, task.head_shape())
         heads = {one.name: head_spec(one.task, one.adapter) for one in setup.tasks if one.adapter is not None}
         return open_multitask(setup.checkpoint, heads, self.rows, self.seed)
 
