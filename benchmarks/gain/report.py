@@ -8,7 +8,7 @@ import numpy as np
 
 from gain.arms import BASE, CONTROL
 from gain.differences import Compared, compare, over_sets
-from gain.runs import VIEWS, Lab
+from gain.runs import VIEWS, statistics
 from greenadapt.config import TaskConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, write_json
@@ -21,9 +21,11 @@ expanded view are single passes. The control is the mean of two base models that
 cost of two passes. Unseen: entities with a word that the training examples lack, pooled. Seconds are those of a run,
 test included.
 """
+PIECES = "pieces-both"
 COMPARISONS: dict[str, tuple[str, str]] = {
     "pooled to base": ("mean", BASE),
     "pooled to control": ("mean", CONTROL),
+    "pooled to pieces-both": ("mean", PIECES),
     "base view to base": ("base", BASE),
     "expanded view to base": ("expanded", BASE),
     "unseen to base": ("mean unseen", BASE),
@@ -34,7 +36,7 @@ Runs = dict[int, dict[str, Array]]
 """Seed → view → statistics."""
 
 
-def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
+def write_report(records: Sequence[Json], file: Path) -> str:
     """Write the table of these runs to ``file``, and beside it as JSON; returns the text."""
     cells: dict[tuple[str, Any], dict[str, dict[str, list[Json]]]] = {}
     for one in records:
@@ -42,7 +44,7 @@ def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
         cell.setdefault(one["set"], {}).setdefault(one["arm"], []).append(one)
     parts, found = [], []
     for (model, budget), sets in cells.items():
-        rows = {name: _set_rows(lab, arms) for name, arms in sets.items()}
+        rows = {name: _set_rows(arms) for name, arms in sets.items()}
         titled = {f"{name}, {_settings(sets[name])}": each for name, each in rows.items()}
         if len(rows) > 1:
             titled = {f"Mean of {len(rows)} sets": _mean_rows(rows), **titled}
@@ -59,15 +61,19 @@ def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
 
 
 def _settings(arms: Mapping[str, Sequence[Json]]) -> str:
-    training = next(iter(arms.values()))[0]["settings"]["training"]
-    return f"{training['epochs']} epochs at {training['learning_rate']:g}"
+    """Steps of all arms, and each rate with the arms that have it."""
+    rates: dict[float, list[str]] = {}
+    for arm, each in arms.items():
+        rates.setdefault(each[0]["settings"]["training"]["learning_rate"], []).append(arm)
+    shown = [f"{rate:g}" + (f" ({', '.join(names)})" if len(rates) > 1 else "") for rate, names in rates.items()]
+    return f"{next(iter(arms.values()))[0]['steps']} steps at {' and '.join(shown)}"
 
 
-def _set_rows(lab: Lab, arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
+def _set_rows(arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
     """Arm → its row on one set."""
     kind = next(iter(arms.values()))[0]["kind"]
     main_score = make_task(TaskConfig(kind)).main_score
-    runs = {arm: {one["seed"]: lab.statistics(one) for one in each} for arm, each in arms.items()}
+    runs = {arm: {one["seed"]: statistics(one) for one in each} for arm, each in arms.items()}
     rows = {}
     for arm, each in arms.items():
         row: Json = {"arm": arm, "sets": 1, "seeds": len(each)}
