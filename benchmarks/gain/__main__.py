@@ -3,8 +3,8 @@
     python benchmarks/gain --data DATA --arms base control pieces-both both dropout --budgets 300 --seeds 3
 
 ``recipe`` tries ``--rates`` and ``--step-counts`` on development sets, for the base model and for ``both``, and prints
-the table and the choice. ``run`` trains with that choice, unless ``--learning-rate`` and ``--steps`` are given: all arms
-make the same number of steps. ``report`` makes the table of what is there.
+the table and the choice. ``run`` trains with that choice, unless ``--learning-rate`` and ``--steps`` are given; all
+arms make the same number of steps. ``report`` makes the table of what is there.
 
 Training examples are drawn by the seed, the same for all arms. All arms, sets and budgets come under one seed before
 the next seed, and all sets and both arms before the next point of the grid, so that a stopped laboratory has a balanced
@@ -15,9 +15,9 @@ not on another machine. Other settings are other runs: the table has those that 
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 if not __package__:  # started as a folder
@@ -27,12 +27,12 @@ from records import resumable
 from trainings import add_cluster_options, train_first
 
 from gain.arms import ARMS, BASE, CONTROL, runnable, with_base
-from gain.recipe import ADAPTED, TRIED, Recipe, Tried
+from gain.recipe import ADAPTED, TRIED, UNTRIED, Recipe, Tried
 from gain.report import write_report
-from gain.runs import Cell, Lab, Limits, model_name
+from gain.runs import Cell, Lab, Limits, recipe_file
 from gain.sets import DOMAINS, find_set, texts_in
 from greenadapt.config import RunConfig, TrainConfig
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.workspace import Workspace
@@ -58,16 +58,18 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(lab: Lab, options: argparse.Namespace) -> None:
     arms = runnable(with_base(options.arms), lab.session.progress)
     spread = [arm for arm in arms if not ARMS[arm].trial]  # a trial changes this process
-    train_first(lab.session, options, [partial(lab.run, *asked) for asked in _asked(lab, options, spread)])
+    seeds = _seeds(options)
+    train_first(lab.session, options, [partial(lab.run, *one) for one in _asked(lab, options, spread, seeds)])
     done: list[Json] = []
-    for seed in _seeds(options):
-        done += [lab.run(*asked) for asked in _asked(lab, options, arms) if asked[2] == seed]
+    for seed in seeds:
+        done += [lab.run(*one) for one in _asked(lab, options, arms, [seed])]
         print(write_report(done, options.table), flush=True)
 
 
 def _report(lab: Lab, options: argparse.Namespace) -> None:
-    found = {asked: lab.find(*asked[:4]) for asked in _asked(lab, options, with_base(options.arms))}
-    print(write_report([one for one in found.values() if one is not None], options.table), flush=True)
+    asked = _asked(lab, options, with_base(options.arms), _seeds(options))
+    found = [lab.find(cell, arm, seed, training) for cell, arm, seed, training, _ in asked]
+    print(write_report([one for one in found if one is not None], options.table), flush=True)
 
 
 def _recipe(lab: Lab, options: argparse.Namespace) -> None:
@@ -86,36 +88,37 @@ def _recipe(lab: Lab, options: argparse.Namespace) -> None:
               f"{100 * record['dev']['mean']:.2f}", flush=True)  # fmt: skip
     for model in options.model:
         for budget in options.budgets:
-            tried = _tried(lab, options, Cell(model, _sets(options)[0], budget))
+            tried = _tried(lab, options, model, budget)
             print(f"\n{model}, {budget or 'all'} labelled examples\n\n{tried.table()}\n\nChoice: {tried.choice}")
 
 
-def _tried(lab: Lab, options: argparse.Namespace, cell: Cell) -> Tried:
-    records = lab.records(f"recipe-{model_name(cell)}").by_key.values()
-    return Tried.of([one for one in records if one["budget"] == cell.budget], options.batch_size)
+def _tried(lab: Lab, options: argparse.Namespace, model: str, budget: int | None) -> Tried:
+    records = lab.records(recipe_file(model)).by_key.values()
+    return Tried.of([one for one in records if one["budget"] == budget], options.batch_size)
 
 
-def _asked(lab: Lab, options: argparse.Namespace, arms: list[str]) -> Iterator[tuple[Cell, str, int, TrainConfig, str]]:
+def _asked(
+    lab: Lab, options: argparse.Namespace, arms: Iterable[str], seeds: Iterable[int]
+) -> Iterator[tuple[Cell, str, int, TrainConfig, str]]:
     """What ``Lab.run`` is called with, in the order of work."""
     cells = list(_cells(options))
     recipes = {model: _chosen(lab, options, model) for model in options.model}
-    for seed in _seeds(options):
-        for cell in cells:
-            for arm in arms:
-                label = options.label if ARMS[arm].reads_text else ""
-                yield cell, arm, seed, recipes[cell.model].training(arm, _shared(options)), label
+    for seed, cell, arm in product(seeds, cells, list(arms)):
+        label = options.label if ARMS[arm].reads_text else ""
+        yield cell, arm, seed, recipes[cell.model].training(arm, _shared(options)), label
 
 
 def _chosen(lab: Lab, options: argparse.Namespace, model: str) -> Recipe:
     """Steps and rates of a model: given, or chosen on the grid in its records, which may have had fewer labels."""
     if options.learning_rate and options.steps:
         return Recipe(options.steps, dict.fromkeys(TRIED, options.learning_rate))
-    chosen = _tried(lab, options, Cell(model, _sets(options)[0], options.recipe_budget)).choice
+    chosen = _tried(lab, options, model, options.recipe_budget).choice
     if chosen is None:
-        raise UsageError(
-            f"{options.results} has no finished grid of rates and steps for {model} with batches of "
-            f"{options.batch_size}", "run the command recipe first, or give --learning-rate and --steps"
-        )  # fmt: skip
+        lab.session.progress.warn(
+            f"{options.results} has no finished grid of steps and rates for {model} with batches of "
+            f"{options.batch_size}: {UNTRIED}; the command recipe tries others"
+        )
+        chosen = UNTRIED
     rates = chosen.rates if not options.learning_rate else dict.fromkeys(TRIED, options.learning_rate)
     return Recipe(options.steps or chosen.steps, rates)
 
@@ -128,12 +131,8 @@ def _seeds(options: argparse.Namespace) -> range:
     return range(options.first_seed, options.first_seed + options.seeds)
 
 
-def _sets(options: argparse.Namespace) -> list:
-    return [find_set(options.data, name) for name in options.sets]
-
-
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
-    sets = _sets(options)
+    sets = [find_set(options.data, name) for name in options.sets]
     for model in options.model:
         for budget in options.budgets:
             for one in sets:
@@ -157,7 +156,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("gain", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("command", nargs="?", default="run", choices=["recipe", "run", "report"])
-    add("--data", type=Path, default=Path("data"), help="folder with ner, classification, qa and corpora; ./data by default")
+    add(
+        "--data",
+        type=Path,
+        default=Path("data"),
+        help="folder with ner, classification, qa and corpora; ./data by default",
+    )
     add("--corpus", nargs="+", default=[], metavar="[SET=]FILE",
         help="unlabelled text of the domain, of all sets or of one; that of known sets is in DATA/corpora")  # fmt: skip
     add("--work", type=Path, default=Path("build/gain"), help="where models are kept; build/gain by default")
@@ -188,7 +192,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add_cluster_options(parser)
     options = parser.parse_args(arguments)
     if not options.data.is_dir():
-        raise MissingError(f"no folder {options.data}", "give --data FOLDER, with sets in ner/NAME and texts in corpora/")
+        raise MissingError(
+            f"no folder {options.data}", "give --data FOLDER, with sets in ner/NAME and texts in corpora/"
+        )
     options.work.mkdir(parents=True, exist_ok=True)
     options.table = options.table or options.work / "table.md"
     return options

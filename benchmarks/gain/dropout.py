@@ -56,7 +56,7 @@ class _Cuts:
         pieces, ids = _pieces(tokenizer), base.ids.tolist()
         starts = np.flatnonzero(base.begins)
         ends = np.append(starts[1:], len(ids))
-        chances = [random.Random(f"{self.draw} {text}") for text in batch.texts]  # noqa: S311
+        chances = [random.Random(f"{self.draw} {text}") for text in batch.texts]
         words = []
         for start, end, line in zip(starts.tolist(), ends.tolist(), base.lines[starts].tolist(), strict=True):
             own = ids[start:end]
@@ -135,4 +135,3 @@ def dropout() -> Iterator[None]:
         patch.object(Feed, "draw", draw),
     ):
         yield
-

@@ -38,6 +38,10 @@ class Recipe:
         return f"{self.steps} steps, {rates}"
 
 
+UNTRIED = Recipe(600, dict.fromkeys(TRIED, 1e-4))
+"""For a model without a grid."""
+
+
 @dataclass(frozen=True)
 class Tried:
     """The development scores of a grid: of every point that both arms have under the first seed on all sets."""
@@ -57,25 +61,24 @@ class Tried:
         runs = [each for points in found.values() for each in points.values()]
         sets = list(dict.fromkeys(name for each in runs for _, name in each))
         first = {(min(seed for each in runs for seed, _ in each), name) for name in sets} if runs else set()
-        complete = [
-            point for point in found[BASE] if all(first <= found[arm].get(point, {}).keys() for arm in TRIED)
-        ]
+        complete = [point for point in found[BASE] if all(first <= found[arm].get(point, {}).keys() for arm in TRIED)]
         kept = [found[arm][point].keys() for arm in TRIED for point in complete]
         shared = set.intersection(*map(set, kept)) if kept else set()
         scores = {
-            arm: {point: {key: found[arm][point][key] for key in sorted(shared)} for point in complete}
-            for arm in TRIED
+            arm: {point: {key: found[arm][point][key] for key in sorted(shared)} for point in complete} for arm in TRIED
         }
         return cls(sets, scores)
 
     def mean(self, arm: str, point: Point) -> float | None:
         """The mean development score, ``None`` if one of the runs found no entity."""
         runs = self.scores[arm][point].values()
-        return None if any(one["entities"] == 0 for one in runs) else float(np.mean([one["dev"]["mean"] for one in runs]))
+        return (
+            None if any(one["entities"] == 0 for one in runs) else float(np.mean([one["dev"]["mean"] for one in runs]))
+        )
 
     @property
     def choice(self) -> Recipe | None:
-        """The steps with the best sum over both arms, each at its best rate; of equal ones the fewest and the lowest."""
+        """The steps with the best sum over both arms, each at its best rate; of equal ones the first, in order."""
         best: dict[int, dict[str, tuple[float, float]]] = {}
         for arm in TRIED:
             for steps, rate in sorted(self.scores[arm]):

@@ -1,4 +1,4 @@
-"""The table: means over sets and each set, with intervals."""
+"""The table: a column for each domain, means over sets and each set, with intervals."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ import numpy as np
 from gain.arms import BASE, CONTROL
 from gain.differences import Compared, compare, over_sets
 from gain.runs import VIEWS, statistics
+from gain.sets import domain_of
 from greenadapt.config import TaskConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, write_json
@@ -49,7 +50,7 @@ def write_report(records: Sequence[Json], file: Path) -> str:
         if len(rows) > 1:
             titled = {f"Mean of {len(rows)} sets": _mean_rows(rows), **titled}
         title = f"{model}, {budget or 'all'} labelled examples"
-        parts += [f"## {title}\n", *(_table(name, each) for name, each in titled.items())]
+        parts += [f"## {title}\n", *_domain_tables(rows), *(_table(name, each) for name, each in titled.items())]
         found += [
             {"model": model, "budget": budget, "of": name, "arms": [_plain(row) for row in each.values()]}
             for name, each in titled.items()
@@ -58,6 +59,36 @@ def write_report(records: Sequence[Json], file: Path) -> str:
     file.write_text(text, "utf-8")
     write_json(file.with_suffix(".json"), found)
     return text
+
+
+def _domain_tables(by_set: Mapping[str, Mapping[str, Json]]) -> list[str]:
+    """For each comparison of pooled scores a table with a column for each domain and one for the mean of all sets."""
+    domains: dict[str, dict[str, Mapping[str, Json]]] = {}
+    for name, rows in by_set.items():
+        domains.setdefault(domain_of(name), {})[name] = rows
+    if len(domains) == 1:
+        return []
+    columns = {f"{domain} ({len(sets)})": _mean_rows(sets) for domain, sets in domains.items()}
+    columns[f"mean of {len(by_set)} sets"] = _mean_rows(by_set)
+    tables = []
+    for title in (title for title in COMPARISONS if title.startswith("pooled")):
+        other = COMPARISONS[title][1]
+        arms = [arm for arm, row in _mean_rows(by_set).items() if arm == other or title in row["compared"]]
+        if len(arms) > 1:
+            head = [f"### {title}, number of sets in brackets", "", f"| arm | {' | '.join(columns)} |"]
+            lines = [_domain_line(arm, title, [column.get(arm) for column in columns.values()]) for arm in arms]
+            tables.append("\n".join([*head, "|---" * (len(columns) + 1) + "|", *lines]) + "\n")
+    return tables
+
+
+def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
+    """The scores of what the others are compared with, else differences from that."""
+    is_compared = arm != COMPARISONS[title][1]
+    cells = [
+        "" if row is None else _difference(row["compared"].get(title)) if is_compared else _points(row["mean"])
+        for row in rows
+    ]
+    return f"| {arm} | {' | '.join(cells)} |"
 
 
 def _settings(arms: Mapping[str, Sequence[Json]]) -> str:

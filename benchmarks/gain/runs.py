@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from trainings import finetune
@@ -121,7 +120,7 @@ class Lab:
         run = self._asked(cell, arm, seed, training, parts)
         self.session.progress.note(f"{cell}, {arm}{label}, seed {seed}, {training.max_steps} steps")
         made = self._trained(run)
-        names = {"model": model_name(cell), "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}"}
+        names = {"model": model_name(cell.model), "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}"}
         kept = {view: packed(made.statistics["test"][view]) for view in (*made.scores["test"], "mean unseen")
                 if view in made.statistics["test"]}  # fmt: skip
         return self.records(file_of(cell)).add(
@@ -150,7 +149,7 @@ class Lab:
     def try_out(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json:
         """The record of a run that is measured on the development set alone; it is made unless it is there."""
         run = self._asked(cell, arm, seed, training, ("dev",))
-        records = self.records(f"recipe-{model_name(cell)}")
+        records = self.records(recipe_file(cell.model))
         if (record := records.by_key.get(run.key)) is not None:
             return record
         rate = training.learning_rate
@@ -160,7 +159,7 @@ class Lab:
         return records.add(
             {
                 "key": run.key,
-                "model": model_name(cell),
+                "model": model_name(cell.model),
                 "set": cell.of.name,
                 "budget": cell.budget,
                 "arm": arm,
@@ -275,14 +274,19 @@ def statistics(record: Json) -> dict[str, Array]:
     return {name: unpacked(kept) for name, kept in record["statistics"].items()}
 
 
-def model_name(cell: Cell) -> str:
-    """The name of a cell's model in records and files."""
-    return find_model(cell.model).name
+def model_name(model: str) -> str:
+    """The name of a model in records and files."""
+    return find_model(model).name
+
+
+def recipe_file(model: str) -> str:
+    """Where the runs are recorded by which rate and steps of a model are chosen."""
+    return f"recipe-{model_name(model)}"
 
 
 def file_of(cell: Cell) -> str:
     """Where the runs of a cell are recorded."""
-    return f"gain-{model_name(cell)}-{cell.budget or 'all'}"
+    return f"gain-{model_name(cell.model)}-{cell.budget or 'all'}"
 
 
 def joined(files: Sequence[Path]) -> Path:
