@@ -17,6 +17,7 @@ import pytest
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import ExpandConfig, TrainConfig
+from greenadapt.errors import MissingError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile, IntArray
@@ -321,6 +322,37 @@ def test_a_pretrained_model_instead_of_an_adapted_one(
     lines_of_corpus = (tmp_path / "corpus.txt").read_text().splitlines()
     assert set(drawn.read_text().splitlines()) < set(lines_of_corpus)
     assert 200 <= len(drawn.read_text().split()) < 200 + max(len(line.split()) for line in lines_of_corpus)
+
+
+def test_a_missing_folder_of_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingError, match=r"no folder data.*--data FOLDER"):
+        benchmark_module("gain.__main__").main(["--sets", "AnnoCTR"])
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_table_has_a_column_for_each_domain(differences: ModuleType, tmp_path: Path) -> None:
+    write_report = benchmark_module("gain.report").write_report
+    scores = {"NCBI-disease": (6, 8), "BC2GM": (5, 5), "AnnoCTR": (2, 7)}  # right ones of 10, base and both
+
+    def record(name: str, arm: str, right: int) -> Json:
+        statistics = {"mean": differences.packed(np.tile([right, 10, 10], (20, 1)))}
+        training = {
+            "settings": {"training": {"learning_rate": 1e-4}},
+            "steps": 300,
+            "cost": {"seconds": 1, "energy_kwh": 0},
+        }
+        where = {"model": "minilm", "budget": 300, "set": name, "arm": arm, "seed": 0, "kind": "ner"}
+        return {**where, **training, "scores": {"mean": right / 10}, "unseen": {}, "statistics": statistics}
+
+    records = [record(name, arm, right) for name, both in scores.items()
+               for arm, right in zip(("base", "both"), both, strict=True)]  # fmt: skip
+    text = write_report(records, tmp_path / "table.md")
+    table = text.split("### ")[1].splitlines()
+    assert table[2] == "| arm | biomedicine (2) | cyber security (1) | mean of 3 sets |"
+    assert table[4] == "| base | 55.00 | 20.00 | 43.33 |"
+    # Without variation within sets, an interval is that of the sets that are drawn.
+    assert table[5].startswith("| both | +10.00 (+0.00 to +20.00) | +50.00 (+50.00 to +50.00) | +23.33 (")
 
 
 def test_an_arm_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
