@@ -1,22 +1,21 @@
 """Are adapted models better? Sets × label budgets × seeds × arms × models, in one table.
 
-    python benchmarks/gain --data DATA --corpus TEXT --work DIR --sets NCBI-disease BC2GM --budgets 300 600 --seeds 3 \\
-        --arms base control norm --model minilm
+    python benchmarks/gain --data DATA --arms base control pieces-both both dropout --budgets 300 --seeds 3
 
-``plan`` chooses peak rate and epochs for each set, budget and model: on the base model's development score, over
-``--rates`` and ``--epoch-counts``; every arm then has the same. ``run`` does so first for what is not planned, unless
-``--learning-rate`` and ``--epochs`` are given. ``report`` makes the table of what is there.
+``recipe`` tries ``--rates`` and ``--step-counts`` on development sets, for the base model and for ``both``, and prints
+the table and the choice. ``run`` trains with that choice, unless ``--learning-rate`` and ``--steps`` are given; all
+arms make the same number of steps. ``report`` makes the table of what is there.
 
 Training examples are drawn by the seed, the same for all arms. All arms, sets and budgets come under one seed before
-the next seed, so that a stopped laboratory has a balanced table. Each finished run is a line of ``runs.jsonl`` in
-``--work`` with all of its settings; its statistics are beside it. The same command goes on from there. Other settings
-are other runs: the table has those that the command asks for.
+the next seed, and all sets and both arms before the next point of the grid, so that a stopped laboratory has a balanced
+table. Each finished run is a line in ``--results``, with all of its settings, its scores and the counts of each test
+sentence, and no weights: ``gain-MODEL-BUDGET.jsonl``, and ``recipe-MODEL.jsonl``. What is there is not run again, also
+not on another machine. Other settings are other runs: the table has those that the command asks for.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -28,13 +27,17 @@ from records import resumable
 from trainings import add_cluster_options, train_first
 
 from gain.arms import ARMS, BASE, CONTROL, runnable, with_base
+from gain.recipe import ADAPTED, TRIED, UNTRIED, Recipe, Tried
 from gain.report import write_report
-from gain.runs import Cell, Lab, Limits
-from gain.sets import find_set
+from gain.runs import Cell, Lab, Limits, recipe_file
+from gain.sets import DOMAINS, find_set, texts_in
 from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.workspace import Workspace
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,32 +51,84 @@ def main(arguments: list[str] | None = None) -> None:
 
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
     limits = Limits(options.test_sentences, options.dev_sentences, options.max_length, options.max_tokens)
-    lab = Lab(session, options.work, dict(map(_corpus, options.corpus)), limits)
-    if options.command == "plan":
-        for cell in _cells(options):
-            training = _training(lab, options, cell)
-            print(f"{cell.model}, {cell.of.name}, {cell.budget or 'all'}: {training.epochs} epochs at "
-                  f"{training.learning_rate:g}", flush=True)  # fmt: skip
-        return
-    if options.command == "report":
-        print(write_report(lab, _asked_for(lab, options), options.table), flush=True)
-        return
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    arms = runnable(with_base(options.arms), session.progress)
+    lab = Lab(session, options.work, options.results, _texts(options), limits)
+    {"run": _run, "recipe": _recipe, "report": _report}[options.command](lab, options)
+
+
+def _run(lab: Lab, options: argparse.Namespace) -> None:
+    arms = runnable(with_base(options.arms), lab.session.progress)
     spread = [arm for arm in arms if not ARMS[arm].trial]  # a trial changes this process
-    planned = [(cell, _training(lab, options, cell)) for cell in _cells(options)]
-    each = [
-        partial(lab.run, cell, arm, seed, training, _label(arm, options))
-        for seed in seeds
-        for cell, training in planned
-        for arm in spread
-    ]
-    train_first(session, options, each)
+    seeds = _seeds(options)
+    train_first(lab.session, options, [partial(lab.run, *one) for one in _asked(lab, options, spread, seeds)])
     done: list[Json] = []
     for seed in seeds:
-        for cell, training in planned:
-            done += [lab.run(cell, arm, seed, training, _label(arm, options)) for arm in arms]
-        print(write_report(lab, done, options.table), flush=True)
+        done += [lab.run(*one) for one in _asked(lab, options, arms, [seed])]
+        print(write_report(done, options.table), flush=True)
+
+
+def _report(lab: Lab, options: argparse.Namespace) -> None:
+    asked = _asked(lab, options, with_base(options.arms), _seeds(options))
+    found = [lab.find(cell, arm, seed, training) for cell, arm, seed, training, _ in asked]
+    print(write_report([one for one in found if one is not None], options.table), flush=True)
+
+
+def _recipe(lab: Lab, options: argparse.Namespace) -> None:
+    grid = [
+        (cell, arm, seed, Recipe(steps, dict.fromkeys(TRIED, rate)).training(arm, _shared(options)))
+        for seed in _seeds(options)
+        for steps in options.step_counts
+        for rate in options.rates
+        for cell in _cells(options)
+        for arm in TRIED
+    ]
+    train_first(lab.session, options, [partial(lab.try_out, *point) for point in grid])
+    for cell, arm, seed, training in grid:
+        record = lab.try_out(cell, arm, seed, training)
+        print(f"{cell}, {arm}, seed {seed}, {training.max_steps} steps at {training.learning_rate:g}: "
+              f"{100 * record['dev']['mean']:.2f}", flush=True)  # fmt: skip
+    for model in options.model:
+        for budget in options.budgets:
+            tried = _tried(lab, options, model, budget)
+            print(f"\n{model}, {budget or 'all'} labelled examples\n\n{tried.table()}\n\nChoice: {tried.choice}")
+
+
+def _tried(lab: Lab, options: argparse.Namespace, model: str, budget: int | None) -> Tried:
+    records = lab.records(recipe_file(model)).by_key.values()
+    return Tried.of([one for one in records if one["budget"] == budget], options.batch_size)
+
+
+def _asked(
+    lab: Lab, options: argparse.Namespace, arms: Iterable[str], seeds: Iterable[int]
+) -> Iterator[tuple[Cell, str, int, TrainConfig, str]]:
+    """What ``Lab.run`` is called with, in the order of work."""
+    cells = list(_cells(options))
+    recipes = {model: _chosen(lab, options, model) for model in options.model}
+    for seed, cell, arm in product(seeds, cells, list(arms)):
+        label = options.label if ARMS[arm].reads_text else ""
+        yield cell, arm, seed, recipes[cell.model].training(arm, _shared(options)), label
+
+
+def _chosen(lab: Lab, options: argparse.Namespace, model: str) -> Recipe:
+    """Steps and rates of a model: given, or chosen on the grid in its records, which may have had fewer labels."""
+    if options.learning_rate and options.steps:
+        return Recipe(options.steps, dict.fromkeys(TRIED, options.learning_rate))
+    chosen = _tried(lab, options, model, options.recipe_budget).choice
+    if chosen is None:
+        lab.session.progress.warn(
+            f"{options.results} has no finished grid of steps and rates for {model} with batches of "
+            f"{options.batch_size}: {UNTRIED}; the command recipe tries others"
+        )
+        chosen = UNTRIED
+    rates = chosen.rates if not options.learning_rate else dict.fromkeys(TRIED, options.learning_rate)
+    return Recipe(options.steps or chosen.steps, rates)
+
+
+def _shared(options: argparse.Namespace) -> TrainConfig:
+    return TrainConfig(precision=options.precision, batch_size=options.batch_size)
+
+
+def _seeds(options: argparse.Namespace) -> range:
+    return range(options.first_seed, options.first_seed + options.seeds)
 
 
 def _cells(options: argparse.Namespace) -> Iterator[Cell]:
@@ -84,97 +139,62 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
                 yield Cell(model, one, budget)
 
 
-def _training(lab: Lab, options: argparse.Namespace, cell: Cell) -> TrainConfig:
-    """The settings of a cell, given or planned."""
-    shared = TrainConfig(precision=options.precision, batch_size=options.batch_size)
-    rates = [options.learning_rate] if options.learning_rate else options.rates
-    epochs = [options.epochs] if options.epochs else options.epoch_counts
-    grid = {"learning_rate": rates, "epochs": epochs}
-    if len(rates) == len(epochs) == 1:
-        return replace(shared, learning_rate=rates[0], epochs=epochs[0])
-    points = [{name: [value] for name, value in zip(grid, values, strict=True)} for values in product(*grid.values())]
-    train_first(lab.session, options, [partial(lab.plan, cell, point, shared) for point in points])
-    return lab.plan(cell, grid, shared)
+def _texts(options: argparse.Namespace) -> dict[str, Path]:
+    """The unlabelled text of each set: given as ``SET=FILE``, as ``FILE`` for all others, or that of its domain."""
+    given: dict[str, Path] = {}
+    for each in options.corpus:
+        name, equals, file = each.partition("=")
+        given |= {name: Path(file)} if equals else {"": Path(each)}
+    return given if "" in given else {**texts_in(options.data), **given}
 
 
-def _asked_for(lab: Lab, options: argparse.Namespace) -> list[Json]:
-    """The finished runs of the sets, budgets, models and arms that are asked for; of equal ones the last."""
-    asked = {
-        "set": options.sets,
-        "budget": options.budgets,
-        "model": options.model,
-        "arm": [f"{arm}{_label(arm, options)}" for arm in with_base(options.arms)],
-    }
-    asked_for = [
-        one
-        for one in lab.runs.by_key.values()
-        if all(one[name] in known for name, known in asked.items())
-        and options.learning_rate in (None, one["settings"]["training"]["learning_rate"])
-        and options.epochs in (None, one["settings"]["training"]["epochs"])
-    ]
-    # Only what ran under the same conditions is compared: those of the base model's last run.
-    conditions = {_place(one): _conditions(one) for one in asked_for if one["arm"] == BASE}
-    same = [one for one in asked_for if conditions.get(_place(one)) == _conditions(one)]
-    return list({(*_place(one), one["arm"], one["seed"]): one for one in same}.values())
-
-
-def _place(one: Json) -> tuple[object, ...]:
-    return one["model"], one["set"], one["budget"]
-
-
-def _conditions(one: Json) -> list[object]:
-    """What arms that are compared have in common, besides the training examples of each seed."""
-    settings = one["settings"]
-    training = [settings["training"][name] for name in ("learning_rate", "epochs", "batch_size", "precision")]
-    return [settings["measured"], settings["task"], settings["max_tokens"], *training]
-
-
-def _label(arm: str, options: argparse.Namespace) -> str:
-    """What is added to the name of an arm that depends on the corpus."""
-    return options.label if ARMS[arm].reads_text else ""
-
-
-def _corpus(given: str) -> tuple[str, Path]:
-    """``FILE`` or ``SET=FILE``."""
-    name, equals, file = given.partition("=")
-    return (name, Path(file)) if equals else ("", Path(given))
-
-
-def _budget(given: str) -> int | None:
+def _number(given: str) -> int | None:
     return None if given == "all" else int(given)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("gain", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", default="run", choices=["plan", "run", "report"])
-    parser.add_argument(
-        "--data", type=Path, required=True, help="folder of sets, or of folders ner, classification, qa"
+    add = parser.add_argument
+    add("command", nargs="?", default="run", choices=["recipe", "run", "report"])
+    add(
+        "--data",
+        type=Path,
+        default=Path("data"),
+        help="folder with ner, classification, qa and corpora; ./data by default",
     )
-    parser.add_argument("--corpus", nargs="+", default=[], metavar="[SET=]FILE",
-                        help="unlabelled text of the domain, of all sets or of one")  # fmt: skip
-    parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
-    parser.add_argument("--sets", nargs="+", required=True, help="folders, or FILE:FOLD for questions in FILE.json")
-    parser.add_argument("--budgets", nargs="+", type=_budget, default=[300], help="training examples, numbers or all")
-    parser.add_argument("--seeds", type=int, default=2, help="how many")
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--arms", nargs="+", default=[BASE, CONTROL, "norm"], choices=[*ARMS])
-    parser.add_argument("--model", nargs="+", default=["minilm"])
-    parser.add_argument("--label", default="", help="added to the names of adapted arms, such as @2M for a corpus")
-    parser.add_argument("--learning-rate", type=float, help="peak rate; planned by default")
-    parser.add_argument("--epochs", type=int, help="planned by default")
-    parser.add_argument("--rates", nargs="+", type=float, default=[1e-4, 2e-4, 4e-4], help="to choose from")
-    parser.add_argument("--epoch-counts", nargs="+", type=int, default=[8, 20], help="to choose from")
-    parser.add_argument("--batch-size", type=int, default=TrainConfig.batch_size)
-    parser.add_argument("--test-sentences", type=int, help="measure on so many, drawn once; all by default")
-    parser.add_argument("--dev-sentences", type=int, default=500, help="the same, where rate and epochs are chosen")
-    parser.add_argument("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
-    parser.add_argument("--max-length", type=int, help="pieces read at once; the model's limit by default")
-    parser.add_argument("--max-tokens", type=int, default=RunConfig.max_tokens)
-    parser.add_argument("--workers", type=int, default=2, help="processes for corpus and vectors")
-    parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
-    parser.add_argument("--table", type=Path, help="file for the table; table.md in --work by default")
+    add("--corpus", nargs="+", default=[], metavar="[SET=]FILE",
+        help="unlabelled text of the domain, of all sets or of one; that of known sets is in DATA/corpora")  # fmt: skip
+    add("--work", type=Path, default=Path("build/gain"), help="where models are kept; build/gain by default")
+    add("--results", type=Path, default=RESULTS, help="folder of the records; benchmarks/results by default")
+    known = [name for _, names in DOMAINS.values() for name in names]
+    add("--sets", nargs="+", default=known, help="folders, or FILE:FOLD for questions in FILE.json; by default "
+        + ", ".join(known))  # fmt: skip
+    add("--budgets", nargs="+", type=_number, default=[300], help="training examples, numbers or all")
+    add("--seeds", type=int, default=3, help="how many")
+    add("--first-seed", type=int, default=0)
+    add("--arms", nargs="+", default=[BASE, CONTROL, "pieces-both", ADAPTED, "dropout"], choices=[*ARMS])
+    add("--model", nargs="+", default=["minilm"])
+    add("--label", default="", help="added to the names of adapted arms, such as @2M for a corpus")
+    add("--learning-rate", type=float, help="peak rate of all arms; that of the recipe by default")
+    add("--steps", type=int, help="of all arms; those of the recipe by default")
+    add("--recipe-budget", type=_number, default=300, help="training examples with which the recipe was chosen")
+    add("--rates", nargs="+", type=float, default=[2e-4, 1e-4, 3e-4, 5e-5], help="of recipe, in the order of work")
+    add("--step-counts", nargs="+", type=int, default=[300, 600, 1200], help="the same")
+    add("--batch-size", type=int, default=16)
+    add("--test-sentences", type=_number, default=1000, help="measure on so many, drawn once, or all")
+    add("--dev-sentences", type=_number, default=500, help="the same, where rate and steps are chosen")
+    add("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
+    add("--max-length", type=int, help="pieces read at once; the model's limit by default")
+    add("--max-tokens", type=int, default=RunConfig.max_tokens)
+    add("--workers", type=int, default=1, help="processes that read the corpus")
+    add("--threads", type=int, help="of torch; its own choice by default")
+    add("--table", type=Path, help="file for the table; table.md in --work by default")
     add_cluster_options(parser)
     options = parser.parse_args(arguments)
+    if not options.data.is_dir():
+        raise MissingError(
+            f"no folder {options.data}", "give --data FOLDER, with sets in ner/NAME and texts in corpora/"
+        )
     options.work.mkdir(parents=True, exist_ok=True)
     options.table = options.table or options.work / "table.md"
     return options

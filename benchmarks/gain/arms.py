@@ -65,6 +65,9 @@ ARMS: dict[str, Arm] = {
     "blend": Arm({"rows": "blend"}),
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
+    "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
+    "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
+    "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words
     "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
     "unlabelled": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, unlabelled={}),
     "slash": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="slash"),
@@ -101,8 +104,7 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
         return _pretrained(session, corpus, model, arm.pretraining, _place_of(corpus, model, folder))
     if arm.rows is None:
         return model
-    vectors = W2VConfig(**{"workers": min(2, session.workers), **arm.vectors})  # several give one kind of result
-    fitted, rows = AlignConfig(**arm.map), ExpandConfig(**arm.rows)
+    vectors, fitted, rows = _vectors_of(arm), AlignConfig(**arm.map), ExpandConfig(**arm.rows)
     place = _place_of(corpus, model, folder)
     trained, aligned, expanded = (
         place / f"{stage}-{hash_json([given(config) for config in configs])[:8]}"
@@ -117,6 +119,19 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if arm.peer:
         expanded = with_rows_of(arm.peer, Adapted(model, corpus, trained, aligned, rows, expanded, session.workers))
     return str(expanded)
+
+
+def described(corpus: Path, arm: Arm) -> Json:
+    """All that decides an arm's model, besides the base model: known before it is made."""
+    text = hash_file(corpus)
+    if arm.pretraining is not None:
+        return {"text": text, "pretraining": plain(dict(arm.pretraining))}
+    stages = {"vectors": _vectors_of(arm), "map": AlignConfig(**arm.map), "rows": ExpandConfig(**(arm.rows or {}))}
+    return {"text": text, **{stage: given(config) for stage, config in stages.items()}, "peer": arm.peer}
+
+
+def _vectors_of(arm: Arm) -> W2VConfig:
+    return W2VConfig(**{"workers": 1, **arm.vectors})  # one worker gives the same vectors every time
 
 
 def _place_of(corpus: Path, model: str, folder: Path) -> Path:

@@ -1,5 +1,7 @@
 """What is kept of a run's predictions, and what they say of differences between arms."""
 
+import zlib
+from base64 import b85decode, b85encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +30,21 @@ def unseen_counts(sentences: Sequence[Sentence], predictions: Sequence[Json], kn
         wanted, found = unseen(sentence.words, sentence.tags or ()), unseen(sentence.words, prediction["tags"])
         counts[row] = len(wanted & found), len(found), len(wanted)
     return counts
+
+
+def packed(statistics: Array) -> Json:
+    """Statistics (n_examples, m) in a few kilobytes of text; whole numbers up to 255 take a byte before compression."""
+    small = statistics.astype(np.uint8)
+    kept = small if np.array_equal(small, statistics) else statistics.astype(np.float64)
+    columns = np.ascontiguousarray(kept.T)  # compress better than rows
+    data = b85encode(zlib.compress(columns.tobytes(), 9)).decode()
+    return {"examples": len(statistics), "type": columns.dtype.str, "data": data}
+
+
+def unpacked(kept: Json) -> Array:
+    """The statistics (n_examples, m) float64 that ``packed`` was given."""
+    flat = np.frombuffer(zlib.decompress(b85decode(kept["data"])), kept["type"])
+    return flat.reshape(-1, kept["examples"]).T.astype(np.float64)
 
 
 @dataclass(frozen=True)

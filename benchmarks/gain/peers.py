@@ -1,4 +1,4 @@
-"""New rows by other people's programs: the same words, another vector for each."""
+"""New rows by other people's programs, or by chance: the same words, another vector for each."""
 
 import shutil
 from collections.abc import Callable
@@ -19,9 +19,11 @@ from greenadapt.stages.session import OpenedBase
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.results import MANIFEST
 from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.piece_rows import wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 _OMP_K, _OMP_BATCH = 64, 512  # tokensurgeon's defaults
+_RANDOM_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,20 @@ def focus(made: Adapted) -> Array:
     return np.asarray(rows[-n_new:].numpy(), np.float32)
 
 
+def random(made: Adapted) -> Array:
+    """Rows that know nothing of their words: random directions, as long as the base model's rows: (n_new, dim)."""
+    base = OpenedBase(find_model(made.base))
+    table, vocabulary = base.checkpoint.embedding(), base.vocabulary
+    n_new = Checkpoint.open(made.expanded).n_rows - base.checkpoint.n_rows
+    rows = np.random.default_rng(_RANDOM_SEED).normal(size=(n_new, base.checkpoint.dim))
+    norm = wordpiece_norm(table, vocabulary.size, vocabulary.special_ids)
+    return np.asarray(norm * rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
 PEERS: dict[str, tuple[str, Callable[[Adapted], Array]]] = {
     "omp": ("mergekit", omp),
     "focus": ("deepfocus", focus),
+    "random": ("numpy", random),
 }
 """Name → the package it needs, and what makes the rows."""
 

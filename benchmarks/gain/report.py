@@ -1,4 +1,4 @@
-"""The table: means over sets and each set, with intervals."""
+"""The table: a column for each domain, means over sets and each set, with intervals."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,8 @@ import numpy as np
 
 from gain.arms import BASE, CONTROL
 from gain.differences import Compared, compare, over_sets
-from gain.runs import VIEWS, Lab
+from gain.runs import VIEWS, statistics
+from gain.sets import domain_of
 from greenadapt.config import TaskConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, write_json
@@ -21,9 +22,11 @@ expanded view are single passes. The control is the mean of two base models that
 cost of two passes. Unseen: entities with a word that the training examples lack, pooled. Seconds are those of a run,
 test included.
 """
+PIECES = "pieces-both"
 COMPARISONS: dict[str, tuple[str, str]] = {
     "pooled to base": ("mean", BASE),
     "pooled to control": ("mean", CONTROL),
+    "pooled to pieces-both": ("mean", PIECES),
     "base view to base": ("base", BASE),
     "expanded view to base": ("expanded", BASE),
     "unseen to base": ("mean unseen", BASE),
@@ -34,7 +37,7 @@ Runs = dict[int, dict[str, Array]]
 """Seed → view → statistics."""
 
 
-def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
+def write_report(records: Sequence[Json], file: Path) -> str:
     """Write the table of these runs to ``file``, and beside it as JSON; returns the text."""
     cells: dict[tuple[str, Any], dict[str, dict[str, list[Json]]]] = {}
     for one in records:
@@ -42,12 +45,12 @@ def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
         cell.setdefault(one["set"], {}).setdefault(one["arm"], []).append(one)
     parts, found = [], []
     for (model, budget), sets in cells.items():
-        rows = {name: _set_rows(lab, arms) for name, arms in sets.items()}
+        rows = {name: _set_rows(arms) for name, arms in sets.items()}
         titled = {f"{name}, {_settings(sets[name])}": each for name, each in rows.items()}
         if len(rows) > 1:
             titled = {f"Mean of {len(rows)} sets": _mean_rows(rows), **titled}
         title = f"{model}, {budget or 'all'} labelled examples"
-        parts += [f"## {title}\n", *(_table(name, each) for name, each in titled.items())]
+        parts += [f"## {title}\n", *_domain_tables(rows), *(_table(name, each) for name, each in titled.items())]
         found += [
             {"model": model, "budget": budget, "of": name, "arms": [_plain(row) for row in each.values()]}
             for name, each in titled.items()
@@ -58,16 +61,50 @@ def write_report(lab: Lab, records: Sequence[Json], file: Path) -> str:
     return text
 
 
+def _domain_tables(by_set: Mapping[str, Mapping[str, Json]]) -> list[str]:
+    """For each comparison of pooled scores a table with a column for each domain and one for the mean of all sets."""
+    domains: dict[str, dict[str, Mapping[str, Json]]] = {}
+    for name, rows in by_set.items():
+        domains.setdefault(domain_of(name), {})[name] = rows
+    if len(domains) == 1:
+        return []
+    columns = {f"{domain} ({len(sets)})": _mean_rows(sets) for domain, sets in domains.items()}
+    columns[f"mean of {len(by_set)} sets"] = _mean_rows(by_set)
+    tables = []
+    for title in (title for title in COMPARISONS if title.startswith("pooled")):
+        other = COMPARISONS[title][1]
+        arms = [arm for arm, row in _mean_rows(by_set).items() if arm == other or title in row["compared"]]
+        if len(arms) > 1:
+            head = [f"### {title}, number of sets in brackets", "", f"| arm | {' | '.join(columns)} |"]
+            lines = [_domain_line(arm, title, [column.get(arm) for column in columns.values()]) for arm in arms]
+            tables.append("\n".join([*head, "|---" * (len(columns) + 1) + "|", *lines]) + "\n")
+    return tables
+
+
+def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
+    """The scores of what the others are compared with, else differences from that."""
+    is_compared = arm != COMPARISONS[title][1]
+    cells = [
+        "" if row is None else _difference(row["compared"].get(title)) if is_compared else _points(row["mean"])
+        for row in rows
+    ]
+    return f"| {arm} | {' | '.join(cells)} |"
+
+
 def _settings(arms: Mapping[str, Sequence[Json]]) -> str:
-    training = next(iter(arms.values()))[0]["settings"]["training"]
-    return f"{training['epochs']} epochs at {training['learning_rate']:g}"
+    """Steps of all arms, and each rate with the arms that have it."""
+    rates: dict[float, list[str]] = {}
+    for arm, each in arms.items():
+        rates.setdefault(each[0]["settings"]["training"]["learning_rate"], []).append(arm)
+    shown = [f"{rate:g}" + (f" ({', '.join(names)})" if len(rates) > 1 else "") for rate, names in rates.items()]
+    return f"{next(iter(arms.values()))[0]['steps']} steps at {' and '.join(shown)}"
 
 
-def _set_rows(lab: Lab, arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
+def _set_rows(arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
     """Arm → its row on one set."""
     kind = next(iter(arms.values()))[0]["kind"]
     main_score = make_task(TaskConfig(kind)).main_score
-    runs = {arm: {one["seed"]: lab.statistics(one) for one in each} for arm, each in arms.items()}
+    runs = {arm: {one["seed"]: statistics(one) for one in each} for arm, each in arms.items()}
     rows = {}
     for arm, each in arms.items():
         row: Json = {"arm": arm, "sets": 1, "seeds": len(each)}

@@ -1,21 +1,22 @@
 """One run: fine-tune one arm on one draw of a set under one seed, and keep what the table is made of."""
 
 import shutil
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from trainings import finetune
 
-from gain.arms import ARMS, BASE, CONTROL, adapted_model, given, identity
-from gain.differences import unseen_counts
+from gain.arms import ARMS, BASE, CONTROL, adapted_model, described, given, identity
+from gain.differences import packed, unpacked, unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
 from gain.trials import TRIALS
-from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
+from greenadapt import __version__
+from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
+from greenadapt.checkpoints.source import find_model
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
@@ -42,6 +43,9 @@ class Cell:
     of: LabelledSet | QuestionFold
     budget: int | None
 
+    def __str__(self) -> str:
+        return f"{self.of.name}, {self.budget or 'all'}"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -53,101 +57,193 @@ class Limits:
     max_tokens: int = RunConfig.max_tokens
 
 
-class Lab:
-    """The folder of a laboratory: models, ``runs.jsonl``, ``plan.jsonl``, and statistics of each run."""
+@dataclass(frozen=True)
+class Run:
+    """What a run is, before it is made."""
 
-    def __init__(self, session: Session, work: Path, corpora: Mapping[str, Path], limits: Limits) -> None:
+    cell: Cell
+    arm: str
+    seed: int
+    training: TrainConfig
+    train: Path
+    measured: Mapping[str, Path]
+    """Part of the set (``dev``, ``test``) → its examples."""
+    settings: Json
+    """All that decides it, models and files by their content."""
+
+    @property
+    def key(self) -> str:
+        """The run's name in records."""
+        return hash_json(self.settings)[:16]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is kept of a finished training."""
+
+    scores: dict[str, Json]
+    """Part → scores by view."""
+    unseen: dict[str, Json]
+    """The same of entities with a word that the training examples lack."""
+    statistics: dict[str, dict[str, Array]]
+    """Part → view, or view and " unseen" → (n_examples, m) additive statistics."""
+    steps: int
+    cost: Cost
+
+
+class Lab:
+    """The folder of a laboratory, with models and examples, and the folder of its records."""
+
+    def __init__(
+        self, session: Session, work: Path, results: Path, corpora: Mapping[str, Path], limits: Limits
+    ) -> None:
         self.session = session
         self.work = work
+        self.results = results
         self.corpora = corpora
         """Name of a set → its unlabelled text; that of all others under the name "". """
         self.limits = limits
-        self.runs = Records(work / "runs.jsonl")
-        self.plans = Records(work / "plan.jsonl")
+        self._records: dict[str, Records] = {}
+
+    def records(self, name: str) -> Records:
+        """Those in the file ``name`` of the results; a cell has one, see ``file_of``."""
+        if name not in self._records:
+            self.results.mkdir(parents=True, exist_ok=True)
+            self._records[name] = Records(self.results / f"{name}.jsonl")
+        return self._records[name]
 
     def run(self, cell: Cell, arm: str, seed: int, training: TrainConfig, label: str = "") -> Json:
         """The record of a run; it is made unless it is there. ``label`` is added to the arm's name in the table."""
-        model = self._model(cell, arm)
-        own = replace(training, **ARMS[arm].training)
-        train = cell.of.drawn("train", cell.budget, self.work / "sets", seed)
-        test = cell.of.drawn("test", self.limits.test, self.work / "sets")
-        asked = self._describe(cell, model, own, (train, test), (arm == CONTROL, seed))
-        text = self._unlabelled(cell, arm)
-        if text is not None:
-            asked["unlabelled"] = {"text": hash_file(text), **(ARMS[arm].unlabelled or {})}
-        if ARMS[arm].trial:
-            asked["trial"] = ARMS[arm].trial
-        if (record := self.runs.by_key.get(key := hash_json(asked)[:16])) is not None:
+        if (record := self.find(cell, arm, seed, training)) is not None:
             return record
-        self.session.progress.note(f"{cell.of.name}, {cell.budget or 'all'}, {arm}{label}, seed {seed}")
-        which = (key, seed + OTHER_SEED * (arm == CONTROL))
-        more = {} if text is None else {"unlabelled": str(text)}
-        more |= {"unlabelled_config": UnlabelledConfig(**(ARMS[arm].unlabelled or {}))}
-        with TRIALS[ARMS[arm].trial]():
-            result = self._finetune(cell, model, own, (train, test), which, **more)
-        logits = _logits(result)
-        if arm == BASE:
-            self._keep_logits(result, key)
-        cost = Cost(**{field.name: result.manifest.cost[field.name] for field in fields(Cost)})
-        if arm == CONTROL:
-            base = self.run(cell, BASE, seed, training)
-            logits = {"mean": (logits["mean"] + ArrayFile(self._logits_file(base["key"]))["base"]) / 2}
-            cost += Cost(**base["cost"])
-        scores, arrays = _measured(cell.of, result, logits, (train, test))
-        self._write_statistics(key, arrays)
-        shutil.rmtree(result.folder)
-        names = {"model": cell.model, "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}", "seed": seed}
-        corpus = self._corpus(cell).name if ARMS[arm].reads_text else None
-        return self.runs.add(
+        parts = ("test",) if cell.of.kind == "qa" else ("dev", "test")
+        run = self._asked(cell, arm, seed, training, parts)
+        self.session.progress.note(f"{cell}, {arm}{label}, seed {seed}, {training.max_steps} steps")
+        made = self._trained(run)
+        names = {"model": model_name(cell.model), "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}"}
+        kept = {view: packed(made.statistics["test"][view]) for view in (*made.scores["test"], "mean unseen")
+                if view in made.statistics["test"]}  # fmt: skip
+        return self.records(file_of(cell)).add(
             {
-                "key": key,
+                "key": run.key,
                 **names,
-                "corpus": corpus,
+                "seed": seed,
                 "kind": cell.of.kind,
-                **scores,
-                "cost": asdict(cost),
-                "settings": asked,
+                "corpus": self._corpus(cell).name if ARMS[arm].reads_text else None,
+                "steps": made.steps,
+                "dev": made.scores.get("dev"),
+                "scores": made.scores["test"],
+                "unseen": made.unseen["test"],
+                "cost": asdict(made.cost),
+                "code": code_version(),
+                "settings": run.settings,
+                "statistics": kept,
             }
         )
 
-    def plan(self, cell: Cell, grid: Mapping[str, list[Any]], training: TrainConfig) -> TrainConfig:
-        """The peak rate and epochs of ``grid`` with the best development score of the base model under seed 0."""
-        train = cell.of.drawn("train", cell.budget, self.work / "sets", 0)
-        dev = cell.of.drawn("dev", self.limits.dev, self.work / "sets")
-        model = self._model(cell, BASE)
-        found, n_before = [], len(self.plans.by_key)
-        for values in product(*grid.values()):
-            tried = replace(training, **dict(zip(grid, values, strict=True)))
-            asked = self._describe(cell, model, tried, (train, dev), (False, 0))
-            key = hash_json(asked)[:16]
-            if key not in self.plans.by_key:
-                self.session.progress.note(f"{cell.of.name}, {cell.budget or 'all'}, plan, {values}")
-                result = self._finetune(cell, model, tried, (train, dev), (key, 0))
-                scores, _ = _measured(cell.of, result, _logits(result), (train, dev))
-                shutil.rmtree(result.folder)
-                names = {
-                    "model": cell.model,
-                    "set": cell.of.name,
-                    "budget": cell.budget,
-                    "dev": scores["scores"]["mean"],
-                }
-                chosen = {name: getattr(tried, name) for name in grid}
-                self.plans.add({"key": key, **names, **chosen, "seconds": result.manifest.cost["seconds"]})
-            found.append((self.plans.by_key[key]["dev"], tried))
-        best = max(found, key=lambda one: one[0])[1]  # the first of equally good ones
-        for name, values in grid.items():
-            at_edge = len(values) > 1 and getattr(best, name) in (min(values), max(values))
-            if at_edge and len(self.plans.by_key) > n_before:  # said once
-                self.session.progress.warn(
-                    f"{cell.of.name}, {cell.budget or 'all'}: {name} {getattr(best, name):g} is the best and at the "
-                    "edge of the grid: widen it"
-                )
-        return best
+    def find(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json | None:
+        """The record of a run, if it is there."""
+        parts = ("test",) if cell.of.kind == "qa" else ("dev", "test")
+        return self.records(file_of(cell)).by_key.get(self._asked(cell, arm, seed, training, parts).key)
 
-    def statistics(self, record: Json) -> dict[str, Array]:
-        """View, or view and " unseen" → (n_examples, m) additive statistics of a run."""
-        with np.load(self._statistics_file(record["key"])) as file:
-            return {name: file[name].astype(np.float64) for name in file.files}
+    def try_out(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json:
+        """The record of a run that is measured on the development set alone; it is made unless it is there."""
+        run = self._asked(cell, arm, seed, training, ("dev",))
+        records = self.records(recipe_file(cell.model))
+        if (record := records.by_key.get(run.key)) is not None:
+            return record
+        rate = training.learning_rate
+        self.session.progress.note(f"{cell}, {arm}, seed {seed}, {training.max_steps} steps at {rate:g}")
+        made = self._trained(run)
+        entities = made.statistics["dev"]["mean"][:, 1].sum() if cell.of.kind == "ner" else None
+        return records.add(
+            {
+                "key": run.key,
+                "model": model_name(cell.model),
+                "set": cell.of.name,
+                "budget": cell.budget,
+                "arm": arm,
+                "seed": seed,
+                "learning_rate": rate,
+                "batch_size": training.batch_size,
+                "steps": made.steps,
+                "dev": made.scores["dev"],
+                "entities": None if entities is None else int(entities),
+                "cost": asdict(made.cost),
+                "code": code_version(),
+                "settings": run.settings,
+            }
+        )
+
+    def _asked(self, cell: Cell, arm: str, seed: int, training: TrainConfig, parts: Sequence[str]) -> Run:
+        sets = self.work / "sets"
+        train = cell.of.drawn("train", cell.budget, sets, seed)
+        measured = {part: cell.of.drawn(part, getattr(self.limits, part), sets) for part in parts}
+        own = replace(training, **ARMS[arm].training)
+        shown = {name: getattr(own, name) for name in ("learning_rate", "max_steps", "batch_size", "precision")}
+        settings = {
+            "model": identity(cell.model),
+            "adapted": described(self._corpus(cell), ARMS[arm]) if ARMS[arm].reads_text else None,
+            "task": {"task": cell.of.kind, **given(self._task(cell))},
+            "training": {**shown, **given(own)},
+            "max_tokens": self.limits.max_tokens,
+            "budget": cell.budget,
+            "train": hash_file(train),
+            "measured": {part: hash_file(file) for part, file in measured.items()},
+            "seed": seed,
+            "control": arm == CONTROL,
+        }
+        if ARMS[arm].unlabelled is not None:
+            settings["unlabelled"] = {"text": hash_file(self._corpus(cell)), **ARMS[arm].unlabelled}
+        if ARMS[arm].trial:
+            settings["trial"] = ARMS[arm].trial
+        return Run(cell, arm, seed, own, train, measured, dict(plain(settings)))
+
+    def _trained(self, run: Run) -> Trained:
+        result = self._finetune(run)
+        cost = Cost(**{field.name: result.manifest.cost[field.name] for field in fields(Cost)})
+        logits = _logits(result)
+        if run.arm == BASE:
+            self._keep_logits(result, run.key)
+        if run.arm == CONTROL:
+            other, other_cost = self._base(run)
+            logits = {"mean": (logits["mean"] + other) / 2}
+            cost += other_cost
+        scores, unseen, statistics = _measured(run, result, logits)
+        steps = int(read_described(_seed_folder(result) / SCORES)["steps"])
+        shutil.rmtree(result.folder)
+        return Trained(scores, unseen, statistics, steps, cost)
+
+    def _base(self, control: Run) -> tuple[Array, Cost]:
+        """The logits of the base model that ``control`` is averaged with, and what it cost; another machine's run is
+        made again.
+        """
+        run = self._asked(control.cell, BASE, control.seed, control.training, [*control.measured])
+        file = self._logits_file(run.key)
+        if not file.is_file():
+            self._trained(run)
+        record = self.records(file_of(run.cell)).by_key.get(run.key)
+        cost = Cost() if record is None else Cost(**record["cost"])
+        return ArrayFile(file)["base"], cost
+
+    def _finetune(self, run: Run) -> Result:
+        cell, arm = run.cell, ARMS[run.arm]
+        more: Json = {"unlabelled_config": UnlabelledConfig(**(arm.unlabelled or {}))}
+        if arm.unlabelled is not None:
+            more["unlabelled"] = str(self._corpus(cell))
+        request = FinetuneRequest.of_one(
+            model=self._model(cell, run.arm),
+            train=(str(run.train),),
+            test=str(joined([*run.measured.values()])),
+            task=self._task(cell),
+            training=run.training,
+            run=RunConfig(max_tokens=self.limits.max_tokens),
+            seeds=(run.seed + OTHER_SEED * (run.arm == CONTROL),),
+            save_logits=True,
+            **more,
+        )
+        with TRIALS[arm.trial]():
+            return finetune(replace(self.session, out=self.work / "running" / run.key), request)
 
     def _corpus(self, cell: Cell) -> Path:
         corpus = self.corpora.get(cell.of.name, self.corpora.get(""))
@@ -163,54 +259,6 @@ class Lab:
     def _task(self, cell: Cell) -> TaskConfig:
         return replace(cell.of.config(), max_length=self.limits.max_length)
 
-    def _describe(
-        self, cell: Cell, model: str, training: TrainConfig, files: tuple[Path, Path], which: tuple[bool, int]
-    ) -> Json:
-        """All that decides a run, models and files by their content."""
-        train, measured = map(hash_file, files)
-        is_control, seed = which
-        shown = {name: getattr(training, name) for name in ("learning_rate", "epochs", "batch_size", "precision")}
-        settings = {
-            "model": identity(model),
-            "task": {"task": cell.of.kind, **given(self._task(cell))},
-            "training": {**shown, **given(training)},
-            "max_tokens": self.limits.max_tokens,
-            "budget": cell.budget,
-            "train": train,
-            "measured": measured,
-            "seed": seed,
-            "control": is_control,
-        }
-        return dict(plain(settings))
-
-    def _unlabelled(self, cell: Cell, arm: str) -> Path | None:
-        """The text without labels that an arm is fine-tuned on besides."""
-        return None if ARMS[arm].unlabelled is None else self._corpus(cell)
-
-    def _finetune(
-        self,
-        cell: Cell,
-        model: str,
-        training: TrainConfig,
-        files: tuple[Path, Path],
-        which: tuple[str, int],
-        **more: Any,
-    ) -> Result:
-        train, measured = files
-        name, seed = which
-        request = FinetuneRequest.of_one(
-            model=model,
-            train=(str(train),),
-            test=str(measured),
-            task=self._task(cell),
-            training=training,
-            run=RunConfig(max_tokens=self.limits.max_tokens),
-            seeds=(seed,),
-            save_logits=True,
-            **more,
-        )
-        return finetune(replace(self.session, out=self.work / "running" / name), request)
-
     def _keep_logits(self, result: Result, key: str) -> None:
         """Of the base model, for the control."""
         file = self._logits_file(key)
@@ -220,22 +268,45 @@ class Lab:
     def _logits_file(self, key: str) -> Path:
         return self.work / "logits" / f"{key}.safetensors"
 
-    def _write_statistics(self, key: str, arrays: Mapping[str, Array]) -> None:
-        file = self._statistics_file(key)
-        file.parent.mkdir(exist_ok=True)
-        part = file.with_suffix(".part")
-        with open(part, "wb") as stream:
-            np.savez_compressed(stream, **{name: _small(each) for name, each in arrays.items()})
-        part.replace(file)
 
-    def _statistics_file(self, key: str) -> Path:
-        return self.work / "statistics" / f"{key}.npz"
+def statistics(record: Json) -> dict[str, Array]:
+    """View, or view and " unseen" → (n_examples, m) additive statistics of a run on the test set."""
+    return {name: unpacked(kept) for name, kept in record["statistics"].items()}
 
 
-def _small(statistics: Array) -> Array:
-    """The same numbers as integers, if they are."""
-    counts = statistics.astype(np.int16)
-    return counts if np.array_equal(counts, statistics) else statistics
+def model_name(model: str) -> str:
+    """The name of a model in records and files."""
+    return find_model(model).name
+
+
+def recipe_file(model: str) -> str:
+    """Where the runs are recorded by which rate and steps of a model are chosen."""
+    return f"recipe-{model_name(model)}"
+
+
+def file_of(cell: Cell) -> str:
+    """Where the runs of a cell are recorded."""
+    return f"gain-{model_name(cell.model)}-{cell.budget or 'all'}"
+
+
+def joined(files: Sequence[Path]) -> Path:
+    """The files one behind the other as one; one alone is left as it is."""
+    if len(files) == 1:
+        return files[0]
+    file = files[0].with_stem("+".join(each.stem for each in files))
+    file.write_text("".join(each.read_text("utf-8") for each in files), "utf-8")
+    return file
+
+
+@cache
+def code_version() -> str:
+    """The version of the program, with the commit of its source tree."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return __version__
+    return f"{__version__} {found}"
 
 
 def _seed_folder(result: Result) -> Path:
@@ -253,25 +324,32 @@ def _logits(result: Result) -> dict[str, Array]:
 
 
 def _measured(
-    of: LabelledSet | QuestionFold, result: Result, logits: Mapping[str, Array], files: tuple[Path, Path]
-) -> tuple[Json, dict[str, Array]]:
-    """Scores by view, those of entities with words that the training examples lack, and the statistics of both."""
-    train, measured = files
+    run: Run, result: Result, logits: Mapping[str, Array]
+) -> tuple[dict[str, Json], dict[str, Json], dict[str, dict[str, Array]]]:
+    """By part, scores by view, those of entities with words that the training examples lack, and statistics of both."""
+    of = run.cell.of
     settings = read_described(result.folder / TASK_FILE)
     trained, task = load_task(settings), of.task(settings)
-    examples, offsets = of.read(measured), ArrayFile(_seed_folder(result) / LOGITS)["offsets"]
-    known = words_of(of.read(train)) if of.kind == "ner" else frozenset()
-    scores: Json = {"scores": {}, "unseen": {}}
-    arrays: dict[str, Array] = {}
-    for view, values in logits.items():
-        each = np.split(values, offsets[1:-1])
-        predictions = [trained.decode(example, one) for example, one in zip(examples, each, strict=True)]
-        arrays[view] = of.independent(task.statistics(examples, predictions), examples)
-        scores["scores"][view] = float(task.main_score(arrays[view].sum(axis=0)))
-        if of.kind == "ner":
-            arrays[f"{view} unseen"] = unseen_counts(examples, predictions, known)
-            scores["unseen"][view] = float(task.main_score(arrays[f"{view} unseen"].sum(axis=0)))
-    return scores, arrays
+    offsets = ArrayFile(_seed_folder(result) / LOGITS)["offsets"]
+    known = words_of(of.read(run.train)) if of.kind == "ner" else frozenset()
+    scores: dict[str, Json] = {}
+    unseen: dict[str, Json] = {}
+    arrays: dict[str, dict[str, Array]] = {}
+    first = 0
+    for part, file in run.measured.items():
+        examples = of.read(file)
+        bounds = offsets[first : first + len(examples) + 1]
+        first += len(examples)
+        scores[part], unseen[part], arrays[part] = {}, {}, {}
+        for view, values in logits.items():
+            each = np.split(values[bounds[0] : bounds[-1]], bounds[1:-1] - bounds[0])
+            predictions = [trained.decode(example, one) for example, one in zip(examples, each, strict=True)]
+            arrays[part][view] = of.independent(task.statistics(examples, predictions), examples)
+            scores[part][view] = float(task.main_score(arrays[part][view].sum(axis=0)))
+            if of.kind == "ner":
+                counts = arrays[part][f"{view} unseen"] = unseen_counts(examples, predictions, known)
+                unseen[part][view] = float(task.main_score(counts.sum(axis=0)))
+    return scores, unseen, arrays
 
 
 @cache

@@ -23,6 +23,12 @@ _FILES = {
     "ner": {"train": "train.tsv", "dev": "devel.tsv", "test": "test.tsv"},
     "classification": {"train": "train.txt", "dev": "dev.txt", "test": "test.txt"},
 }
+DOMAINS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "biomedicine": ("biomedical.txt.gz", ("NCBI-disease", "BC5CDR-disease", "BC2GM")),
+    "software": ("software.txt.gz", ("StackOverflow",)),
+    "cyber security": ("cyber.txt.gz", ("AnnoCTR",)),
+}
+"""Name → the unlabelled text in ``corpora`` of the data folder, and sets."""
 _FIXED_SEED = 0
 """Of the examples that are measured on, which are the same for all runs."""
 
@@ -133,6 +139,17 @@ def find_set(data: Path, name: str) -> LabelledSet | QuestionFold:
             return QuestionFold(name, file, int(fold))
     kinds = " or ".join(", ".join(files.values()) for files in _FILES.values())
     raise MissingError(f"{data} has no set {name}", f"give a folder with {kinds}, or FILE:FOLD for questions")
+
+
+def texts_in(data: Path) -> dict[str, Path]:
+    """The unlabelled text of each set of ``DOMAINS``, as far as ``data`` has it."""
+    texts = {name: data / "corpora" / file for file, names in DOMAINS.values() for name in names}
+    return {name: file for name, file in texts.items() if file.is_file()}
+
+
+def domain_of(name: str) -> str:
+    """The domain of a set; an unknown set is one of its own."""
+    return next((domain for domain, (_, names) in DOMAINS.items() if name in names), name)
 
 
 def draw(examples: Sequence[str], n: int | None, seed: int) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
+from gain.dropout import dropout
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.finetune.run import FinetuneRun
 
@@ -95,5 +96,5 @@ def moving() -> Iterator[None]:
         yield
 
 
-TRIALS: dict[str, Callable[[], Any]] = {"": nullcontext, "slash": slash, "moving": moving}
+TRIALS: dict[str, Callable[[], Any]] = {"": nullcontext, "slash": slash, "moving": moving, "dropout": dropout}
 """Name → context manager."""

@@ -1,9 +1,15 @@
 """The laboratory of ``benchmarks/gain``: its table from an empty folder, what a run sees, and its statistics."""
 
+import hashlib
+import json
+import random
+from collections import Counter
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,20 +17,22 @@ import pytest
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import ExpandConfig, TrainConfig
+from greenadapt.errors import MissingError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
-from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.arrays import ArrayFile, IntArray
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.training.batches import Batch, TaskDataset
 from tests.conftest import Notes, benchmark_module
 from tests.support.small_tasks import NEW, TinyModel, adapted, lines, ner_file, qa_file, read_json, session, texts_file
 from tests.support.small_texts import text_file
 
 Json = dict[str, Any]
-TRAINING = TrainConfig(epochs=2, learning_rate=7e-3)
+TRAINING = TrainConfig(max_steps=2, learning_rate=7e-3)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +51,12 @@ def write_sets(data: Path) -> None:
 
 
 @pytest.fixture
-def laboratory(tmp_path: Path, tiny_model: Callable[..., Path]) -> Callable[..., list[Json]]:
+def laboratory(
+    tmp_path: Path, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[Json]]:
     """Run the command on tiny sets; returns the finished runs."""
+    arms = benchmark_module("gain.arms")  # the text has too few words for rows from form
+    monkeypatch.setitem(arms.ARMS, "both", arms.Arm({"rows": "norm"}, training={"mix": "both"}))
     model = tiny_model(name="base", initializer_range=0.1)
     write_sets(tmp_path / "data")
     corpus = text_file(tmp_path / "corpus.txt", 300)
@@ -52,8 +64,8 @@ def laboratory(tmp_path: Path, tiny_model: Callable[..., Path]) -> Callable[...,
 
     def run(*arguments: object) -> list[Json]:
         places = ["--data", tmp_path / "data", "--corpus", corpus, "--work", tmp_path / "work", "--model", model]
-        main([*map(str, [*arguments, *places, "--workers", 1])])
-        return lines(tmp_path / "work" / "runs.jsonl")
+        main([*map(str, [*arguments, *places, "--results", tmp_path / "results"])])
+        return [one for file in sorted((tmp_path / "results").glob("gain-*.jsonl")) for one in lines(file)]
 
     return run
 
@@ -63,47 +75,186 @@ def laboratory(tmp_path: Path, tiny_model: Callable[..., Path]) -> Callable[...,
 def test_one_command_makes_the_table_and_a_second_one_nothing(
     laboratory: Callable[..., list[Json]], tmp_path: Path
 ) -> None:
-    asked = ("--sets", "words", "--budgets", 50, "--seeds", 2, "--arms", "base", "control", "norm",
-             "--rates", 7e-3, 1e-5, "--epoch-counts", 4, "--batch-size", 8, "--test-sentences", 40)  # fmt: skip
+    asked = ("--sets", "words", "--budgets", 50, "--seeds", 2, "--arms", "base", "control", "both",
+             "--learning-rate", 7e-3, "--steps", 24, "--batch-size", 8, "--test-sentences", 40)  # fmt: skip
     runs = laboratory(*asked)
     order = [(one["seed"], one["arm"]) for one in runs]
-    assert order == [(seed, arm) for seed in (0, 1) for arm in ("base", "control", "norm")]
-    # What arms are trained on, and how, is the same; another seed has other sentences, and is measured on the same.
+    assert order == [(seed, arm) for seed in (0, 1) for arm in ("base", "control", "both")]
+    # What arms are trained on, and for how long, is the same; another seed has other sentences, measured on the same.
     for seed in (0, 1):
         assert len({one["settings"]["train"] for one in runs if one["seed"] == seed}) == 1
     assert len({one["settings"]["train"] for one in runs}) == 2
-    assert len({one["settings"]["measured"] for one in runs}) == 1
-    plan = {row["learning_rate"]: row["dev"] for row in lines(tmp_path / "work" / "plan.jsonl")}
-    assert plan[7e-3] > plan[1e-5]
-    assert {one["settings"]["training"]["learning_rate"] for one in runs} == {7e-3}
+    assert len({str(one["settings"]["measured"]) for one in runs}) == 1
+    assert {one["steps"] for one in runs} == {24}
 
     (table,) = read_json(tmp_path / "work" / "table.json")
-    assert (table["budget"], table["of"]) == (50, "words, 4 epochs at 0.007")
+    assert (table["budget"], table["of"]) == (50, "words, 24 steps at 0.007")
     for row in table["arms"]:
         own = [one for one in runs if one["arm"] == row["arm"]]
         assert row["mean"] == pytest.approx(np.mean([one["scores"]["mean"] for one in own]))
-    base, _, norm = table["arms"]
-    assert norm["compared"]["pooled to base"]["difference"] == pytest.approx(norm["mean"] - base["mean"])
-    assert "| norm | 1 | 2 |" in (tmp_path / "work" / "table.md").read_text()
+    base, _, both = table["arms"]
+    assert both["compared"]["pooled to base"]["difference"] == pytest.approx(both["mean"] - base["mean"])
+    assert "| both | 1 | 2 |" in (tmp_path / "work" / "table.md").read_text()
 
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*.npz")}
+    [file] = (tmp_path / "results").iterdir()
+    assert file.stat().st_size < 6 * 5000
+    before = file.read_bytes()
     assert laboratory(*asked) == runs
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*.npz")} == before
-    # A run that is lost is made again as it was.
-    file = tmp_path / "work" / "runs.jsonl"
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    again = laboratory(*asked)
-    assert again[-1]["scores"] == runs[-1]["scores"]
-    assert len(again) == len(runs)
-
-    # Of runs under other conditions, the report has those of the base model's last run, or those that are asked for.
+    assert file.read_bytes() == before
+    # A machine that has the records only, and no model, makes no run again, and the same table.
     made = (tmp_path / "work" / "table.json").read_text()
-    laboratory(*asked, "--first-seed", 1, "--seeds", 1, "--epochs", 1, "--learning-rate", 1e-3)
-    laboratory("report", *asked)
-    (table,) = read_json(tmp_path / "work" / "table.json")
-    assert (table["of"], [row["seeds"] for row in table["arms"]]) == ("words, 1 epochs at 0.001", [1, 1, 1])
-    laboratory("report", *asked, "--epochs", 4)
+    (tmp_path / "work").rename(tmp_path / "elsewhere")
+    assert laboratory(*asked) == runs
     assert (tmp_path / "work" / "table.json").read_text() == made
+    assert not (tmp_path / "work" / "models").exists()
+    # Runs that are lost are made again as they were; the base model's that is averaged is no longer there.
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))
+    again = laboratory(*asked)
+    assert [one["scores"] for one in again[-2:]] == [one["scores"] for one in runs[-2:]]
+    assert len(again) == len(runs)
+    made = (tmp_path / "work" / "table.json").read_text()
+
+    # The report has the runs of the settings that are asked for.
+    laboratory(*asked, "--first-seed", 1, "--seeds", 1, "--steps", 5)
+    laboratory("report", *asked, "--steps", 5)
+    (table,) = read_json(tmp_path / "work" / "table.json")
+    assert (table["of"], [row["seeds"] for row in table["arms"]]) == ("words, 5 steps at 0.007", [1, 1, 1])
+    laboratory("report", *asked)
+    assert (tmp_path / "work" / "table.json").read_text() == made
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_the_recipe_is_chosen_on_development_sets(
+    laboratory: Callable[..., list[Json]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--sets", "words", "--budgets", 50, "--recipe-budget", 50, "--seeds", 1, "--batch-size", 8)
+    laboratory("recipe", *asked, "--rates", 1e-5, 7e-3, "--step-counts", 24)
+    [file] = (tmp_path / "results").glob("recipe-*.jsonl")
+    runs = lines(file)
+    assert [(one["learning_rate"], one["arm"]) for one in runs] == [
+        (rate, arm) for rate in (1e-5, 7e-3) for arm in ("base", "both")
+    ]
+    dev = (tmp_path / "data" / "ner" / "words" / "devel.tsv").read_bytes() + b"\n"
+    assert [one["settings"]["measured"] for one in runs] == [{"dev": hashlib.sha256(dev).hexdigest()}] * 4
+    assert "Choice: 24 steps, base at 0.007, both at 0.007" in capsys.readouterr().out
+    for one in laboratory(*asked, "--arms", "both"):
+        assert (one["steps"], one["settings"]["training"]["learning_rate"]) == (24, 7e-3)
+
+
+def test_a_point_without_entities_is_not_chosen() -> None:
+    recipe = benchmark_module("gain.recipe")
+
+    def record(arm: str, steps: int, rate: float, score: float, entities: int = 9, **others: object) -> Json:
+        named = {"arm": arm, "steps": steps, "learning_rate": rate, "dev": {"mean": score}, "entities": entities}
+        return {**named, "batch_size": 16, "seed": 0, "set": "a", "cost": {"seconds": 1.0}, **others}
+
+    records = [
+        *(record("base", 300, 1e-4, 0.5), record("both", 300, 1e-4, 0.5)),
+        *(record("base", 300, 2e-4, 0.4), record("both", 300, 2e-4, 0.7)),
+        # On average better, but one set is not learnt at all; and one that is not complete.
+        *(record("base", 600, 1e-4, 0.9), record("both", 600, 1e-4, 0.9)),
+        *(record("base", 600, 1e-4, 0.0, 0, set="b"), record("both", 600, 1e-4, 0.9, set="b")),
+        *(record("base", 900, 1e-4, 0.9), record("both", 900, 1e-4, 0.9)),
+        *(record(arm, 300, rate, 0.1, set="b") for rate in (1e-4, 2e-4) for arm in ("base", "both")),
+    ]
+    tried = recipe.Tried.of(records, 16)
+    assert tried.choice == recipe.Recipe(300, {"base": 1e-4, "both": 2e-4})
+    assert "| 600 | 0.0001 | base | 90.00 | 0.00 | 45.00 | 2 | 1 |" in tried.table()
+    assert "900" not in tried.table()
+    assert recipe.Tried.of(records, 32).choice is None
+    # All arms make the same steps; base models have their rate, all others the other one.
+    trained = {arm: tried.choice.training(arm, TRAINING) for arm in ("base", "control", "pieces-both", "dropout")}
+    assert {arm: one.learning_rate for arm, one in trained.items()} == {
+        "base": 1e-4, "control": 1e-4, "pieces-both": 2e-4, "dropout": 2e-4,
+    }  # fmt: skip
+    assert {one.max_steps for one in trained.values()} == {300}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_controls_have_the_words_of_both_or_none(laboratory: Callable[..., list[Json]], tmp_path: Path) -> None:
+    arms = ("base", "both", "pieces-both", "random-both", "dropout")
+    runs = laboratory("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", *arms, "--learning-rate", 7e-3,
+                      "--steps", 9, "--batch-size", 8)  # fmt: skip
+    assert {one["arm"]: one["steps"] for one in runs} == dict.fromkeys(arms, 9)
+    assert len({one["key"] for one in runs}) == len(arms)
+    for one in runs:
+        assert [*one["scores"]] == (["mean"] if one["arm"] == "base" else ["mean", "base", "expanded"])
+    # dropout reads no text; the others have the same words and differ in their new rows alone.
+    assert [one["arm"] for one in runs if one["corpus"]] == ["both", "pieces-both", "random-both"]
+    folders = [*(tmp_path / "work" / "models").glob("*/*/expand-*")]
+    models = [Checkpoint.open(folder) for folder in folders]
+    words = {(folder / "words.safetensors").read_bytes() for folder in folders}
+    assert (len(models), len(words)) == (3, 1)
+    base = Checkpoint.open(tmp_path / "base")
+    rows = [model.embedding()[base.n_rows :] for model in models]
+    for model in models:
+        np.testing.assert_array_equal(model.embedding()[: base.n_rows], base.embedding())
+    [chance] = [row for folder, row in zip(folders, rows, strict=True) if folder.name.endswith("-random")]
+    special = [*range(5)]
+    norm = np.linalg.norm(np.delete(base.embedding(), special, axis=0), axis=1).mean()
+    np.testing.assert_allclose(np.linalg.norm(chance, axis=1), norm, rtol=1e-4)
+    assert not any(np.array_equal(*pair) for pair in combinations(rows, 2))
+
+
+def test_the_second_view_of_dropout_has_the_same_words_in_other_pieces(tiny_model: TinyModel) -> None:
+    folder, module = tiny_model(name="base"), benchmark_module("gain.dropout")
+    plain = DualTokenizer.of_model(folder, Checkpoint.open(folder).n_rows)
+    texts = [["tachycardia", "and", "coronavirus"], ["eigenvalues", "of", "\u4e00", ""]] * 20
+    names = {i: name for name, i in plain.base.get_vocab().items()}
+    with module.dropout():
+        found = [DualTokenizer.of_model(folder, plain.added.first_id).encode_batch(texts) for _ in range(2)]
+    for text, one, again in zip(texts, *found, strict=True):
+        assert one.expanded.ids.tolist() == again.expanded.ids.tolist()
+        for view in (one.base, one.expanded):
+            words = [""] * len(text)
+            for i, word in zip(view.ids.tolist(), view.given.tolist(), strict=True):
+                words[word] += names[i].removeprefix("##")
+            assert words == [*text[:2], text[2] if text[2] == "coronavirus" else "[UNK]", *["[UNK]"] * (len(text) - 3)]
+    assert any(len(one.expanded.ids) > len(one.base.ids) for one in found[0])
+    # Outside of the trial the view is what it was.
+    assert plain.encode_batch(texts[:1])[0].expanded.ids.tolist() == found[0][0].base.ids.tolist()
+
+
+def test_dropout_passes_over_longest_matches() -> None:
+    module = benchmark_module("gain.dropout")
+    ids = {name: i for i, name in enumerate(["ab", "a", "abc", "##c", "##b", "##bc", "x"])}
+
+    def cut(word: str, dropped: float, seed: int = 0) -> list[str]:
+        names = [*ids]
+        return [names[i] for i in module.cut(word, ids, random.Random(seed), dropped)]
+
+    assert cut("abc", 0.0) == ["abc"]
+    assert cut("abc", 1.0) == ["a", "##b", "##c"]
+    assert cut("xyz", 0.5) == []
+    seen = Counter(tuple(cut("abc", 0.1, seed)) for seed in range(4000))
+    # "abc" is kept with 0.9, "ab" then with 0.9, and behind "a" "##bc" with 0.9.
+    expected = {("abc",): 0.9, ("ab", "##c"): 0.09, ("a", "##bc"): 0.009, ("a", "##b", "##c"): 0.001}
+    assert seen.keys() <= expected.keys()
+    for pieces, share in expected.items():
+        assert seen[pieces] / 4000 == pytest.approx(share, abs=0.015)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_dropout_cuts_a_training_example_afresh_in_each_epoch(tiny_model: TinyModel, tmp_path: Path) -> None:
+    module = benchmark_module("gain.dropout")
+    folder, train = tiny_model(name="base"), ner_file(tmp_path / "train.tsv", 10)
+    read: list[list[int]] = []
+    training = TrainConfig(mix="both", max_steps=7, epochs=7, batch_size=8)  # 3 steps are an epoch
+    request = FinetuneRequest.of_one(str(folder), (str(train),), test=str(train), training=training)
+    batch = TaskDataset.batch
+
+    def noted(dataset: TaskDataset, numbers: IntArray, epoch: int = 0) -> Batch:
+        read.append(numbers.tolist())
+        return batch(dataset, numbers, epoch)
+
+    with module.dropout(), patch.object(TaskDataset, "batch", noted):
+        finetune(session(tmp_path), request)
+    # Each draw has 10 examples in two views; every input of the first two epochs is read once.
+    numbers = sorted(number for each in read for number in each)
+    assert numbers[:40] == [*range(40)]
+    assert {number // 20 for number in numbers} == {0, 1, 2}
 
 
 @pytest.mark.slow
@@ -112,17 +263,17 @@ def test_the_control_averages_two_base_models_of_the_same_sentences(
     laboratory: Callable[..., list[Json]], tmp_path: Path
 ) -> None:
     base, control = laboratory("--sets", "words", "--budgets", 30, "--seeds", 1, "--arms", "control",
-                               "--learning-rate", 7e-3, "--epochs", 2)  # fmt: skip
+                               "--learning-rate", 7e-3, "--steps", 2, "--batch-size", 32)  # fmt: skip
     sets = tmp_path / "work" / "sets" / "words"
     seeds = (0, 1000)
     request = FinetuneRequest.of_one(
-        str(tmp_path / "base"), (str(sets / "train-30-0.tsv"),), test=str(sets / "test-all.tsv"), training=TRAINING,
+        str(tmp_path / "base"), (str(sets / "train-30-0.tsv"),), test=str(sets / "test-1000-0.tsv"), training=TRAINING,
         seeds=seeds, save_logits=True,
     )  # fmt: skip
     result = finetune(session(tmp_path), request)
     each = [ArrayFile(result.folder / SEEDS / str(seed) / LOGITS) for seed in seeds]
     task = load_task(read_json(result.folder / TASK_FILE))
-    examples = NerTask().read(str(sets / "test-all.tsv"), session(tmp_path).progress)
+    examples = NerTask().read(str(sets / "test-1000-0.tsv"), session(tmp_path).progress)
     for record, logits in ((base, each[0]["base"]), (control, (each[0]["base"] + each[1]["base"]) / 2)):
         units = np.split(logits, each[0]["offsets"][1:-1])
         predictions = [task.decode(*pair) for pair in zip(examples, units, strict=True)]
@@ -133,19 +284,20 @@ def test_the_control_averages_two_base_models_of_the_same_sentences(
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], tmp_path: Path) -> None:
+    statistics = benchmark_module("gain.runs").statistics
     file = tmp_path / "data" / "classification" / "texts" / "train.txt"
     file.write_text(file.read_text() + '{"text": "odd", "label": "a class that draws lack"}\n')
     sets = ("words", "texts", "papers:3")
     asked = ("--sets", *sets, "--budgets", "all", 20, "--seeds", 1, "--arms", "norm")
-    runs = laboratory(*asked, "--learning-rate", 7e-3, "--epochs", 1, "--max-length", 40)
+    runs = laboratory(*asked, "--learning-rate", 7e-3, "--steps", 4, "--max-length", 40)
     assert {(one["set"], one["budget"], one["arm"]) for one in runs} == {
         (name, budget, arm) for name in sets for budget in (None, 20) for arm in ("base", "norm")
     }
     for one in runs:
         assert [*one["scores"]] == (["mean"] if one["arm"] == "base" else ["mean", "base", "expanded"])
         assert one["unseen"].keys() == (one["scores"].keys() if one["set"] == "words" else set())
-        with np.load(tmp_path / "work" / "statistics" / f"{one['key']}.npz") as statistics:
-            assert len(statistics["mean"]) == (60 if one["set"] != "papers:3" else 4)
+        assert len(statistics(one)["mean"]) == (60 if one["set"] != "papers:3" else 4)
+        assert one["dev"].keys() == one["scores"].keys() if one["set"] != "papers:3" else one["dev"] is None
     means = [one for one in read_json(tmp_path / "work" / "table.json") if one["of"].startswith("Mean")]
     assert [(one["budget"], [row["sets"] for row in one["arms"]]) for one in means] == [(None, [3, 3]), (20, [3, 3])]
 
@@ -159,16 +311,48 @@ def test_a_pretrained_model_instead_of_an_adapted_one(
     options = {"words": 200, "epochs": 1, "learning_rate": 7e-3, "heldout": 0.0, "head_steps": 2, "max_length": 32}
     monkeypatch.setitem(arms.ARMS, "pretrain", arms.Arm(pretraining=options))
     asked = ("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", "pretrain", "--learning-rate", 7e-3)
-    base, pretrained = laboratory(*asked, "--epochs", 1)
+    base, pretrained = laboratory(*asked, "--steps", 2)
     assert (base["arm"], pretrained["arm"]) == ("base", "pretrain")
     assert (base["corpus"], pretrained["corpus"]) == (None, "corpus.txt")
     assert base["settings"]["train"] == pretrained["settings"]["train"]
     [made] = (tmp_path / "work" / "models").glob("*/*/pretrain-*")
-    assert pretrained["settings"]["model"] == arms.identity(str(made)) != base["settings"]["model"]
+    assert pretrained["settings"]["adapted"]["pretraining"] == options
+    assert arms.identity(str(made)) != base["settings"]["model"]
     [drawn] = made.parent.glob("words-200.txt")
     lines_of_corpus = (tmp_path / "corpus.txt").read_text().splitlines()
     assert set(drawn.read_text().splitlines()) < set(lines_of_corpus)
     assert 200 <= len(drawn.read_text().split()) < 200 + max(len(line.split()) for line in lines_of_corpus)
+
+
+def test_a_missing_folder_of_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingError, match=r"no folder data.*--data FOLDER"):
+        benchmark_module("gain.__main__").main(["--sets", "AnnoCTR"])
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_table_has_a_column_for_each_domain(differences: ModuleType, tmp_path: Path) -> None:
+    write_report = benchmark_module("gain.report").write_report
+    scores = {"NCBI-disease": (6, 8), "BC2GM": (5, 5), "AnnoCTR": (2, 7)}  # right ones of 10, base and both
+
+    def record(name: str, arm: str, right: int) -> Json:
+        statistics = {"mean": differences.packed(np.tile([right, 10, 10], (20, 1)))}
+        training = {
+            "settings": {"training": {"learning_rate": 1e-4}},
+            "steps": 300,
+            "cost": {"seconds": 1, "energy_kwh": 0},
+        }
+        where = {"model": "minilm", "budget": 300, "set": name, "arm": arm, "seed": 0, "kind": "ner"}
+        return {**where, **training, "scores": {"mean": right / 10}, "unseen": {}, "statistics": statistics}
+
+    records = [record(name, arm, right) for name, both in scores.items()
+               for arm, right in zip(("base", "both"), both, strict=True)]  # fmt: skip
+    text = write_report(records, tmp_path / "table.md")
+    table = text.split("### ")[1].splitlines()
+    assert table[2] == "| arm | biomedicine (2) | cyber security (1) | mean of 3 sets |"
+    assert table[4] == "| base | 55.00 | 20.00 | 43.33 |"
+    # Without variation within sets, an interval is that of the sets that are drawn.
+    assert table[5].startswith("| both | +10.00 (+0.00 to +20.00) | +50.00 (+50.00 to +50.00) | +23.33 (")
 
 
 def test_an_arm_without_its_package_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +401,15 @@ def test_entities_with_unseen_words(differences: ModuleType) -> None:
         [1, 2, 1],
         [0, 0, 1],
     ]
+
+
+@pytest.mark.parametrize("highest", [3, 300, 0.5])
+def test_statistics_are_kept_as_they_are_in_little_text(differences: ModuleType, highest: float) -> None:
+    random = np.random.default_rng(0)
+    statistics = highest * random.binomial(1, 0.3, (1000, 3))
+    kept = json.loads(json.dumps(differences.packed(statistics)))
+    np.testing.assert_array_equal(differences.unpacked(kept), statistics)
+    assert len(json.dumps(kept)) < 2000
 
 
 def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType) -> None:

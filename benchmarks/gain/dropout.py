@@ -1,0 +1,137 @@
+"""A second tokenization of each text by MaxMatch-dropout (arXiv 2209.04126), instead of one with added words.
+
+It tells what two tokenizations of each example are worth alone: no word is added, and nothing of the unlabelled text
+is known. A training example is cut afresh in each epoch; what is measured on is cut once, by its text.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from greenadapt.tasks.base import TaskData
+from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Draw, Feed
+from greenadapt.training.finetune.run import FinetuneRun
+
+DROPPED = 0.1
+"""How often a match longer than a character is passed over."""
+_INSIDE = "##"
+
+
+def cut(word: str, ids: Mapping[str, int], chance: random.Random, dropped: float = DROPPED) -> list[int]:
+    """The ids of a word's pieces: from the left the longest that fits and is not passed over; none if no piece fits."""
+    found: list[int] = []
+    begin = 0
+    while begin < len(word):
+        for end in range(len(word), begin, -1):
+            piece = ids.get(word[begin:end] if begin == 0 else f"{_INSIDE}{word[begin:end]}")
+            if piece is not None and (end - begin == 1 or chance.random() >= dropped):
+                break
+        else:
+            return []
+        found.append(piece)
+        begin = end
+    return found
+
+
+@dataclass
+class _Cuts:
+    """Stands in for ``DualTokenizer._merge``: the view beside the base one is by chance."""
+
+    draw: tuple[int, ...] = ()
+    """What the chance depends on, besides the text."""
+    n_items: int = 0
+    """How many inputs the training examples make."""
+
+    def merged(self, tokenizer: DualTokenizer, base: Any, batch: Any) -> Any:
+        """The pieces of texts whose base pieces are ``base``."""
+        pieces, ids = _pieces(tokenizer), base.ids.tolist()
+        starts = np.flatnonzero(base.begins)
+        ends = np.append(starts[1:], len(ids))
+        chances = [random.Random(f"{self.draw} {text}") for text in batch.texts]
+        words = []
+        for start, end, line in zip(starts.tolist(), ends.tolist(), base.lines[starts].tolist(), strict=True):
+            own = ids[start:end]
+            word = "".join(pieces.names[i].removeprefix(_INSIDE) for i in own)
+            words.append(own if pieces.special.intersection(own) else cut(word, pieces.ids, chances[line]) or own)
+        at = np.repeat(np.arange(len(starts)), [len(word) for word in words])
+        begins = np.ones(len(at), bool)
+        begins[1:] = at[1:] != at[:-1]
+        # A piece has its whole word's span: what is not cut as the base tokenizer does has no other.
+        spans = np.stack([base.spans[starts, 0], base.spans[ends - 1, 1]], axis=1)[at]
+        flat = np.array([i for word in words for i in word], base.ids.dtype)
+        return type(base)(flat, begins, spans, base.lines[starts][at], base.given[starts][at])
+
+
+@dataclass(frozen=True)
+class _Vocabulary:
+    ids: Mapping[str, int]
+    names: Mapping[int, str]
+    special: frozenset[int]
+
+
+@cache
+def _pieces(tokenizer: DualTokenizer) -> _Vocabulary:
+    ids = tokenizer.base.get_vocab()
+    special = frozenset(tokenizer.base.get_added_tokens_decoder()) | {tokenizer.special.unk}
+    names = {i: name for name, i in ids.items()}
+    return _Vocabulary({name: i for name, i in ids.items() if i not in special}, names, special)
+
+
+@dataclass(frozen=True, eq=False)
+class _Redrawn(TaskDataset):
+    """Several draws of the same inputs, one behind the other: one for each epoch."""
+
+    n_drawn: int = 0
+
+    @property
+    def n_items(self) -> int:
+        """How many inputs a draw has."""
+        return self.n_drawn
+
+
+@contextmanager
+def dropout() -> Iterator[None]:
+    """The expanded view of a text is one by MaxMatch-dropout; for NER as the only task, and models with WordPiece."""
+    cuts = _Cuts()
+    items_of, dataset_of, draw_of = FinetuneRun._training_items, FinetuneRun._dataset, Feed.draw
+
+    def drawn(run: FinetuneRun, one: TaskData, epoch: int) -> list[Input]:
+        cuts.draw = (run.seed, epoch)
+        items = items_of(run, one)
+        cuts.draw = ()
+        return items
+
+    def training_items(run: FinetuneRun, one: TaskData) -> list[Input]:
+        first, train = drawn(run, one, 0), run.setup.train
+        cuts.n_items = len(first)
+        an_epoch = -(-2 * len(first) // train.batch_size)
+        epochs = min(train.epochs, -(-(train.max_steps or train.epochs * an_epoch) // an_epoch))
+        found = [first, *(drawn(run, one, epoch) for epoch in range(1, epochs))]
+        return [item for items in found for item in (items if len(items) == len(first) else first)]
+
+    def dataset(run: FinetuneRun, one: TaskData, items: Sequence[Input]) -> TaskDataset:
+        made = dataset_of(run, one, items)
+        assert isinstance(made, TaskDataset)
+        return _Redrawn(**{field.name: getattr(made, field.name) for field in fields(made)}, n_drawn=cuts.n_items)
+
+    def draw(feed: Feed, done: int) -> Draw:
+        found = draw_of(feed, done)
+        return replace(found, items=found.items + found.epoch * found.dataset.n_items)
+
+    with (
+        patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),
+        patch.object(Encoder, "has_words", property(lambda _: True)),
+        patch.object(FinetuneRun, "_training_items", training_items),
+        patch.object(FinetuneRun, "_dataset", dataset),
+        patch.object(Feed, "draw", draw),
+    ):
+        yield

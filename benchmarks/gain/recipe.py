@@ -1,0 +1,110 @@
+"""Peak rate and steps, chosen on development sets: one number of steps, and a rate for the base model and for ``both``.
+
+Bias-corrected Adam, a rising rate in the first tenth of the steps and a falling one after it, and steps enough, so that
+few labels do not leave a model untrained (arXiv 2006.04884).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gain.arms import BASE, CONTROL
+from greenadapt.config import TrainConfig
+from greenadapt.storage.files import Json
+
+ADAPTED = "both"
+TRIED = (BASE, ADAPTED)
+"""The arms for which a rate is chosen: base models have that of the first, all others that of the second."""
+Point = tuple[int, float]
+"""Steps and peak rate."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long, and at which rate, arms are trained; all make the same number of steps."""
+
+    steps: int
+    rates: Mapping[str, float]
+    """Arm of ``TRIED`` → peak rate."""
+
+    def training(self, arm: str, shared: TrainConfig) -> TrainConfig:
+        """The settings of an arm; steps alone say how long it is trained."""
+        rate = self.rates[BASE if arm in (BASE, CONTROL) else ADAPTED]
+        return replace(shared, learning_rate=rate, epochs=self.steps, max_steps=self.steps)
+
+    def __str__(self) -> str:
+        rates = ", ".join(f"{arm} at {rate:g}" for arm, rate in self.rates.items())
+        return f"{self.steps} steps, {rates}"
+
+
+UNTRIED = Recipe(600, dict.fromkeys(TRIED, 1e-4))
+"""For a model without a grid."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The development scores of a grid: of every point that both arms have under the first seed on all sets."""
+
+    sets: Sequence[str]
+    scores: Mapping[str, Mapping[Point, Mapping[tuple[int, str], Json]]]
+    """Arm → point → seed and set → record; the same seeds and sets everywhere."""
+
+    @classmethod
+    def of(cls, records: Iterable[Json], batch_size: int) -> "Tried":
+        """The grid in these records of one model and budget; points that are not complete are left out."""
+        found: dict[str, dict[Point, dict[tuple[int, str], Json]]] = {arm: {} for arm in TRIED}
+        for one in records:
+            if one["batch_size"] == batch_size and one["arm"] in found:
+                point = found[one["arm"]].setdefault((one["steps"], one["learning_rate"]), {})
+                point[one["seed"], one["set"]] = one
+        runs = [each for points in found.values() for each in points.values()]
+        sets = list(dict.fromkeys(name for each in runs for _, name in each))
+        first = {(min(seed for each in runs for seed, _ in each), name) for name in sets} if runs else set()
+        complete = [point for point in found[BASE] if all(first <= found[arm].get(point, {}).keys() for arm in TRIED)]
+        kept = [found[arm][point].keys() for arm in TRIED for point in complete]
+        shared = set.intersection(*map(set, kept)) if kept else set()
+        scores = {
+            arm: {point: {key: found[arm][point][key] for key in sorted(shared)} for point in complete} for arm in TRIED
+        }
+        return cls(sets, scores)
+
+    def mean(self, arm: str, point: Point) -> float | None:
+        """The mean development score, ``None`` if one of the runs found no entity."""
+        runs = self.scores[arm][point].values()
+        return (
+            None if any(one["entities"] == 0 for one in runs) else float(np.mean([one["dev"]["mean"] for one in runs]))
+        )
+
+    @property
+    def choice(self) -> Recipe | None:
+        """The steps with the best sum over both arms, each at its best rate; of equal ones the first, in order."""
+        best: dict[int, dict[str, tuple[float, float]]] = {}
+        for arm in TRIED:
+            for steps, rate in sorted(self.scores[arm]):
+                mean = self.mean(arm, (steps, rate))
+                if mean is not None and mean > best.setdefault(steps, {}).get(arm, (-1.0,))[0]:
+                    best[steps][arm] = mean, rate
+        both = {steps: arms for steps, arms in best.items() if len(arms) == len(TRIED)}
+        if not both:
+            return None
+        steps = max(both, key=lambda steps: sum(mean for mean, _ in both[steps].values()))
+        return Recipe(steps, {arm: both[steps][arm][1] for arm in TRIED})
+
+    def table(self) -> str:
+        """A row for each arm and point, in points of F1."""
+        lines = [
+            f"| steps | rate | arm | {' | '.join(self.sets)} | mean | runs | without an entity | seconds a run |",
+            "|---" * (len(self.sets) + 7) + "|",
+        ]
+        for point in sorted(self.scores[BASE]):
+            for arm in TRIED:
+                runs = self.scores[arm][point]
+                by_set = [np.mean([one["dev"]["mean"] for (_, name), one in runs.items() if name == each])
+                          for each in self.sets]  # fmt: skip
+                cells = [f"{point[0]}", f"{point[1]:g}", arm, *(f"{100 * each:.2f}" for each in by_set)]
+                cells += [f"{100 * np.mean([one['dev']['mean'] for one in runs.values()]):.2f}", f"{len(runs)}"]
+                cells += [f"{sum(one['entities'] == 0 for one in runs.values())}"]
+                cells += [f"{np.mean([one['cost']['seconds'] for one in runs.values()]):.0f}"]
+                lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
