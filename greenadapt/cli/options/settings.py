@@ -137,10 +137,11 @@ def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches
 
     from greenadapt.cost import COUNTRY
+    from greenadapt.inference.search.connection import API_KEY, LOGIN
     from greenadapt.server.token import TOKEN
     from greenadapt.storage.workspace import HOME
 
-    known = {HOME, COUNTRY, TOKEN}
+    known = {HOME, COUNTRY, TOKEN, LOGIN, API_KEY}
     for key, command in commands.items():
         known |= {variable(own, option) for option in (*options_of(command), CONFIG) for own in ("", key)}
     for name in sorted(os.environ):
