@@ -27,16 +27,11 @@ def hub_answers() -> Iterator[None]:
     Its refusals pass, as the library raises them. It parses whatever an address answers, of any size; answers that are
     larger than those of a hub are not read.
     """
-    from huggingface_hub import constants, errors, get_session
+    from huggingface_hub import constants, errors
 
-    client = get_session()
-    before = client.event_hooks
-    client.event_hooks = {
-        "request": [*before["request"], _ask_plainly],
-        "response": [*before["response"], _bound],
-    }
     try:
-        yield
+        with _bounded_answers():
+            yield
     except (GreenadaptError, OSError, errors.HFValidationError):
         raise
     except Exception as error:  # KeyError, RecursionError, whatever its parsing ends in
@@ -51,6 +46,23 @@ def hub_answers() -> Iterator[None]:
         raise MissingError(
             f"{constants.ENDPOINT} does not answer as a model hub does", "check HF_ENDPOINT, and the proxy if any"
         ) from None
+
+
+@contextmanager
+def _bounded_answers() -> Iterator[None]:
+    from huggingface_hub import get_session
+
+    client: Any = get_session()
+    if not hasattr(client, "event_hooks"):  # of huggingface_hub 0, which has requests
+        yield
+        return
+    before = client.event_hooks
+    client.event_hooks = {
+        "request": [*before["request"], _ask_plainly],
+        "response": [*before["response"], _bound],
+    }
+    try:
+        yield
     finally:
         client.event_hooks = before
 
