@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import resource
 import shutil
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +26,7 @@ from torture.outcomes import Outcome
 from torture.stages import make_inputs, make_models
 
 _LONGEST = 3 * 3600.0
+_HALVES, _N_HALVES = "halves of requests to serve", 1_100
 _VOCABULARY = 5_000_000
 """Words that a generated text can have; the k-th has a share of about 1 / k."""
 _KNOWN = 2_000
@@ -68,7 +72,7 @@ class Load:
 
     def cases(self) -> list[str]:
         """From the shortest to the longest."""
-        return list(self._cases)
+        return [_HALVES, *self._cases]
 
     def once(self, case: str) -> bool:
         """Always: they take long, and draw nothing."""
@@ -80,6 +84,9 @@ class Load:
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
         self._models  # noqa: B018
+        if case == _HALVES:
+            yield self._halves()
+            return
         try:
             size, commands = self._cases[case](run)
             measured = Measured()
@@ -115,6 +122,26 @@ class Load:
         make_inputs(self._folder / "in")
         make_models(self._folder / "in")
         return self._folder / "in"
+
+    def _halves(self) -> Outcome:
+        """Whether a server answers others while so many clients send half a request and stop."""
+        from tests.support.small_served import serving
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        with serving(self._models / "adapted") as (_, address), ExitStack() as stack:
+            host, _, port = address.removeprefix("http://").partition(":")
+            begin = time.monotonic()
+            for i in range(_N_HALVES):
+                one = stack.enter_context(socket.create_connection((host, int(port)), 60))
+                one.sendall((b"GET /health HTTP/1.1\r\nHost: loc", b"POST /predict HTTP/1.1\r\nContent-L", b"")[i % 3])
+            try:
+                with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
+                    answer.read()
+            except OSError as error:
+                return Outcome("hung", f"/health, beside {_N_HALVES:,} halves of requests: {error}")
+        facts = {"size": f"{_N_HALVES:,} connections", "seconds": time.monotonic() - begin, "rss": 0}
+        return Outcome("done", facts=facts)
 
     def _n(self, whole: float) -> int:
         return max(1, round(whole * self._scale))

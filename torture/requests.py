@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,17 @@ _PLAIN = (
 )
 _TYPES = ("application/json", "application/json; charset=utf-16", "text/plain", "", "application/json\x1b")
 _HOSTS = ("localhost", "127.0.0.1:80", "evil.example", "[::1]", "", "localhost\x00")
+_LARGE = 800_000
+"""Bytes of a body with as many entries or names as fit; about 0.1 s each."""
+_LONGEST = 5.0
+_WIDE = (
+    '{"texts": […]}',
+    '{"texts": [{"tokens": […]}], "model": "ner"}',
+    '{"question": "What?", "documents": […]}',
+    '{"word": […]}',
+    "[…]",
+)
+_ENTRIES = ("1", '""', "{}", "[]", "null", '{"a": [1]}')
 _STATUSES = {200, 400, 401, 404, 405, 413, 415, 421, 422, 503, 504}
 
 
@@ -36,7 +48,7 @@ def send(folder: Path, seed: int, n: int, at: Path) -> Found:
     """Send ``n`` requests to models of the folder, with small limits."""
     from tests.support.small_served import application
 
-    app = application(folder / "models", max_chars=2000, max_texts=4, max_body=20_000)
+    app = application(folder / "models", max_chars=2000, max_texts=4)
     return asyncio.run(_send(app, random.Random(f"http {seed}"), n, at))
 
 
@@ -46,6 +58,7 @@ async def _send(app: Any, draw: random.Random, n: int, at: Path) -> Found:
         at.write_text(str(i))
         method, path, headers, body = _request(draw)
         shown = f"input {i}: {method} {path!r} {body[:200]!r}"
+        begin = time.process_time()
         try:
             status, answer = await asyncio.wait_for(_answer(app, method, path, headers, body), 60)
         except TimeoutError:
@@ -54,6 +67,8 @@ async def _send(app: Any, draw: random.Random, n: int, at: Path) -> Found:
             found.add("traceback", path, f"{shown}: {traceback.format_exc(limit=-3)}")
         else:
             said = _wrong(status, answer, path)
+            if status != 200 and (seconds := time.process_time() - begin) > _LONGEST:
+                found.add("hung", path, f"{shown}: {seconds:.1f} s until it was refused")
             found.add(
                 "unclear" if said else "accepted" if status == 200 else "refused", path, said and f"{shown}: {said}"
             )
@@ -67,7 +82,7 @@ def _request(draw: random.Random) -> tuple[str, str, list[tuple[bytes, bytes]], 
         path = draw.choice(list(_BODIES))
         body = json.dumps(_BODIES[path]).encode()
         if draw.random() < 0.97:
-            body = mutated(body, draw)
+            body = _wide(draw) if draw.random() < 0.02 else mutated(body, draw)
     method = (
         draw.choice(("POST",) * 8 + ("GET", "PUT", "OPTIONS", "HEAD")) if body else draw.choice(("GET", "GET", "POST"))
     )
@@ -78,6 +93,14 @@ def _request(draw: random.Random) -> tuple[str, str, list[tuple[bytes, bytes]], 
         length = str(len(body)) if draw.random() < 0.5 else draw.choice(("-1", "9" * 30, "x", "0", "²"))
         headers.append((b"content-length", length.encode()))
     return method, path, headers, body
+
+
+def _wide(draw: random.Random) -> bytes:
+    """As much of one thing as fits into a body."""
+    if draw.random() < 0.2:
+        return json.dumps({str(i): 0 for i in range(_LARGE // 10)}).encode()
+    entry = draw.choice(_ENTRIES)
+    return draw.choice(_WIDE).replace("…", ",".join([entry] * (_LARGE // (len(entry) + 1)))).encode()
 
 
 async def _answer(

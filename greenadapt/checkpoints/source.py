@@ -9,6 +9,7 @@ from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SE
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
+from greenadapt.storage.hub import hub_answers
 from greenadapt.storage.names import expanded, path_name
 from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
@@ -80,9 +81,10 @@ def _from_hub(repo: str) -> Path:
     )
 
     try:
-        folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES))
-        if not any(folder.glob("*.safetensors")):
-            folder = Path(snapshot_download(repo, allow_patterns=[*_HUB_FILES, _OLD_WEIGHTS]))
+        with hub_answers():
+            folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES))
+            if not any(folder.glob("*.safetensors")):
+                folder = Path(snapshot_download(repo, allow_patterns=[*_HUB_FILES, _OLD_WEIGHTS]))
     except HFValidationError:
         raise MissingError(f"{repo} is not a hub id", _near(repo)) from None
     except RepositoryNotFoundError:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import requests
 
 _BLOCK = 1 << 16  # bytes; the most that a dropped connection can lose
+_MOST_IN_MEMORY = 256 << 20  # of a list of files, or an article
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 ATTEMPTS = 5
 """How often a request is made in vain before it is given up."""
@@ -80,7 +81,13 @@ def _announced_size(session: "requests.Session", url: str) -> int:
     with _request(session, "HEAD", url) as answer:
         if answer.status_code == 404:
             raise refused(url, "404 Not Found")
-        return int(answer.headers.get("Content-Length", 0)) if answer.ok else 0
+        return (_length(answer) or 0) if answer.ok else 0
+
+
+def _length(answer: "requests.Response") -> int | None:
+    """The bytes that the server announces; ``None`` if it does not, or says what is no number."""
+    said = answer.headers.get("Content-Length", "")
+    return int(said) if re.fullmatch("[0-9]{1,18}", said) else None
 
 
 def refused(url: str, why: str) -> InputError:
@@ -96,14 +103,14 @@ def _request(
 
     try:
         return session.request(method, url, headers=headers, stream=True, allow_redirects=True, timeout=_TIMEOUT)
-    except requests.RequestException as error:
+    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address
         raise refused(url, str(error)) from error
 
 
 def get(session: "requests.Session", url: str, before: Callable[[], None] = lambda: None) -> bytes | None:
     """A small file in memory; ``None`` if there is none at ``url``. ``before`` is called before each request.
 
-    Raises ``InputError`` if the server refuses, or the connection is cut again and again.
+    Raises ``InputError`` if the server refuses, the connection is cut again and again, or the file is not small.
     """
     import requests
 
@@ -116,11 +123,20 @@ def get(session: "requests.Session", url: str, before: Callable[[], None] = lamb
             if not answer.ok:
                 raise refused(url, f"{answer.status_code} {answer.reason}")
             try:
-                return answer.content
+                return _small(answer, url)
             except requests.RequestException as error:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise refused(url, str(error)) from error
+
+
+def _small(answer: "requests.Response", url: str) -> bytes:
+    content = bytearray()
+    for block in answer.iter_content(_BLOCK):
+        content += block
+        if len(content) > _MOST_IN_MEMORY:
+            raise refused(url, f"it is larger than {byte_size(_MOST_IN_MEMORY)}, too large for what it should be")
+    return bytes(content)
 
 
 def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
@@ -228,14 +244,14 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
             bar.advance(-have)
         if not resumed and (stated := _version(answer.headers)):
             version.write_text(stated)
-        expected = answer.headers.get("Content-Length")
+        expected = _length(answer)
         received = 0
         with naming(part), open(part, "ab" if resumed else "wb") as file:
             for block in _content(answer, part.stem):
                 file.write(block)
                 received += len(block)
                 bar.advance(len(block))
-        if expected is not None and received < int(expected):
+        if expected is not None and received < expected:
             raise requests.ConnectionError(f"{received} of {expected} bytes received")
 
 

@@ -19,9 +19,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import index
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import numpy as np
 
@@ -153,10 +154,10 @@ def _inventory_files(source: Source) -> list[Source]:
                 if [name.strip() for name in manifest["fileSchema"].split(",")][:2] != ["Bucket", "Key"]:
                     raise ValueError(manifest["fileSchema"])
                 return [
-                    Source(source.url + each["key"], size=each["size"], md5=each["MD5checksum"])
+                    Source(source.url + each["key"], size=index(each["size"]), md5=each["MD5checksum"].lower())
                     for each in manifest["files"]
                 ]
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise InputError(f"{source.url}{day}manifest.json is no inventory in CSV ({error})", _REPORT) from None
     raise InputError(f"{source.url}{_INVENTORY} has no inventory", _REPORT)
 
@@ -200,7 +201,7 @@ class _Bucket:
                 return "with another licence, or none"
             if not facts.get("xml_url"):
                 return "without XML"
-            where = urlsplit(str(facts["xml_url"]))
+            where = self._place(name, str(facts["xml_url"]))
             content = self.read(where.path.lstrip("/"))
             if content is None:
                 return "without XML"
@@ -212,11 +213,17 @@ class _Bucket:
     def _facts(self, name: str, metadata: bytes) -> dict[str, Any]:
         try:
             facts = json.loads(metadata)
-        except ValueError:
+        except (ValueError, RecursionError):
             facts = None
         if not isinstance(facts, dict):
             raise InputError(f"{self._source.url}metadata/{name}.json is not a JSON object", _REPORT)
         return facts
+
+    def _place(self, name: str, url: str) -> SplitResult:
+        try:
+            return urlsplit(url)
+        except ValueError:
+            raise InputError(f"{self._source.url}metadata/{name}.json has an xml_url that is none", _REPORT) from None
 
     def _wait(self) -> None:
         """Until the next request may be made."""

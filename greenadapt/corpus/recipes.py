@@ -3,7 +3,6 @@
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
@@ -23,6 +22,7 @@ from greenadapt.corpus.sources import (
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.names import own_folder, path_name, short
 from greenadapt.storage.outputs import COMPRESSIONS
+from greenadapt.storage.small_files import read_toml
 from greenadapt.wording import counted
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
@@ -142,13 +142,7 @@ def read_recipe(path: Path) -> Recipe:
 
     Raises InputError naming the file and the key that is unknown, missing or of the wrong type.
     """
-    try:
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not TOML ({error})", f"see {own_folder('corpora') / 'README.md'} for the format"
-        ) from None
+    content = read_toml(path, f"see {own_folder('corpora') / 'README.md'} for the format")
     where = str(path)
     check_keys(
         content,

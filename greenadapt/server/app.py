@@ -25,6 +25,7 @@ from greenadapt.inference.search.store import Passage
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
 from greenadapt.server.guard import PAGES, problem
+from greenadapt.server.json_bodies import JsonRoute
 from greenadapt.server.metrics import Metrics
 from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
 from greenadapt.server.wrong import TooLargeError, sentence
@@ -157,9 +158,7 @@ class Answering:
             raise TooLargeError(f"{n:,} passages would be read, the most is {most:,}: ask for fewer")
 
     def _check(self, what: str, sizes: Sequence[int]) -> None:
-        most, longest = self._config.max_texts, self._config.max_chars
-        if len(sizes) > most:
-            raise TooLargeError(f"{what} has {len(sizes):,} texts, the most is {most:,}: send several requests")
+        longest = self._config.max_chars
         for i, size in enumerate(sizes):
             if size > longest:
                 place = f"{what}[{i}]" if len(sizes) > 1 else what
@@ -178,8 +177,8 @@ class Answering:
         return found
 
 
-def make_app(answering: Answering, metrics: Metrics) -> FastAPI:
-    """The application; it closes ``answering`` when it ends."""
+def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
+    """The application; it refuses lists of more than ``max_texts`` entries, and closes ``answering`` when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -195,6 +194,8 @@ def make_app(answering: Answering, metrics: Metrics) -> FastAPI:
         lifespan=lifespan,
         responses=bodies.PROBLEMS,
     )
+    app.router.route_class = JsonRoute
+    app.state.max_texts = max_texts
     unset: Json = {"response_model_exclude_unset": True}
     app.post("/predict", response_model=bodies.PredictResponse, summary="Entities or labels", **unset)(
         answering.predict
@@ -284,7 +285,8 @@ def _views(model: ServedModel, asked: bodies.PredictRequest | bodies.AnswerReque
 def _characters(record: str | bodies.Record) -> int:
     if isinstance(record, str):
         return len(record)
-    return sum(len(value) if isinstance(value, str) else sum(map(len, value)) for value in record.values())
+    texts = (value if isinstance(value, str) else " ".join(value) for value in record.values())
+    return sum(map(len, texts))
 
 
 def _nearest(asked: Sequence[tuple[ServedModel, str, int]]) -> list[Json]:

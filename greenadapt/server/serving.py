@@ -28,7 +28,6 @@ from greenadapt.workers import end_with_parent, usable_cores
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _THREADS = "OMP_NUM_THREADS"
 _HUNG = 60  # seconds without an answer to the watching process, which then replaces a worker
-_CONNECTIONS = 1024  # of one worker; more get 503
 _WAITING = 2048  # connections that no worker has accepted yet
 # A worker accepts so many at once: of more, one worker would take all clients that come together, and keep them.
 _ACCEPTED = 1
@@ -89,7 +88,7 @@ class Application:
         if index is not None and self.retrieval.by != "bm25":
             index.search("", 1, self.retrieval.by)  # opens the model of its vectors
         config = self.config
-        app = make_app(Answering(opened, config, metrics, index, self.retrieval), metrics)
+        app = make_app(Answering(opened, config, metrics, index, self.retrieval), metrics, config.max_texts)
         keeps = config.workers == 1
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 
@@ -181,6 +180,8 @@ def _address(host: str, listening: socket.socket) -> str:
 
 
 def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
+    from greenadapt.server.connections import Connection, most_connections
+
     return uvicorn.Config(
         app,
         factory=True,
@@ -191,7 +192,8 @@ def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         backlog=_ACCEPTED,
-        limit_concurrency=_CONNECTIONS,
+        http=Connection,
+        limit_concurrency=most_connections(),
         timeout_graceful_shutdown=int(config.max_seconds) + 1,
         timeout_worker_healthcheck=_HUNG,
     )

@@ -9,6 +9,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import MissingError, UsageError, first_line, require_torch
 from greenadapt.storage.files import Json, read_object
+from greenadapt.storage.hub import hub_answers
 from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def config_file(model: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(model, "config.json"))
+        with hub_answers():
+            return Path(hf_hub_download(model, "config.json"))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise MissingError(
             f"there is no model folder {model}, and no config.json of it could be fetched ({first_line(error)})",

@@ -13,6 +13,7 @@ from greenadapt.progress import Progress
 from greenadapt.report.card_text import with_pictures
 from greenadapt.report.page.blocks import Plot
 from greenadapt.storage.files import Json
+from greenadapt.storage.hub import hub_answers
 from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
@@ -21,6 +22,7 @@ of the test set's texts."""
 
 CardPlots = Callable[[Result, str], Mapping[str, Plot]]
 """The plots of a result for its card, by file, which call the model as given."""
+_LONGEST_REASON = 300
 _SCALE = 2  # of the plots: sharp on most screens, and small
 
 
@@ -150,12 +152,12 @@ def _upload(request: PushRequest, name: str, files: Mapping[str, Path | bytes]) 
 @contextmanager
 def _refusals(repo: str) -> Iterator[None]:
     """The hub's errors in one line each, without what was sent."""
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
     login = "log in with hf auth login, or set HF_TOKEN to a token that may write there"
     try:
-        with _cause_of_failed_uploads():
+        with hub_answers(), _cause_of_failed_uploads():
             yield
     except OfflineModeIsEnabled:
         raise MissingError("HF_HUB_OFFLINE is set", "unset it to push") from None
@@ -163,15 +165,19 @@ def _refusals(repo: str) -> Iterator[None]:
         raise MissingError("not logged in to the model hub", login) from None
     except HfHubHTTPError as error:
         status = error.response.status_code
-        reason = error.server_message or error.response.reason_phrase
+        reason = " ".join(str(error.server_message or error.response.reason_phrase).split())[:_LONGEST_REASON]
         if status in (401, 403):
             raise MissingError(f"the hub refuses to write to {repo} ({status}: {reason})", login) from None
-        raise ConflictError(f"the hub did not take {repo} ({status}: {reason})", "try again later") from None
+        if status in (404, 405):
+            hint = f"check the name, and HF_ENDPOINT: {constants.ENDPOINT} answers"
+        else:
+            hint = "try again later" if status >= 500 or status in (408, 409, 429) else "mend what it names"
+        raise ConflictError(f"the hub did not take {repo} ({status}: {reason})", hint) from None
     except ValueError as error:  # a card that the hub does not accept
         raise InputError(
             f"the hub refuses README.md ({' '.join(str(error).split())})", "mend its front matter"
         ) from None
-    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]  # of the library that the hub's uses
+    except OSError as error:
         raise MissingError(
             f"the model hub could not be reached at {constants.ENDPOINT} ({first_line(error)})",
             "check the network, and HF_ENDPOINT",

@@ -9,6 +9,7 @@ from typing import Any
 
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.publish import naming, sync_file
+from greenadapt.storage.small_files import read_small
 
 Json = dict[str, Any]
 
@@ -52,12 +53,14 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+_MOST_JSON = 1 << 30
+"""Bytes: the manifest of a large index, or the tokenizer of a large model, has a tenth of it."""
 _AGAIN = "download or create it again"
 
 
 def read_json(path: Path, hint: str = _AGAIN) -> Any:
     """The JSON value in ``path``; raises ``InputError`` if it holds anything else."""
-    content = path.read_bytes()
+    content = read_small(path, _MOST_JSON)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

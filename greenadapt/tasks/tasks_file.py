@@ -1,6 +1,5 @@
 """A file that names several tasks, where their examples are, and how each is scored."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import own_folder
+from greenadapt.storage.small_files import read_toml
 from greenadapt.tasks.folds import Fold
 from greenadapt.tasks.metrics import check_metric
 from greenadapt.tasks.records import as_number
@@ -45,13 +45,8 @@ def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
     it is not TOML, a key is unknown, missing, twice, or of the wrong type, or no score has the metric's name.
     """
     path = Path(path)
-    try:
-        with input_errors(str(path)):
-            content = tomllib.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also of what is not UTF-8, and of numbers without end
-        raise InputError(
-            f"{path} is not TOML ({error})", f"see {own_folder('examples') / 'glue.toml'} for the format"
-        ) from None
+    with input_errors(str(path)):
+        content = read_toml(path, f"see {own_folder('examples') / 'glue.toml'} for the format")
     _check_keys(content, ("defaults", "task"), str(path))
     defaults, tables = content.get("defaults", {}), content.get("task", [])
     if not isinstance(defaults, dict):

@@ -1,15 +1,17 @@
 """Options from a file and from the environment: which counts, what is refused, and what manifests keep."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
+import greenadapt
 from greenadapt.cli import app
 from greenadapt.cli.options.command_line import GIVEN
-from greenadapt.cli.options.settings import commands_of, find_settings, options_of, variable
+from greenadapt.cli.options.settings import commands_of, find_settings, options_of, unknown_variables, variable
 from tests.conftest import Run, last_line
 
 GROUP: Any = typer.main.get_command(app)
@@ -183,3 +185,19 @@ def test_config_shows_what_is_set_and_where(run_alone: Run, tmp_path: Path, monk
 def test_config_checks_values(run_alone: Run, tmp_path: Path, key: str, value: object) -> None:
     (tmp_path / "s.toml").write_text(f"[w2v]\n{key} = {value}\n")
     assert f"in s.toml, [w2v] {key} is " in last_line(run_alone("config", "--config", "s.toml", code=2))
+
+
+def test_every_variable_of_the_documentation_and_of_the_code_is_known(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *root.glob("docs/**/*.md")]
+    named = {one for page in pages for one in re.findall(r"\bGREENADAPT_[A-Z0-9_]*[A-Z0-9]", page.read_text("utf-8"))}
+    package = Path(greenadapt.__file__).parent
+    strings = {one for file in package.rglob("*.py") for one in re.findall(r'"(GREENADAPT_[A-Z_]+)"', file.read_text())}
+    assert {"GREENADAPT_HOME", "GREENADAPT_SEARCH_LOGIN", "GREENADAPT_W2V_EPOCHS"} <= named
+    for name in named | strings:
+        monkeypatch.setenv(name, "x")
+    assert [name for name, _ in unknown_variables(COMMANDS)] == []
+    monkeypatch.setenv("GREENADAPT_SEARCH_LOGINS", "x")
+    assert [*unknown_variables(COMMANDS)] == [("GREENADAPT_SEARCH_LOGINS", "GREENADAPT_SEARCH_LOGIN")]

@@ -2,9 +2,12 @@
 
 import gzip
 import hashlib
+import http.server
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -166,6 +169,52 @@ def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
 def test_not_there(server: Server, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"/gone cannot be downloaded \(404 Not Found\)"):
         fetch([Source(f"{server.address}/gone")], tmp_path)
+
+
+@pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
+def test_a_length_that_is_no_number_is_an_unknown_one(tmp_path: Path, length: str) -> None:
+    class Odd(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", length)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"text")
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as odd:
+        threading.Thread(target=odd.serve_forever, args=(0.05,), daemon=True).start()
+        source = Source(f"http://127.0.0.1:{odd.server_address[1]}/a.txt")
+        with suppress(InputError):
+            fetch([source], tmp_path / "here")
+            assert (tmp_path / "here" / "a.txt").read_bytes() == b"text"
+        odd.shutdown()
+
+
+def test_a_redirect_to_no_address_is_refused(tmp_path: Path) -> None:
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/"))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        for place in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
+            source = Source(f"http://127.0.0.1:{server.server_address[1]}/{place}")
+            with pytest.raises(InputError, match="cannot be downloaded"):
+                fetch([source], tmp_path / "here")
+        server.shutdown()
 
 
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,41 @@ def test_a_damaged_inventory_is_refused(bucket: Server, tmp_path: Path) -> None:
         fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "there")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[1, 2]",
+        b"[" * 100_000,
+        b"<html>",
+        b'{"fileSchema": 5}',
+        b'{"fileSchema": "Bucket, Key", "files": 5}',
+        b'{"fileSchema": "Bucket, Key", "files": [{"key": "a", "size": "5", "MD5checksum": "a"}]}',
+        b'{"fileSchema": "Bucket, Key", "files": [{"key": "a", "size": 5, "MD5checksum": 5}]}',
+    ],
+)
+def test_what_is_no_inventory_is_one_line(bucket: Server, tmp_path: Path, content: bytes) -> None:
+    bucket.files[f"/{INVENTORY}2026-01-18T01-00Z/manifest.json"] = content
+    with pytest.raises(InputError, match=r"manifest\.json is no inventory"):
+        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    "content", [b"[1, 2]", b"[" * 100_000, b"\xff", b'{"license_code": "CC0", "xml_url": "http://["}']
+)
+def test_what_are_no_metadata_of_an_article_is_one_line(bucket: Server, tmp_path: Path, content: bytes) -> None:
+    bucket.files["/metadata/PMC13901.2.json"] = content
+    with pytest.raises(InputError, match=r"metadata/PMC13901\.2\.json"):
+        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
+
+
+def test_a_list_that_does_not_end_is_not_read(bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenadapt.corpus.download._MOST_IN_MEMORY", 1 << 20)
+    bucket.files[LISTING] = gzip.compress(b" " * (100 << 20))
+    bucket.encoding = "gzip"
+    with pytest.raises(InputError, match="larger than"):
+        fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
+
+
 def test_another_licence_asks_for_another_download(bucket: Server, tmp_path: Path) -> None:
     fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
     wider = recipe_at(bucket, tmp_path, 'licences = ["CC0", "CC BY", "CC BY-NC"]\nrate = 1000\n')

@@ -3,15 +3,13 @@
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from greenadapt.errors import MissingError
 from greenadapt.server.found import find_models
 from greenadapt.server.models import ServedModel
 from greenadapt.server.serving import Application, ServeRequest
+from tests.support.small_served import serving
 
 Run = Callable[..., Result]
 WORD = {"word": "tachycardia", "top": 2}
@@ -41,21 +40,6 @@ def worker_of(process: subprocess.Popen[str]) -> int:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     [worker] = [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
     return worker
-
-
-@contextmanager
-def serving(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, in a process group of its own, and the address at which it serves."""
-    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        assert process.stderr is not None
-        [address] = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
-        yield process, address
-    finally:
-        process.kill()
 
 
 def answered_after(stop: Callable[[], None], address: str, body: Any) -> Any:

@@ -1,9 +1,13 @@
 """``greenadapt push`` to a stand-in of the model hub, through the hub's own library."""
 
+import gzip
 import json
 import re
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +104,86 @@ def test_refusals_name_what_to_do_and_no_token(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE" in last_line(run_alone("push", model, "me/model", code=1))
     assert not hub.files
+
+
+@contextmanager
+def answering(monkeypatch: pytest.MonkeyPatch, status: int, content: bytes, headers: dict[str, str]) -> Iterator[str]:
+    """The address of a server that answers every request in the same way."""
+    from huggingface_hub import constants
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            for name, value in {"Content-Type": "application/json", **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with suppress(ConnectionError):
+                self.wfile.write(content)
+
+        do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    try:
+        yield address
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+BOMB = gzip.compress(b" " * (300 << 20))
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "headers", "says"),
+    [
+        (200, b"[1,2]", {}, "does not answer as a model hub"),
+        (200, b'{"url": 5}', {}, "does not answer as a model hub"),
+        (200, b'{"url": "http://x/y/z", "id": [1]}', {}, ""),
+        (200, b"null", {}, "does not answer as a model hub"),
+        (200, b"<html>log in</html>", {"Content-Type": "text/html"}, "does not answer as a model hub"),
+        (200, b"[" * 100_000, {}, "does not answer as a model hub"),
+        (200, b"", {}, "does not answer as a model hub"),
+        (200, b"\xff\xfe", {}, "does not answer as a model hub"),
+        (200, BOMB, {"Content-Encoding": "gzip"}, "does not answer as a model hub"),
+        (200, b"{}", {"Content-Encoding": "gzip"}, "HF_ENDPOINT"),
+        (200, b" " * (65 << 20), {}, "does not answer as a model hub"),
+        (302, b"", {"Location": "/api/again"}, "HF_ENDPOINT"),
+        (302, b"", {"Location": "http://["}, "HF_ENDPOINT"),
+        (404, b"<html>nothing</html>", {"Content-Type": "text/html"}, "HF_ENDPOINT"),
+        (404, b"[" * 100_000, {}, "HF_ENDPOINT"),
+        (418, b'{"error": ["a\\nb"]}', {}, "418"),
+        (500, b'{"error": "busy"}', {}, "try again later"),
+    ],
+)
+def test_what_is_no_hub_is_said_in_one_line(
+    run_alone: Run,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    content: bytes,
+    headers: dict[str, str],
+    says: str,
+) -> None:
+    with answering(monkeypatch, status, content, headers) as address:
+        said = run_alone("push", model, "me/model", code=1)
+        assert len([line for line in said.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
+        assert "Traceback" not in said.output
+        assert says in last_line(said)
+        assert address in last_line(said) or "HF_ENDPOINT" not in last_line(said)
+        assert TOKEN not in said.output
+        if status != 500:  # which is tried again
+            opened = run_alone("w2v", "-m", "org/name", "-c", "demo", code=1)
+            assert "Traceback" not in opened.output
 
 
 @pytest.mark.parametrize("repo", ["model", "me/a/b", "me/..", "-", "me/mo del"])

@@ -1,6 +1,11 @@
 """Small models of every kind that a server can open, without training."""
 
 import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +53,18 @@ def application(
     return Application(
         find_models(models, reading, None), ServeConfig(**config), reading, index, retrieval or RetrievalConfig()
     ).make()
+
+
+@contextmanager
+def serving(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, in a process group of its own, and the address at which it serves."""
+    command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            [address] = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+            yield process, address
+        finally:
+            process.kill()

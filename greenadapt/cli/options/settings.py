@@ -40,15 +40,13 @@ class SettingsFile:
         Raises ``MissingError`` if there is no such file, ``InputError`` for what is not TOML and for a table, a key or
         a kind of value that no command has.
         """
-        import tomllib
+        from greenadapt.storage.small_files import read_toml
 
         self.path = path
         try:
-            content = tomllib.loads(path.read_text("utf-8-sig"))
+            content = read_toml(path, "write keys such as workers = 2, or [w2v]", may_be_pipe=True)
         except FileNotFoundError:
             raise MissingError(f"no file {path}", "give an existing file with --config") from None
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not TOML ({error})", "write keys such as workers = 2, or [w2v]") from None
         known = {key: options_of(command) for key, command in commands.items()}
         for key, value in content.items():
             if isinstance(value, dict):
@@ -137,10 +135,11 @@ def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches
 
     from greenadapt.cost import COUNTRY
+    from greenadapt.inference.search.connection import API_KEY, LOGIN
     from greenadapt.server.token import TOKEN
     from greenadapt.storage.workspace import HOME
 
-    known = {HOME, COUNTRY, TOKEN}
+    known = {HOME, COUNTRY, TOKEN, LOGIN, API_KEY}
     for key, command in commands.items():
         known |= {variable(own, option) for option in (*options_of(command), CONFIG) for own in ("", key)}
     for name in sorted(os.environ):

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,9 @@ BUSY = (429, 502, 503, 504)
 """Answers after which a request is made again."""
 ATTEMPTS = 5
 """How often a request is made again in vain before it is given up."""
+_BLOCK, _MOST = 1 << 16, 256 << 20
+"""Bytes of an answer that are unpacked at once, and in all."""
+_LONGEST_REASON = 200
 _TIMEOUT = (10, 60)  # seconds to connect, and until the server answers
 # As both servers want them; without what would name several indexes.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,254}")
@@ -63,17 +68,15 @@ class Connection:
         headers = {} if data is None else {"Content-Type": kind}
         url = f"{self.place}/{path}" if path else self.place
         try:
-            answer = self._session.request(
-                method, url, params=parameters, data=data, headers=headers, timeout=_TIMEOUT, allow_redirects=False
-            )
+            with self._session.request(
+                method, url, params=parameters, data=data, headers=headers, timeout=_TIMEOUT, stream=True,
+                allow_redirects=False,
+            ) as answer:  # fmt: skip
+                said = _value(answer.iter_content(_BLOCK))
         except requests.RequestException as error:
             raise ServerError(
                 f"{self.root} cannot be reached ({_why(error)})", "start the server, or check the address"
             ) from None
-        try:
-            said = answer.json()
-        except ValueError:
-            said = None
         status = answer.status_code
         if isinstance(said, dict) and (status < 300 or (status == 404 and "found" in said)):  # 404: not there
             return said
@@ -81,15 +84,27 @@ class Connection:
             return None
         raise self._refused(status, said)
 
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Raise ``ServerError`` if an answer that is read inside has not what it should have."""
+        try:
+            yield
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise self._misunderstood(f"{type(error).__name__}: {error}") from None
+
+    def _misunderstood(self, why: str) -> ServerError:
+        reason = " ".join(why.split())[:_LONGEST_REASON]
+        return ServerError(
+            f"{self.root} does not answer as OpenSearch and Elasticsearch do ({reason})", "check the address"
+        )
+
     def _refused(self, status: int, said: Any) -> GreenadaptError:
-        reason = _error(said).get("reason")
+        reason = " ".join(str(_error(said).get("reason") or "").split())[:_LONGEST_REASON]
         if status == 401:
             wrong = "refuses the login" if self._session.auth else "wants a login, or refuses that of ~/.netrc"
             return ServerError(f"{self.root} {wrong}", _LOGIN_HINT)
-        if reason is None and status not in (403, 413, *BUSY):
-            return ServerError(
-                f"{self.root} does not answer as OpenSearch and Elasticsearch do (status {status})", "check the address"
-            )
+        if not reason and status not in (403, 413, *BUSY):
+            return self._misunderstood(f"status {status}")
         hint = "try again later; what was committed stays" if status in BUSY else ""
         return ServerError(f"{self.place} refuses with status {status} ({reason or 'no reason given'})", hint)
 
@@ -143,8 +158,22 @@ def _error(said: Any) -> Json:
         return {"reason": error}
     if not isinstance(error, dict):
         return {}
-    causes = error.get("root_cause") or [error]
-    return {name: causes[0].get(name) or error.get(name) for name in ("type", "reason")}
+    causes = error.get("root_cause")
+    cause = causes[0] if isinstance(causes, list) and causes and isinstance(causes[0], dict) else error
+    return {name: cause.get(name) or error.get(name) for name in ("type", "reason")}
+
+
+def _value(blocks: Iterable[bytes]) -> Any:
+    """The JSON value of an answer; ``None`` for what is no JSON, or longer than any answer is."""
+    content = bytearray()
+    for block in blocks:
+        content += block
+        if len(content) > _MOST:
+            return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _why(error: Exception) -> str:

@@ -52,8 +52,9 @@ class ServerStore:
 
     def facts(self) -> IndexFacts | None:
         """Those in the mapping's ``_meta``; ``None`` as well for an index of another program."""
-        kept = (self._meta() or {}).get(_META) or {}
-        return IndexFacts.of(kept["facts"], self.place) if "facts" in kept else None
+        with self.connection.understood():
+            kept = (self._meta() or {}).get(_META) or {}
+            return IndexFacts.of(kept["facts"], self.place) if "facts" in kept else None
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
         """Make an empty index; it counts as one once its facts are written."""
@@ -80,7 +81,13 @@ class ServerStore:
         answer = self.asked("GET", f"_doc/{_TOKENIZER}")
         if not answer["found"]:
             raise MissingError(f"{self.place} has no tokenizer any more", "index again with --force")
-        tokenizer: Tokenizer = Tokenizer.from_str(answer["_source"][_TOKENIZER])
+        with self.connection.understood():
+            try:
+                tokenizer: Tokenizer = Tokenizer.from_str(answer["_source"][_TOKENIZER])
+            except (KeyError, TypeError):
+                raise
+            except Exception as error:  # which tokenizers raises as such
+                raise ValueError(error) from None
         return tokenizer
 
     def state(self) -> str:
@@ -89,18 +96,23 @@ class ServerStore:
 
     def __len__(self) -> int:
         answer = self.asked("POST", "_count", {"query": {"exists": {"field": "name"}}})
-        self._require_all_shards(answer)
-        return int(answer["count"])
+        with self.connection.understood():
+            self._require_all_shards(answer)
+            return int(answer["count"])
 
     def search(self, words: Iterable[str], top: int) -> list[Passage]:
         """The ``top`` best by BM25, with the frequencies of words in all shards."""
+        from pydantic import TypeAdapter  # a tenth of a second
+
         text = " ".join(dict.fromkeys(words))
         if not text:
             return []
         query = {"match": {"words": {"query": text}}}
         body = {"query": query, "size": top, "_source": ["passage"], "track_total_hits": False}
-        hits = self._searched(body, search_type="dfs_query_then_fetch")["hits"]["hits"]
-        return in_order(Passage(**hit["_source"]["passage"], score=hit["_score"]) for hit in hits)
+        answer = self._searched(body, search_type="dfs_query_then_fetch")
+        with self.connection.understood():
+            found = [{**hit["_source"]["passage"], "score": hit["_score"]} for hit in answer["hits"]["hits"]]
+            return in_order(TypeAdapter(list[Passage]).validate_python(found))
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
         """What each document is: unchanged only if all of its paragraphs are there, and no others."""
@@ -108,9 +120,10 @@ class ServerStore:
         for start in range(0, len(documents), _PAGE):
             names = [one.name for one in documents[start : start + _PAGE]]
             for each in self._buckets(("name", "state", "paragraphs"), {"terms": {"name": names}}):
-                key = each["key"]
-                is_whole = each["doc_count"] == key["paragraphs"]
-                known.setdefault(key["name"], []).append((key["state"], is_whole))
+                with self.connection.understood():
+                    key = each["key"]
+                    is_whole = each["doc_count"] == key["paragraphs"]
+                    known.setdefault(key["name"], []).append((key["state"], is_whole))
         return [
             "added" if one.name not in known else "unchanged" if known[one.name] == [(one.state, True)] else "changed"
             for one in documents
@@ -118,7 +131,10 @@ class ServerStore:
 
     def names(self) -> Iterator[str]:
         """The hashed names of all documents."""
-        return (each["key"]["name"] for each in self._buckets(("name",), {"exists": {"field": "name"}}))
+        for each in self._buckets(("name",), {"exists": {"field": "name"}}):
+            with self.connection.understood():
+                name = each["key"]["name"]
+            yield name
 
     def writer(self) -> "ServerWriter":
         """The one writer; what one that was killed wrote is visible from now on."""
@@ -132,17 +148,20 @@ class ServerStore:
             return None
         if len(answer) != 1:
             raise InputError(f"{self.place} stands for {len(answer)} indexes", "name one of them")
-        [found] = answer.values()
-        meta: Json = found["mappings"].get("_meta", {})
-        return meta
+        with self.connection.understood():
+            [found] = answer.values()
+            return dict(found["mappings"].get("_meta", {}))
 
     def _buckets(self, fields: Sequence[str], query: Json) -> Iterator[Json]:
         """Every combination of the fields' values, with how many paragraphs have it."""
         composite: Json = {"size": _PAGE, "sources": [{name: {"terms": {"field": name}}} for name in fields]}
         while True:
             body = {"size": 0, "query": query, "aggs": {"documents": {"composite": composite}}}
-            found = self._searched(body)["aggregations"]["documents"]
-            yield from found["buckets"]
+            answer = self._searched(body)
+            with self.connection.understood():
+                found = answer["aggregations"]["documents"]
+                buckets = list(found["buckets"])
+            yield from buckets
             if "after_key" not in found:
                 return
             composite = {**composite, "after": found["after_key"]}
@@ -211,7 +230,9 @@ class ServerWriter:
             answer = self._store.asked(
                 "POST", "_delete_by_query", {"query": query}, conflicts="proceed", refresh="true"
             )
-            if answer["timed_out"] or answer["failures"]:
+            with self._store.connection.understood():
+                is_done = not (answer["timed_out"] or answer["failures"])
+            if not is_done:
                 raise ServerError(f"{self._store.place} did not remove all it should", "the same command goes on")
         self._removed, self._states = [], []
 
@@ -228,12 +249,13 @@ class ServerWriter:
             if attempt:
                 time.sleep(2.0 ** (attempt - 2))
             answer = self._store.asked("POST", "_bulk", b"".join(waiting))
-            items = [item["index"] for item in answer["items"]]
-            refused = [item for item in items if item["status"] >= 300]
-            for item in refused:
-                if item["status"] not in BUSY:
-                    raise self._refusal(item, "")
-            waiting = [lines for lines, item in zip(waiting, items, strict=True) if item["status"] in BUSY]
+            with self._store.connection.understood():
+                items = [item["index"] for item in answer["items"]]
+                refused = [item for item in items if item["status"] >= 300]
+                for item in refused:
+                    if item["status"] not in BUSY:
+                        raise self._refusal(item, "")
+                waiting = [lines for lines, item in zip(waiting, items, strict=True) if item["status"] in BUSY]
         if waiting:
             raise self._refusal(refused[0], "try again later; the same command goes on")
 

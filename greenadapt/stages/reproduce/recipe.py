@@ -1,6 +1,5 @@
 """Recipes of experiments: what a paper measured, with which models and settings, and the figures it published."""
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.stages.reproduce.sets import DataSet, find_set
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import own_folder
+from greenadapt.storage.small_files import read_toml
 
 Kind = Literal["ner", "qa", "memory", "tasks"]
 FOLDER = "experiments"
@@ -183,12 +183,7 @@ def _check_settings(recipe: Recipe) -> None:
 
 def _read(path: Path) -> Json:
     """The content of a recipe upon that of the one that it ``extends``; its sets are found."""
-    try:
-        content = tomllib.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also of what is not UTF-8
-        raise InputError(
-            f"{path} is not TOML ({error})", f"see {own_folder(FOLDER) / 'README.md'} for the format"
-        ) from None
+    content = read_toml(path, f"see {own_folder(FOLDER) / 'README.md'} for the format")
     names = content.get("sets", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: sets is not a list of strings", 'write sets = ["..."]')

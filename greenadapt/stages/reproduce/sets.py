@@ -2,7 +2,6 @@
 
 import shutil
 import tarfile
-import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress
 from greenadapt.storage.names import own_folder
 from greenadapt.storage.outputs import replacing
+from greenadapt.storage.small_files import read_toml
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from greenadapt.wording import byte_size, counted
 
@@ -91,10 +91,7 @@ def find_set(name: str, beside: Path) -> DataSet:
     path = beside / name if is_file else own_folder(FOLDER) / f"{name}.toml"
     if not path.is_file():
         raise MissingError(f"no data set is called {name}", f"give a .toml file, or a name in {own_folder(FOLDER)}")
-    try:
-        content = tomllib.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not TOML ({error})", "see README.md of the experiments for the format") from None
+    content = read_toml(path, "see README.md of the experiments for the format")
     known = {one.name for one in fields(DataSet)} - {"name", "folder"}
     check_keys(content, known, ("title", "licence", "kind"), str(path))
     texts = ("title", "licence", "kind", "dev", "test", "tasks", "bring")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import greenadapt
-from greenadapt.errors import InputError, MissingError, ServerError, UsageError
+from greenadapt.cli import app
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ServerError, UsageError
 from greenadapt.inference.search.index import Index
 from tests.conftest import Run, last_line
 from tests.support.search_server import SearchServer, search_server
@@ -155,6 +157,49 @@ def test_a_login_is_sent_and_never_shown(
     kept = json.dumps([row, found.stdout, found.stderr, refused, server.indexes["papers"].mappings])
     assert row["counts"]["documents"] == 3
     assert password not in kept
+
+
+HIT = {"_score": 1.0, "_source": {"passage": {"document": 5, "title": "", "start": 0, "end": 1, "text": "a"}}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (200, "[1, 2]"),
+        (200, "{}"),
+        (200, '{"a": 5}'),
+        (200, '{"a": {"mappings": 5}}'),
+        (200, '{"papers": {"mappings": {"_meta": {"greenadapt": {"facts": 5}}}}}'),
+        (200, json.dumps({"hits": {"hits": [HIT]}, "_shards": {"failed": 0, "total": 1}, "count": "x", "items": 5})),
+        (200, '{"hits": {"hits": 5}, "_shards": 5, "items": [{"index": {}}], "found": true, "_source": 5}'),
+        (200, '{"aggregations": {"documents": {"buckets": [5]}}, "items": [], "_source": {"tokenizer": "{}"}}'),
+        (200, "[" * 100_000),
+        (404, '{"found": 5}'),
+        (500, '{"error": {"root_cause": [5], "reason": [5]}}'),
+        (400, "[" * 100_000),
+    ],
+)  # fmt: skip
+def test_what_is_no_search_server_is_one_line(
+    index: Callable[..., Json], server: SearchServer, papers: Path, status: int, answer: str
+) -> None:
+    index()
+    address = f"{server.address}/papers"
+    opened = Index(address)
+    command = ["index", "--documents", str(papers), "--search", address, "--paragraph-chars", "100"]
+    for path in ("_mapping", "_search", "_count", "_bulk", "_delete_by_query"):
+        server.instead = lambda _, asked, path=path: (status, answer) if asked.endswith(path) else None  # type: ignore[misc]
+        for call in (lambda: opened.search("virus", 3), lambda: Index(address).search("virus", 3)):
+            said = ""
+            try:
+                call()
+            except GreenadaptError as error:
+                said = str(error)
+            assert "\n" not in said
+        next(papers.iterdir()).write_text(f"a change {path}")
+        ended = CliRunner().invoke(app, command)
+        assert isinstance(ended.exception, SystemExit | None), ended.exception
+        assert len([line for line in ended.stderr.splitlines() if line.startswith("greenadapt: ")]) <= 1
 
 
 def test_what_the_server_refuses_is_one_line(
