@@ -110,6 +110,42 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", [["corpus", "prepare"], ["w2v"], ["adapt"]], ids=" ".join)
+def test_the_corpus_is_an_argument(
+    command: list[str],
+    run: Run,
+    corpus: Path,
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Relative, and with the same result as --corpus."""
+    monkeypatch.chdir(tmp_path)
+    model, quick = tiny_model(), QUICK if command != ["corpus", "prepare"] else ()
+    run(*command, corpus.name, "-m", model, *quick)
+    assert len([*(tmp_path / "ws").glob("*/*/corpus")]) == 1
+    named = (corpus,) if len(command) > 1 else ("-c", corpus)
+    [*_, again] = run(*command, *named, *quick, "--json").stdout.splitlines()
+    assert json.loads(again)["status"] == "up to date"
+
+
+def test_a_corpus_that_is_given_twice_is_wrong_usage(run: Run, corpus: Path) -> None:
+    for command in ("adapt", "w2v", "align", "expand"):
+        refused = run(command, "one.txt", "--corpus", "two.txt", code=2)
+        assert refused.stdout == ""
+        [line] = refused.stderr.splitlines()
+        assert "one.txt" in line
+        assert "two.txt" in line
+    assert "more.txt" in run("adapt", corpus, "more.txt", code=2).stderr
+
+
+def test_text_on_standard_input_is_an_argument(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["w2v", "-", "-m", str(tiny_model()), *map(str, QUICK), "--workspace", str(tmp_path / "ws")], input=text()
+    )
+    assert done.exit_code == 0, done.stderr
+
+
 def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     assert "no corpus" in run("w2v", code=2).stderr
     assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
@@ -131,6 +167,8 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
 
 @pytest.mark.slow
 def test_help_and_version(run: Run) -> None:
+    for words in ((), ("corpus",)):
+        assert "bool" not in run(*words, "--help").stdout
     assert run("--version").stdout.startswith("greenadapt 0.")
     for command in ("w2v", "align", "expand", "adapt", "neighbours", "cost", "demo", "export", "corpus"):
         assert "Usage" in run(command, "--help").stdout

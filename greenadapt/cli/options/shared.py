@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
@@ -24,6 +25,7 @@ Corpus = Annotated[
         "-c",
         help="A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
+    AsArgument(),
 ]
 Model = Annotated[
     str | None,
