@@ -72,10 +72,35 @@ class Workspace:
         folder = self.root / corpus / model
         return [name for name in _visible_folders(folder) if (folder / name / MANIFEST).is_file()]
 
+    def _stages_of(self, corpus: str, model: str) -> set[str]:
+        """The stages that have a finished result, under whatever variant."""
+        return {name.split("@")[0] for name in self.stages(corpus, model)}
+
     def results(self, corpus: str, model: str) -> list[Result]:
         """The finished results for a corpus and a model."""
         places = (self.place(corpus, model, *name.split("@", 1)) for name in self.stages(corpus, model))
         return [result for place in places if (result := place.current()) is not None]
+
+    def only_corpus(self, model: str | None = None, stage: str | None = None) -> str:
+        """The one corpus that has results: for ``model`` if given, and of ``stage`` if given.
+
+        Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
+        """
+        known = [
+            corpus
+            for corpus in self.corpora()
+            for own in self.models(corpus)
+            if model in (None, own) and (stage is None or stage in self._stages_of(corpus, own))
+        ]
+        names = [*dict.fromkeys(known)]
+        if len(names) == 1:
+            return names[0]
+        if names:
+            raise UsageError(
+                f"{self.root} has results of {len(names)} corpora ({', '.join(names)})", "choose one with --corpus"
+            )
+        what = f"no {stage or 'result'}" + (f" for model {model}" if model else "")
+        raise MissingError(f"{what} in {self.root}", f"run greenadapt {stage or 'adapt'} first, with --corpus")
 
     def only_model(self, corpus: str) -> str:
         """The one model that has results for ``corpus``.

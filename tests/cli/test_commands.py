@@ -476,6 +476,34 @@ def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny
 
 
 @pytest.mark.slow
+def test_the_only_results_need_no_name_and_several_are_listed(
+    run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Whatever reads results: the corpus and the model that are taken are said."""
+    commands: list[tuple[object, ...]] = [("neighbours", "tachycardia"), ("export", tmp_path / "v.vec"), ("align",)]
+    commands += [("expand",)]
+    model = tiny_model()
+    for command in commands:
+        assert f"in {tmp_path / 'ws'}: run greenadapt" in last_line(run(*command, code=1))
+    run("adapt", corpus, "-m", model, *QUICK)
+    [place] = (tmp_path / "ws").glob("text-*/*")
+    for command in commands:
+        said = run(*command).stderr
+        assert place.parent.name in said
+        assert place.name in said
+    other = tmp_path / "notes.txt"
+    other.write_text(text())
+    run("corpus", "prepare", other, "-m", model)
+    assert "tachycardia" in run("neighbours", "tachycardia").stdout  # the other corpus has no map
+    run("adapt", other, "-m", model, *QUICK)
+    for command in commands:
+        refused = last_line(run(*command, code=2))
+        assert place.parent.name in refused
+        assert "notes-" in refused
+        assert "--corpus" in refused
+
+
+@pytest.mark.slow
 def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     (corpus.parent / "twice.txt").write_bytes(b"the heart\nthe heart\nb\xffd the heart\n")
     adapt = ("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "--quiet")

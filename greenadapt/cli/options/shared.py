@@ -37,7 +37,11 @@ Model = Annotated[
 ]
 CorpusOfResults = Annotated[
     str | None,
-    typer.Option("--corpus", "-c", help="The corpus whose results in the workspace to use, by name or file."),
+    typer.Option(
+        "--corpus",
+        "-c",
+        help="The corpus whose results in the workspace to use, by name or file [default: the only one].",
+    ),
 ]
 AdaptedTo = Annotated[
     str | None,
