@@ -61,6 +61,8 @@ class Session:
     """Of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
+    remembers: bool = True
+    """Whether the workspace keeps in mind where else results are written."""
     plan: Plan | None = None
     """Of a dry run: takes note of every step, and nothing is written."""
 
@@ -131,6 +133,8 @@ class Session:
         job = replace(job, kept=job.kept and not self.updates, command=self.command)
         if self.plan is not None:
             return self.plan.run(place, job, force=self.force)
+        if self.remembers and not place.linked:
+            self.workspace.remember(place.path)
         with naming(place.work):  # for errors of a full disk that do not name the file
             return run_job(place, job, force=self.force, progress=self.progress)
 

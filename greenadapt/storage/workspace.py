@@ -4,17 +4,22 @@ import difflib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
+from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.storage.files import read_object, replace_json
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.names import expanded
 from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
+_ELSEWHERE = ".elsewhere"
+"""The folder of records of results that --out wrote, a file each."""
 _VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -56,6 +61,28 @@ class Workspace:
     def reproduced(self, experiment: str) -> Path:
         """The folder of an experiment of ``reproduce``."""
         return self.root / "reproduce" / experiment
+
+    def remember(self, folder: Path) -> None:
+        """Keep in mind that a result is written to ``folder``, unless that lies in the workspace.
+
+        A workspace is not created for that, and it is no error if it cannot be written.
+        """
+        name = sha256(os.fsencode(folder)).hexdigest()[:16]
+        record = self.root / _ELSEWHERE / f"{name}.json"
+        if folder.is_relative_to(self.root) or record.is_file():
+            return
+        with suppress(OSError, UnicodeEncodeError):
+            record.parent.mkdir(exist_ok=True)
+            replace_json(record, {"greenadapt": __version__, "folder": str(folder)})
+
+    def elsewhere(self) -> list[Path]:
+        """The folders that were remembered, whether or not there still is a result."""
+        folders = []
+        for record in sorted((self.root / _ELSEWHERE).glob("*.json")):
+            with suppress(InputError, MissingError, OSError):
+                folder = read_object(record, "record").get("folder")
+                folders += [Path(folder)] if isinstance(folder, str) and Path(folder).is_absolute() else []
+        return sorted(folders)
 
     def corpora(self) -> list[str]:
         """Names of the corpora that have a folder here."""

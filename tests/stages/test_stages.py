@@ -365,7 +365,7 @@ def test_a_map_whose_vectors_went_is_refused(session: Session, corpus: Path, tin
     with pytest.raises(MissingError, match=r"changed since .* run greenadapt align again"):
         neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
     shutil.rmtree(vectors.path.resolve())
-    with pytest.raises(MissingError, match="no greenadapt result"):
+    with pytest.raises(MissingError, match="does not exist"):
         neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
 
 
