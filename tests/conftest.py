@@ -40,6 +40,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Ray reads it when it is imported; commands set it before, but tests may import Ray first.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 
+# The workspace of tests that name none: it keeps in mind what they write elsewhere.
+os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="greenadapt-data-")
+atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
+
 N_FORGOTTEN: list[int] = []
 """How many modules were imported when garbage collection left them out."""
 gc.disable()  # while tests are collected: they import half of Python

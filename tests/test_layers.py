@@ -3,8 +3,13 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import greenadapt
 
@@ -92,6 +97,34 @@ def _folder(module: str) -> str:
     parts = module.split(".")
     folder = parts[:2] if PACKAGE.joinpath(*parts[:2]).is_dir() else parts[:1]
     return ".".join(folder)
+
+
+MODULE_OF = {
+    "backports-zstd": "backports",
+    "protobuf": "google",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "vl-convert-python": "vl_convert",
+}
+"""What a distribution is imported as, where the name is another."""
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Not only something that another package needs today."""
+    with open(Path(__file__).parents[1] / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    named = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    names = {canonicalize_name(Requirement(each).name) for each in named}
+    declared = {MODULE_OF.get(name, name.replace("-", "_")) for name in names}
+    imported = set()
+    for _, path in _modules():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                imported.add(node.module.split(".")[0])
+    assert {"requests", "torch", "yaml"} <= imported
+    assert sorted(imported - declared - sys.stdlib_module_names - {"greenadapt"}) == []
 
 
 def test_folders_within_a_package_import_one_way() -> None:

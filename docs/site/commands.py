@@ -28,7 +28,7 @@ def _command(name: str, command: Any) -> str:
     arguments = [each for each in command.params if not each.opts[0].startswith("-")]
     options = [each for each in command.params if each.opts[0].startswith("-") and not each.hidden]
     if arguments:
-        rows = [f"| `{each.opts[0].upper()}` | {_plain(each.help or '')} |" for each in arguments]
+        rows = [f"| `{each.metavar or each.opts[0].upper()}` | {_plain(each.help or '')} |" for each in arguments]
         parts.append("\n".join(["| argument | meaning |", "|---|---|", *rows]))
     panels = list(dict.fromkeys(_panel(each) for each in options))
     for panel, each in groupby(sorted(options, key=lambda option: panels.index(_panel(option))), key=_panel):

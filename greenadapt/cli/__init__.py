@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_words, require_written
+from greenadapt.cli.options.argument import keep_argument, read_argument, with_argument
 from greenadapt.cli.options.command_line import command_words, remember
 from greenadapt.cli.options.completion import read_for_completion
 from greenadapt.cli.options.generated import FIELDS, with_common, with_options
@@ -62,7 +63,14 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _Group(TyperGroup):
-    """The commands, behind the one boundary of errors."""
+    """Commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(_Group, as_shown(self, ctx)).format_help(ctx, formatter)
+
+
+class _Main(_Group):
+    """All commands, behind the one boundary of errors."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the command line; what it printed is written when this ends."""
@@ -105,6 +113,7 @@ class _Command(TyperCommand):
         if ctx.resilient_parsing:
             given, *_ = read_for_completion(self, ctx, args)
             with suppress(GreenadaptError):
+                read_argument(self, given, [])
                 self._take_settings(ctx, given)
             ctx.params = {name: each.value for name, each in all_settings(ctx).items()} | given
             return []
@@ -118,6 +127,7 @@ class _Command(TyperCommand):
         hide_details()
         set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
         self._refuse_empty(given)
+        order = read_argument(self, given, order)
         if "help" not in given:  # which shows the defaults
             keep_settings(
                 ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), given.get(CONFIG))
@@ -129,9 +139,11 @@ class _Command(TyperCommand):
         remember(ctx, said, [*order, *own])
         try:
             with naming(STDOUT):  # which --help prints to
-                return super().parse_args(ctx, args)
+                rest: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             raise with_places(UsageError(self._in_one_line(error, said)), ctx) from None
+        keep_argument(ctx)
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -160,7 +172,7 @@ class _Command(TyperCommand):
             value = given.get(parameter.name)
             if value == "" or (isinstance(value, list | tuple) and "" in value):
                 name = parameter.opts[0]
-                shown = name if name.startswith("-") else name.upper()
+                shown = name if name.startswith("-") else parameter.metavar or name.upper()
                 raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
 
     def _in_one_line(self, error: typer.BadParameter, said: dict[str, Any]) -> str:
@@ -173,7 +185,7 @@ class _Command(TyperCommand):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_Main,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="markdown",
@@ -216,7 +228,9 @@ def main() -> None:
 
 for _command in _ORDER:  # each file adds its command to the app
     import_module(f"{__name__}.{_command}")
+for _below in app.registered_groups:
+    _below.cls = _Group
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
         _info.cls = _Command
-        _info.callback = with_common(with_options(_info.callback)) if _info.callback else None
+        _info.callback = with_argument(with_common(with_options(_info.callback))) if _info.callback else None

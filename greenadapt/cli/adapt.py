@@ -14,8 +14,8 @@ from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, 
 @app.command(
     epilog=examples(
         "adapt -c pydocs -m minilm",
-        "adapt -c abstracts.txt -m minilm --max-words 20000 -o adapted",
-        "adapt -c abstracts.txt -m minilm --update",
+        "adapt abstracts.txt -m minilm --max-words 20000 -o adapted",
+        "adapt abstracts.txt -m minilm --update",
     )
 )
 def adapt(

@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import AlignConfig, SessionOptions
 
@@ -19,7 +20,7 @@ Vectors = Annotated[
 @app.command(epilog=examples("align -c pydocs -m minilm", "align -m minilm --vectors vectors.bin -o aligned"))
 def align(
     *,
-    corpus: o.CorpusOfResults = None,
+    corpus: Annotated[o.CorpusOfResults, AsArgument()] = None,
     model: o.Model = None,
     vectors: Vectors = None,
     config: AlignConfig,

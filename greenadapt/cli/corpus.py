@@ -18,6 +18,7 @@ _SHOWN = 10  # entries of a list that are all printed
 Name = Annotated[
     str,
     typer.Argument(
+        metavar="CORPUS",
         help="A named corpus, a recipe (.toml), a text file, or - for standard input.",
         autocompletion=completion.corpora,
     ),

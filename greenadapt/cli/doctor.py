@@ -27,8 +27,7 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
         if as_json:
             print_json(each.as_dict())
         else:
-            said = hanging(f"{each.state:<7}  ", f"{each.check}: {each.found}", terminal_width())
-            said += hanging(" " * 9, each.advice, terminal_width()) if each.advice else []
-            print_lines(said)
+            said = ": ".join(filter(None, (each.check, each.found, each.advice)))
+            print_lines(hanging(f"{each.state:<7}  ", said, terminal_width()))
     if not is_fit:
         raise typer.Exit(1)

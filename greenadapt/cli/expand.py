@@ -4,6 +4,7 @@ from typing import Annotated
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
 
@@ -11,7 +12,7 @@ from greenadapt.config import ExpandConfig, SessionOptions
 @app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows blend --variant blend"))
 def expand(
     *,
-    corpus: o.CorpusOfResults = None,
+    corpus: Annotated[o.CorpusOfResults, AsArgument()] = None,
     model: o.Model = None,
     alignment: o.AlignmentPath = None,
     config: ExpandConfig,

@@ -8,7 +8,7 @@ from greenadapt.cli.options.generated import examples
 from greenadapt.config import SessionOptions, TextOptions, W2VConfig
 
 
-@app.command(epilog=examples("w2v -c pydocs -m minilm", "w2v -c abstracts.txt -m minilm --epochs 10 --min-count 3"))
+@app.command(epilog=examples("w2v -c pydocs -m minilm", "w2v abstracts.txt -m minilm --epochs 10 --min-count 3"))
 def w2v(
     *,
     corpus: o.Corpus = None,

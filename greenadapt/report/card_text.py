@@ -86,8 +86,8 @@ class Card(ABC):
 
     @property
     def pipeline(self) -> str | None:
-        """The hub's name of what the model does."""
-        return "sentence-similarity" if self.reads_sentences else None
+        """The hub's name of what the model does: not sentence similarity, which ``sentences`` warns of."""
+        return "feature-extraction" if self.reads_sentences else None
 
     @property
     def library(self) -> str:

@@ -52,8 +52,7 @@ def align(
 ) -> Result:
     """Fit the map from a corpus's word vectors, or from ``vectors``, into the model's wordpiece space."""
     if vectors is None:
-        name = session.corpus_name(corpus)
-        trained = session.find(name, session.model_name(name, model), W2V)
+        trained = session.find_only(corpus, model, W2V)
         source, chosen = trained_vectors(trained), model_of(trained)
     else:
         if model is None:

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,7 +31,7 @@ _EXTRAS = {
     "search": (("tantivy", "usearch"), "index, search and qa --index"),
     "report": (("vl-convert-python", "jinja2"), "the page of report"),
     "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
-    "compile": (("onnxruntime", "openvino"), "compile, --backend and --quantize"),
+    "compile": (("onnxruntime", "onnx", "onnxscript", "openvino", "nncf"), "compile, --backend and --quantize"),
     "cluster": (("ray",), "--cluster"),
     "s3": (("boto3",), "s3 addresses"),
 }
@@ -62,19 +62,36 @@ def doctor(workspace: Workspace) -> Iterator[Check]:
     yield Check("greenadapt", "ok", f"{__version__} in {Path(__file__).parents[1]}")
     yield Check("python", "ok", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _CORE:
-        yield _package(name, "problem", f"install greenadapt again: pip install --force-reinstall {name}")
+        yield _core(name)
     for extra, (names, what) in _EXTRAS.items():
-        for name in names:
-            yield _package(name, "missing", f'for {what}: pip install "greenadapt[{extra}]"')
+        yield _extra(extra, names, what)
     for check in (_gpu, _cores, _memory, _engine, *_disks(workspace), *_models(), _hub, _terminal):
         yield check()
 
 
-def _package(name: str, otherwise: State, advice: str) -> Check:
+def _core(name: str) -> Check:
+    number = _version(name)
+    if number is not None:
+        return Check(name, "ok", number)
+    return Check(name, "problem", "not installed", f"install greenadapt again: pip install --force-reinstall {name}")
+
+
+def _extra(extra: str, names: Sequence[str], what: str) -> Check:
+    """Which packages of an extra are here, and which are not."""
+    versions = {name: _version(name) for name in names}
+    here = ", ".join(f"{name} {number}" for name, number in versions.items() if number is not None)
+    lacks = ", ".join(name for name, number in versions.items() if number is None)
+    if not lacks:
+        return Check(extra, "ok", here)
+    found = f"{here}; {lacks} not installed" if here else f"{lacks} not installed"
+    return Check(extra, "missing", found, f'for {what}: pip install "greenadapt[{extra}]"')
+
+
+def _version(name: str) -> str | None:
     try:
-        return Check(name, "ok", version(name))
+        return version(name)
     except PackageNotFoundError:
-        return Check(name, otherwise, "not installed", advice)
+        return None
 
 
 def _gpu() -> Check:

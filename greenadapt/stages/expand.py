@@ -49,11 +49,7 @@ def expand(
     session: Session, corpus: str | None, model: str | None, config: ExpandConfig, alignment: Path | None = None
 ) -> Result:
     """Add the mapped vectors of new words to the model, and write a folder that transformers loads."""
-    if alignment is not None:
-        aligned = open_result(alignment, ALIGN)
-    else:
-        name = session.corpus_name(corpus)
-        aligned = session.find(name, session.model_name(name, model), ALIGN)
+    aligned = session.find_only(corpus, model, ALIGN) if alignment is None else open_result(alignment, ALIGN)
     chosen = model_of(aligned)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)

@@ -24,8 +24,7 @@ def export_vectors(
         raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
     check_file(file, [] if vectors is None else [str(vectors)])
     if vectors is None:
-        name = session.corpus_name(corpus)
-        result = session.find(name, session.model_name(name, model), W2V)
+        result = session.find_only(corpus, model, W2V)
         loaded = WordVectors.load(verified(result).folder)
     elif vectors.is_dir():
         loaded = WordVectors.load(verified(open_result(vectors, W2V)).folder)

@@ -31,11 +31,7 @@ def neighbours(
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
-    if alignment is not None:
-        aligned = open_result(alignment, ALIGN)
-    else:
-        name = session.corpus_name(corpus)
-        aligned = session.find(name, session.model_name(name, model), ALIGN)
+    aligned = session.find_only(corpus, model, ALIGN) if alignment is None else open_result(alignment, ALIGN)
     opened = OpenedBase(model_of(verified(aligned)))
     opened.require_unchanged(aligned)
     vectors, tokenizer, vocabulary = fitted_vectors(aligned).vectors, opened.tokenizer, opened.vocabulary

@@ -61,6 +61,8 @@ class Session:
     """Of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
+    remembers: bool = True
+    """Whether the workspace keeps in mind where else results are written."""
     plan: Plan | None = None
     """Of a dry run: takes note of every step, and nothing is written."""
 
@@ -90,6 +92,10 @@ class Session:
         if self.out is not None:
             return Place(real_folder(self.out), linked=False)
         return self.workspace.place(corpus, model, stage, self.variant)
+
+    def find_only(self, corpus: str | None, model: str | None, stage: str) -> Result:
+        """A stage's result for --corpus and --model, which may be left out if there is only one; see ``names``."""
+        return self.find(*self.names(corpus, model, stage), stage)
 
     def find(self, corpus: str, model: str, stage: str) -> Result:
         """A stage's result that an earlier command wrote; says so if it is the plain one instead of the variant's."""
@@ -127,6 +133,8 @@ class Session:
         job = replace(job, kept=job.kept and not self.updates, command=self.command)
         if self.plan is not None:
             return self.plan.run(place, job, force=self.force)
+        if self.remembers and not place.linked:
+            self.workspace.remember(place.path)
         with naming(place.work):  # for errors of a full disk that do not name the file
             return run_job(place, job, force=self.force, progress=self.progress)
 
@@ -144,16 +152,27 @@ class Session:
         note_terminal(STDIN, self.progress)
         return keep_input(stream, self.workspace.root, said, self.progress)
 
-    def corpus_name(self, corpus: str | None) -> str:
-        """The workspace name of ``--corpus``; raises ``UsageError`` if it is missing."""
-        if corpus is None:
-            raise UsageError("no corpus", "name one with --corpus (greenadapt corpus list shows what there is)")
+    def corpus_name(self, corpus: str) -> str:
+        """The workspace name of ``--corpus``; raises ``UsageError`` for standard input."""
         if corpus == STDIN:
             raise UsageError(
                 "standard input is read by corpus prepare, w2v and adapt",
                 "give its name there (greenadapt corpus list shows it)",
             )
         return corpus if corpus in self.workspace.corpora() else corpus_name(corpus)
+
+    def names(self, corpus: str | None, model: str | None, stage: str | None = None) -> tuple[str, str]:
+        """The workspace names of ``--corpus`` and ``--model``, by default the only ones with a result of ``stage``.
+
+        Says so if no corpus is given. Raises what ``Workspace.only_corpus`` and ``only_model`` raise.
+        """
+        if corpus is not None:
+            name = self.corpus_name(corpus)
+            return name, self.model_name(name, model)
+        name = self.workspace.only_corpus(None if model is None else model_name(model), stage)
+        chosen = self.model_name(name, model)
+        self.progress.note(f"using corpus {name} and model {chosen}, the only ones in {self.workspace.root}")
+        return name, chosen
 
     def model_name(self, corpus: str, model: str | None) -> str:
         """The workspace name of ``--model``, or of the one model that has results for ``corpus``."""
@@ -208,8 +227,7 @@ def commands_of(session: Session, *manifests: Manifest) -> list[str]:
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
     """``model`` itself, or the adapted one of ``corpus`` in the workspace; raises ``UsageError`` for neither."""
     if corpus is not None:
-        name = session.corpus_name(corpus)
-        return str(session.find(name, session.model_name(name, model), EXPAND).path)
+        return str(session.find_only(corpus, model, EXPAND).path)
     if model is None:
         raise UsageError("no model", "give a folder with --model, or the corpus it was adapted to with --corpus")
     return model

@@ -1,6 +1,8 @@
 """What a workspace or folders hold: results and whether they are up to date, unfinished work, who is writing."""
 
+import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from greenadapt.storage.locks import holder
 from greenadapt.storage.names import expanded
 from greenadapt.storage.publish import beside
 from greenadapt.storage.results import MANIFEST, Result, read_manifest, result_behind
+from greenadapt.storage.workspace import Workspace
 
 UP_TO_DATE, STALE, UNSURE, DAMAGED, MISSING = "up to date", "stale", "unsure", "damaged", "not made"
 """States of a result; what is ``unsure`` has an input that is gone, or that only ``--verify`` compares."""
@@ -30,24 +33,35 @@ def status(
     """One row per result, per unfinished work, per lock that is held, and per kind of what ``clean`` can remove.
 
     ``kind`` is ``result``, ``unfinished``, ``lock`` or ``leftovers``. Of the results in ``folders`` if given, else of
-    the workspace. Takes no lock, writes nothing, and reads only manifests and small inputs unless ``verify``. Raises
-    ``MissingError`` for a folder or a corpus without results.
+    the workspace and of those that its commands wrote elsewhere (``--out``). Takes no lock, writes nothing, and reads
+    only manifests and small inputs unless ``verify``. Raises ``MissingError`` for a folder that does not exist, and for
+    a folder or a corpus without results.
     """
     reading = _Reading(verify)
     if folders:
-        return [row for folder in folders for row in _of_folder(reading, folder)]
+        return [row for folder in folders for row in _of_folder(reading, session.workspace, folder)]
     workspace = session.workspace
     name = None if corpus is None else session.corpus_name(corpus)
     wanted = None if model is None else model_name(model)
+    elsewhere = [
+        row
+        for row in reading.elsewhere(workspace)
+        if name in (None, row.get("corpus")) and wanted in (None, row.get("model"))
+    ]
     rows: list[Json] = []
     for known in workspace.corpora() if name is None else [name]:
         for each in workspace.models(known):
             if wanted in (None, each):
-                rows += reading.pipeline(known, each, workspace.root / known / each)
+                made = {row["stage"] for row in elsewhere if (row.get("corpus"), row.get("model")) == (known, each)}
+                rows += reading.pipeline(known, each, workspace.root / known / each, made)
+    rows += elsewhere
     left = [one for one in leftovers(workspace) if name in (None, one.corpus) and wanted in (None, one.model)]
     rows += [_unfinished(one) for one in left if one.kind == "unfinished"]
     rows += [_lock(path, owner) for path, owner in _locks(workspace.root, name, wanted)]
     if not rows and (corpus is not None or model is not None):
+        if name is not None and name not in workspace.corpora():
+            known = ", ".join(workspace.corpora()) or "no corpus yet"
+            raise MissingError(f"no corpus {corpus} in {workspace.root}", f"it has {known}")
         what = " and ".join(each for each in (corpus, model) if each is not None)
         raise MissingError(f"nothing of {what} in {workspace.root}", "greenadapt status shows all that there is")
     kept = {one.path for one, _ in find(session, CleanRequest()).kept}
@@ -62,8 +76,11 @@ class _Reading:
     states: dict[Path, str] = field(default_factory=dict)
     """By resolved folder."""
 
-    def pipeline(self, corpus: str, model: str, folder: Path) -> Iterator[Json]:
-        """The results for a corpus and a model in the order of the work, and the stages of adapt that are to come."""
+    def pipeline(self, corpus: str, model: str, folder: Path, elsewhere: set[str]) -> Iterator[Json]:
+        """The results for a corpus and a model in the order of the work, and the stages of adapt that are to come.
+
+        Those that were made ``elsewhere`` are not.
+        """
         names = [path.name for path in folder.iterdir() if (path / MANIFEST).is_file() and path.name[0] != "."]
         names.sort(key=lambda name: (_rank(name.split("@")[0]), name))
         stages = {name.split("@")[0] for name in names}
@@ -78,11 +95,25 @@ class _Reading:
             }
         later = [stage for stage in _ORDER if stage not in stages and stages & {*_ORDER[: _rank(stage)]}]
         for stage in later:
-            if stage != CORPUS and not stages & {*_ORDER[_rank(stage) :]}:
+            if stage != CORPUS and not (stages | elsewhere) & {*_ORDER[_rank(stage) :]}:
                 yield {
                     **_result(folder / stage, MISSING, ["no result yet"]),
                     **{"corpus": corpus, "model": model, "stage": stage},
                 }
+
+    def elsewhere(self, workspace: Workspace) -> Iterator[Json]:
+        """The rows of what was written elsewhere, as far as it is still there and can be read."""
+        for folder in workspace.elsewhere():
+            with suppress(PermissionError):
+                yield from self.place(folder)
+
+    def place(self, path: Path) -> list[Json]:
+        """The rows of the result in a folder that the user named, of what was begun there, and of its writer."""
+        rows = [self.row(path)] if (path / MANIFEST).is_file() else []
+        work = unfinished_beside(Place(path, linked=False))
+        rows += [] if work is None else [_unfinished(work)]
+        lock = beside(path, "lock")
+        return rows + ([] if (owner := holder(lock)) is None else [_lock(lock, owner)])
 
     def row(self, path: Path) -> Json:
         """The row of the result in ``path``."""
@@ -179,22 +210,23 @@ def _reclaimable(free: Sequence[Leftover]) -> list[Json]:
     ]
 
 
-def _of_folder(reading: _Reading, given: Path) -> list[Json]:
+def _of_folder(reading: _Reading, workspace: Workspace, given: Path) -> list[Json]:
     """The rows of a result's folder, or of those in a folder such as ``runs``."""
     path = expanded(given).absolute()
-    inside = sorted(each for each in path.iterdir() if (each / MANIFEST).is_file()) if path.is_dir() else []
-    places = [path] if (path / MANIFEST).is_file() else [each for each in inside if each.name[0] != "."]
-    rows = [reading.row(each) for each in places]
-    works = [path] if places == [path] or not path.is_dir() else [path, *_begun(path)]
-    for each in works:
-        work = unfinished_beside(Place(each, linked=False))
-        rows += [] if work is None else [_unfinished(work)]
-    for each in dict.fromkeys([path, *places]):
-        lock = beside(each, "lock")
-        rows += [] if (owner := holder(lock)) is None else [_lock(lock, owner)]
-    if not rows:
+    inside: list[Path] = []
+    if path.is_dir() and not (path / MANIFEST).is_file():
+        results = sorted(each for each in path.iterdir() if (each / MANIFEST).is_file() and each.name[0] != ".")
+        inside = [*dict.fromkeys([*results, *_begun(path)])]
+    rows = [row for each in [path, *inside] for row in reading.place(each)]
+    if rows:
+        return rows
+    if path.is_dir():
         raise MissingError(f"{given} holds no greenadapt result (no {MANIFEST})", "give a stage's folder")
-    return rows
+    if path.exists() or str(given) in workspace.corpora():
+        raise MissingError(
+            f"{given} is no folder", f"for a corpus: greenadapt status --corpus {shlex.quote(str(given))}"
+        )
+    raise MissingError(f"{given} does not exist", "check the path; greenadapt status shows what is in the workspace")
 
 
 def _begun(folder: Path) -> list[Path]:

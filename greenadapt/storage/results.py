@@ -98,9 +98,8 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     if not path.is_file():
-        raise MissingError(
-            f"{folder} holds no greenadapt result (no {MANIFEST})", "give a stage's folder, or create it again"
-        )
+        what = f"holds no greenadapt result (no {MANIFEST})" if folder.exists() else "does not exist"
+        raise MissingError(f"{folder} {what}", "give a stage's folder, or create it again")
     values = read_object(path, "greenadapt result", _REMAKE)
     version = values.get("format", FORMAT)
     if version != FORMAT:

@@ -4,17 +4,22 @@ import difflib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
+from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.storage.files import read_object, replace_json
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.names import expanded
 from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
+_ELSEWHERE = ".elsewhere"
+"""The folder of records of results that --out wrote, a file each."""
 _VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -57,6 +62,28 @@ class Workspace:
         """The folder of an experiment of ``reproduce``."""
         return self.root / "reproduce" / experiment
 
+    def remember(self, folder: Path) -> None:
+        """Keep in mind that a result is written to ``folder``, unless that lies in the workspace.
+
+        A workspace is not created for that, and it is no error if it cannot be written.
+        """
+        name = sha256(os.fsencode(folder)).hexdigest()[:16]
+        record = self.root / _ELSEWHERE / f"{name}.json"
+        if folder.is_relative_to(self.root) or record.is_file():
+            return
+        with suppress(OSError, UnicodeEncodeError):
+            record.parent.mkdir(exist_ok=True)
+            replace_json(record, {"greenadapt": __version__, "folder": str(folder)})
+
+    def elsewhere(self) -> list[Path]:
+        """The folders that were remembered, whether or not there still is a result."""
+        folders = []
+        for record in sorted((self.root / _ELSEWHERE).glob("*.json")):
+            with suppress(InputError, MissingError, OSError):
+                folder = read_object(record, "record").get("folder")
+                folders += [Path(folder)] if isinstance(folder, str) and Path(folder).is_absolute() else []
+        return sorted(folders)
+
     def corpora(self) -> list[str]:
         """Names of the corpora that have a folder here."""
         return _visible_folders(self.root)
@@ -72,10 +99,35 @@ class Workspace:
         folder = self.root / corpus / model
         return [name for name in _visible_folders(folder) if (folder / name / MANIFEST).is_file()]
 
+    def _stages_of(self, corpus: str, model: str) -> set[str]:
+        """The stages that have a finished result, under whatever variant."""
+        return {name.split("@")[0] for name in self.stages(corpus, model)}
+
     def results(self, corpus: str, model: str) -> list[Result]:
         """The finished results for a corpus and a model."""
         places = (self.place(corpus, model, *name.split("@", 1)) for name in self.stages(corpus, model))
         return [result for place in places if (result := place.current()) is not None]
+
+    def only_corpus(self, model: str | None = None, stage: str | None = None) -> str:
+        """The one corpus that has results: for ``model`` if given, and of ``stage`` if given.
+
+        Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
+        """
+        known = [
+            corpus
+            for corpus in self.corpora()
+            for own in self.models(corpus)
+            if model in (None, own) and (stage is None or stage in self._stages_of(corpus, own))
+        ]
+        names = [*dict.fromkeys(known)]
+        if len(names) == 1:
+            return names[0]
+        if names:
+            raise UsageError(
+                f"{self.root} has results of {len(names)} corpora ({', '.join(names)})", "choose one with --corpus"
+            )
+        what = f"no {stage or 'result'}" + (f" for model {model}" if model else "")
+        raise MissingError(f"{what} in {self.root}", f"run greenadapt {stage or 'adapt'} first, with --corpus")
 
     def only_model(self, corpus: str) -> str:
         """The one model that has results for ``corpus``.

@@ -46,6 +46,7 @@ from greenadapt.cli.options.command_line import GIVEN
         (["w2v", "--workspace", "/home/me/ws", "--dim", "3"], "--dim 3"),
         (["neighbours", "x" * 5000, "~nobody-here", "\udcff"], f"{'x' * 5000} '~nobody-here' '?'"),
         (["neighbours", "heart", "-c", "text"], "heart --corpus text"),
+        (["adapt", "-m", "bert", "/home/me/a.txt", "--seed", "2"], "--model bert --seed 2 --corpus a.txt"),
     ],
 )
 def test_what_is_kept(given: list[str], kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,42 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", [["corpus", "prepare"], ["w2v"], ["adapt"]], ids=" ".join)
+def test_the_corpus_is_an_argument(
+    command: list[str],
+    run: Run,
+    corpus: Path,
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Relative, and with the same result as --corpus."""
+    monkeypatch.chdir(tmp_path)
+    model, quick = tiny_model(), QUICK if command != ["corpus", "prepare"] else ()
+    run(*command, corpus.name, "-m", model, *quick)
+    assert len([*(tmp_path / "ws").glob("*/*/corpus")]) == 1
+    named = (corpus,) if len(command) > 1 else ("-c", corpus)
+    [*_, again] = run(*command, *named, *quick, "--json").stdout.splitlines()
+    assert json.loads(again)["status"] == "up to date"
+
+
+def test_a_corpus_that_is_given_twice_is_wrong_usage(run: Run, corpus: Path) -> None:
+    for command in ("adapt", "w2v", "align", "expand"):
+        refused = run(command, "one.txt", "--corpus", "two.txt", code=2)
+        assert refused.stdout == ""
+        [line] = refused.stderr.splitlines()
+        assert "one.txt" in line
+        assert "two.txt" in line
+    assert "more.txt" in run("adapt", corpus, "more.txt", code=2).stderr
+
+
+def test_text_on_standard_input_is_an_argument(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["w2v", "-", "-m", str(tiny_model()), *map(str, QUICK), "--workspace", str(tmp_path / "ws")], input=text()
+    )
+    assert done.exit_code == 0, done.stderr
+
+
 def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     assert "no corpus" in run("w2v", code=2).stderr
     assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
@@ -131,6 +167,8 @@ def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable
 
 @pytest.mark.slow
 def test_help_and_version(run: Run) -> None:
+    for words in ((), ("corpus",)):
+        assert "bool" not in run(*words, "--help").stdout
     assert run("--version").stdout.startswith("greenadapt 0.")
     for command in ("w2v", "align", "expand", "adapt", "neighbours", "cost", "demo", "export", "corpus"):
         assert "Usage" in run(command, "--help").stdout
@@ -435,6 +473,34 @@ def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny
     assert f"heart, {everything[0]['view']}" in shown
     near = everything[0]["neighbours"][1]
     assert re.search(rf"^ {near['word']} +{near['cosine']:.2f}$", shown, re.M)
+
+
+@pytest.mark.slow
+def test_the_only_results_need_no_name_and_several_are_listed(
+    run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Whatever reads results: the corpus and the model that are taken are said."""
+    commands: list[tuple[object, ...]] = [("neighbours", "tachycardia"), ("export", tmp_path / "v.vec"), ("align",)]
+    commands += [("expand",)]
+    model = tiny_model()
+    for command in commands:
+        assert f"in {tmp_path / 'ws'}: run greenadapt" in last_line(run(*command, code=1))
+    run("adapt", corpus, "-m", model, *QUICK)
+    [place] = (tmp_path / "ws").glob("text-*/*")
+    for command in commands:
+        said = run(*command).stderr
+        assert place.parent.name in said
+        assert place.name in said
+    other = tmp_path / "notes.txt"
+    other.write_text(text())
+    run("corpus", "prepare", other, "-m", model)
+    assert "tachycardia" in run("neighbours", "tachycardia").stdout  # the other corpus has no map
+    run("adapt", other, "-m", model, *QUICK)
+    for command in commands:
+        refused = last_line(run(*command, code=2))
+        assert place.parent.name in refused
+        assert "notes-" in refused
+        assert "--corpus" in refused
 
 
 @pytest.mark.slow

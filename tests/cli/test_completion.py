@@ -50,6 +50,7 @@ NAMED = [recipe.name for recipe in list_recipes()]
         ("greenadapt w2v --corpus ", sorted([*NAMED, "notes", "papers"])),
         ("greenadapt w2v --corpus pap", ["papers"]),
         ("greenadapt corpus show pap", ["papers"]),
+        ("greenadapt adapt pap", ["papers"]),
         ("greenadapt align -c papers -m ", ["bert", "minilm", "mpnet", "runs/ner"]),
         ("greenadapt predict -m runs/", ["runs/ner"]),
         ("greenadapt finetune --compare be", ["bert"]),

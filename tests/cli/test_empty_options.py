@@ -39,7 +39,8 @@ def test_every_command_refuses_them(run_alone: Run, tmp_path: Path) -> None:
         is_option = option.startswith("-")
         before = 0 if is_option else [one.name for one in _arguments(name)].index(parameter.name)
         refused = run_alone(*name, *([option, ""] if is_option else ["x"] * before + [""]), code=2)
-        assert last_line(refused).startswith(f"greenadapt: {option if is_option else option.upper()} is empty: give it")
+        shown = option if is_option else parameter.metavar or option.upper()
+        assert last_line(refused).startswith(f"greenadapt: {shown} is empty: give it")
 
 
 def test_also_among_several_and_behind_an_equals_sign(run_alone: Run) -> None:

@@ -53,6 +53,19 @@ def test_command_line_before_environment_before_file_before_default(
     assert parsed("w2v", *file)["epochs"] == 8
 
 
+def test_the_corpus_as_an_argument_is_before_what_is_set(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And belongs to no other option: the command that is kept names one corpus."""
+    (here / "s.toml").write_text('corpus = "set.txt"\n')
+    monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
+    for command in ("adapt", "w2v", "align", "expand"):
+        assert parsed(command)["corpus"] == "set.txt"
+        taken = parsed(command, "--seed", "3", "given.txt") if command != "expand" else parsed(command, "given.txt")
+        assert taken["corpus"] == "given.txt"
+        assert "corpus_argument" not in taken
+        assert "set.txt" not in str(GIVEN.get())
+        assert parsed(*str(GIVEN.get()).split()[1:])["corpus"] == "given.txt"
+
+
 def test_all_kinds_of_values(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "s.toml").write_text(
         'max_memory = "1G"\nquiet = true\n[w2v]\nshrink-windows = false\nsample = 1e-4\nfield = ["a b", "c"]\n'

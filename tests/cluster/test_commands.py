@@ -88,7 +88,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     spoiling.join(60)
     add_node(four_nodes)
     print(failed.stderr)  # noqa: T201
-    assert re.search(r"1 run failed.*run-base-\w+, seed 1 \(\w+Error", last_line(failed))
+    assert re.search(r"1 run failed.*base-\w+, seed 1 \(\w+Error", last_line(failed))
     assert [path.name for path in spread.iterdir() if path.name[0] != "."] == ["run"]
     [in_the_way] = spread.glob(".run-base*.work/seeds/1/.state")
     in_the_way.unlink()

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import GROUP, ROOT, navigation
+from tests.support.pages import GROUP, PAGES, ROOT, navigation
 
 PARTS = ["README.md", "corpora", "experiments", "benchmarks/RESULTS.md", "docs", "greenadapt", "zensical.toml"]
+
+
+def test_long_commands_are_continued_on_further_lines_and_stay_the_same() -> None:
+    """What is written as one line, so that it can be run, is cut at the edge of a page."""
+    spec = importlib.util.spec_from_file_location("build", ROOT / "docs/site/build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    n_continued = 0
+    for page in PAGES:
+        text = build.with_lines(page.text)
+        assert re.sub(r" \\\n {4}(?=-)", " ", text).split() == page.text.replace(" \\\n    -", " -").split()
+        added = set(text.split("\n")) - set(page.text.split("\n"))
+        assert all(len(line) <= build.WIDTH for line in added), page.name
+        n_continued += sum(line.startswith("greenadapt ") for line in added)
+    assert n_continued > 20
+    command = (
+        'greenadapt qa --model squad-bert --index a.index --question "When was it isolated - if it was?" -o a -q'
+    )
+    in_lines = build.with_lines(f"```\n{command}\n```").split("\n", 1)[1].rsplit("\n", 1)[0]
+    assert in_lines.count("\n") == 1
+    assert shlex.split(in_lines.replace("\\\n", "")) == shlex.split(command)
 
 
 @pytest.mark.slow

@@ -100,6 +100,17 @@ def test_what_sentence_transformers_reads_is_said_of_sentence_models_alone() -> 
         assert "\n\n\n" not in text
 
 
+def test_the_hub_hears_nothing_of_sentence_similarity_where_the_card_advises_against_it() -> None:
+    mixed = InterpolationCard(model="a", base="org/a", general="b", weight=0.3, reads_sentences=True).text()
+    for text, pipeline, library in (
+        (expanded(reads_sentences=True), "feature-extraction", "sentence-transformers"),
+        (mixed, "feature-extraction", "sentence-transformers"),
+        (expanded(), None, "transformers"),
+    ):
+        front = yaml.safe_load(text.split("---\n")[1])
+        assert (front.get("pipeline_tag"), front["library_name"]) == (pipeline, library)
+
+
 def test_paths_are_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     told = test_task_card.card(

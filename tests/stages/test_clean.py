@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import pytest
 from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.standard_input import keep_records
 from greenadapt.progress import Silent
+from greenadapt.stages.session import Session
 from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
-from tests.conftest import Run
+from tests.conftest import Run, last_line
 
 Rows = list[dict[str, Any]]
 
@@ -98,6 +100,77 @@ def test_status_says_what_is_stale_and_why(run_alone: Run, stages: Stages) -> No
     assert "made again" in run_alone("status", "-c", "text-1").stdout
     run_alone("status", "-c", "nothing", code=1)
     run_alone("status", stages.text.parent / "nothing", code=1)
+
+
+def test_status_says_that_a_folder_or_a_corpus_does_not_exist(run_alone: Run, stages: Stages, tmp_path: Path) -> None:
+    stages.make("corpus")
+    (tmp_path / "empty").mkdir()
+    assert "empty holds no greenadapt result" in last_line(run_alone("status", "empty", code=1))
+    for command in ("status", "cost", "report"):
+        assert "nothere does not exist" in last_line(run_alone(command, "nothere", code=1))
+    assert "no corpus nothere" in last_line(run_alone("status", "--corpus", "nothere", code=1))
+    for name in ("text-1", stages.text.name):  # a corpus, given as a folder
+        assert f"status --corpus {name}" in last_line(run_alone("status", name, code=1))
+
+
+class Elsewhere:
+    """Results that ``--out`` writes, of a session that has the workspace ``ws``."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.session = Session(stages.workspace, Silent())
+        self.folder = stages.text.parent / "out"
+
+    def make(self, stage: str, name: str, build: Callable[[Path], Outcome], corpus: str | None = None) -> Result:
+        place = replace(self.session, out=self.folder / name).place("", "", "")
+        self.folder.mkdir(exist_ok=True)
+        facts = {"model": {"name": "minilm", "source": "no/model"}, "corpus": corpus}
+        return self.session.run(place, Job(stage, {}, {}, lambda work: replace(build(work), facts=facts), resumes=True))
+
+
+def _stopped(work: Path) -> Outcome:
+    (work / "half").write_text("")
+    raise KeyboardInterrupt
+
+
+def test_status_shows_what_was_written_elsewhere_as_long_as_it_is_there(run_alone: Run, stages: Stages) -> None:
+    corpus = stages.make("corpus")
+    stages.make("align", stages.make("w2v", corpus))
+    assert states(run_alone)[-1][:2] == ("expand", "not made")
+    elsewhere = Elsewhere(stages)
+    for _ in range(2):
+        adapted = elsewhere.make("expand", "adapted", lambda work: Outcome({}), "text-1")
+    tuned = elsewhere.make("finetune", "tuned", lambda work: Outcome({}))
+    with pytest.raises(KeyboardInterrupt):
+        elsewhere.make("finetune", "half", _stopped)
+    found = rows(run_alone, "status")
+    results = [row for row in found if row["kind"] == "result"]
+    assert [(row["stage"], row["state"]) for row in results[:3]] == [
+        (s, "up to date") for s in ("corpus", "w2v", "align")
+    ]
+    assert [(row["folder"], row["corpus"]) for row in results[3:]] == [
+        (str(adapted.path), "text-1"),
+        (str(tuned.path), None),
+    ]
+    [unfinished] = [row["folder"] for row in found if row["kind"] == "unfinished"]
+    assert unfinished == str(elsewhere.folder / ".half.work")
+    shown = run_alone("status").stdout
+    assert all(text in shown for text in (str(adapted.path), str(tuned.path), unfinished))
+    assert [row[0] for row in states(run_alone, "--corpus", "text-1")] == ["corpus", "w2v", "align", "expand"]
+    adapted.path.rename(elsewhere.folder / "moved")
+    assert [row[:2] for row in states(run_alone)[3:]] == [("expand", "not made"), ("finetune", "up to date")]
+    for record in (stages.workspace.root / ".elsewhere").iterdir():  # of whatever content
+        record.write_text('{"folder": 3}')
+    assert [row[0] for row in states(run_alone)] == ["corpus", "w2v", "align", "expand"]
+
+
+def test_a_workspace_that_cannot_be_written_is_no_error(run_alone: Run, stages: Stages) -> None:
+    """Not even its folder can be made: something else has its name."""
+    stages.workspace.root.mkdir()
+    (stages.workspace.root / ".elsewhere").write_text("")
+    elsewhere = Elsewhere(stages)
+    made = elsewhere.make("finetune", "tuned", lambda work: Outcome({}))
+    assert made.path.is_dir()
+    assert rows(run_alone, "status") == []
 
 
 def test_what_was_trained_from_a_stale_model_is_stale(run_alone: Run, stages: Stages, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
@@ -24,6 +25,7 @@ Corpus = Annotated[
         "-c",
         help="A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
+    AsArgument(),
 ]
 Model = Annotated[
     str | None,
@@ -35,7 +37,11 @@ Model = Annotated[
 ]
 CorpusOfResults = Annotated[
     str | None,
-    typer.Option("--corpus", "-c", help="The corpus whose results in the workspace to use, by name or file."),
+    typer.Option(
+        "--corpus",
+        "-c",
+        help="The corpus whose results in the workspace to use, by name or file [default: the only one].",
+    ),
 ]
 AdaptedTo = Annotated[
     str | None,

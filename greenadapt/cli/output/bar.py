@@ -9,6 +9,7 @@ from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 
 from greenadapt.cli.output.console import compact, rate
+from greenadapt.cli.output.speed import Speed
 from greenadapt.progress import Bar
 
 _MOST, _LEAST = 40, 8  # columns of the bar itself
@@ -19,11 +20,13 @@ def drawn_bar(console: Console, label: str, total: float | None, unit: str) -> I
     """Draw work of ``total`` units while the block runs; it stays, finished, if the block succeeds."""
     # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
     with Progress(_Line(console, unit), console=console, redirect_stdout=sys.stdout.isatty()) as bars:
-        task = bars.add_task(label, total=total, facts=())
+        speed = Speed(bars.get_time())
+        task = bars.add_task(label, total=total, facts=(), speed=speed)
 
         class Drawn:
             def advance(self, amount: float, **facts: str) -> None:
                 bars.update(task, advance=amount, facts=[f"{name} {value}" for name, value in facts.items()])
+                speed.mark(bars.get_time(), bars.tasks[0].completed)
 
         yield Drawn()
         if total is not None:  # which may have been an estimate: what has ended is done
@@ -44,8 +47,8 @@ class _Line(ProgressColumn):
         start = " ".join(task.description.split())
         share = f"{task.percentage:3.0f}%" if task.total else f"{compact(task.completed)} {self._unit}"
         time = _time(task)
-        elapsed = task.finished_time if task.finished else task.elapsed
-        speed = rate(task.completed, elapsed or 0, self._unit)
+        done, seconds = (task.completed, task.finished_time or 0) if task.finished else task.fields["speed"].recent
+        speed = rate(done, seconds, self._unit)
         facts: Sequence[str] = [speed, *task.fields["facts"]] if task.total else [speed]
         while facts and len("  ".join([start, share, *facts, time])) > width:
             facts = facts[:-1]
@@ -63,9 +66,9 @@ class _Line(ProgressColumn):
 
 
 def _time(task: Task) -> str:
-    """Elapsed and remaining time."""
+    """Elapsed time and, at the speed of the last minute, remaining time."""
     elapsed = task.finished_time if task.finished else task.elapsed
-    left = None if task.finished else task.time_remaining
+    left = task.fields["speed"].left(task.remaining) if task.remaining and not task.finished else None
     return _clock(elapsed or 0) + ("" if left is None else f", {_clock(left)} left")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from greenadapt.cli.output.layout import table, terminal_width, wrapped
 from greenadapt.cli.output.messages import output, write_message
+from greenadapt.cli.output.speed import Speed
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import STDOUT, naming
 from greenadapt.wording import harmless, harmless_json
@@ -107,13 +108,16 @@ class _LogBar:
         self.label, self.total, self.unit = label, total, unit
         self.done = 0.0
         self.start = self.reported = time.monotonic()
+        self.speed = Speed(self.start)
         self.facts: dict[str, str] = {}
 
     def advance(self, amount: float, **facts: str) -> None:
         self.done += amount
         self.facts = facts
+        now = time.monotonic()
+        self.speed.mark(now, self.done)
         every = _JSON_EVERY if output().as_json else _LOG_EVERY
-        if time.monotonic() - self.reported > every and self.done != self.total:
+        if now - self.reported > every and self.done != self.total:
             self.line()
 
     def line(self, ended: bool = False) -> None:
@@ -123,9 +127,9 @@ class _LogBar:
         total = None if self.total and self.done > self.total else self.total
         share = f" of {compact(total)}" if total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        left = (total - self.done) * seconds / self.done if total and self.done and not ended else 0
-        facts += f", about {left:.0f} s left" if left >= 1 else ""
-        speed = rate(self.done, seconds, self.unit)
+        left = self.speed.left(total - self.done) if total and not ended else None
+        facts += f", about {left:.0f} s left" if left is not None and left >= 1 else ""
+        speed = rate(*((self.done, seconds) if ended else self.speed.recent), self.unit)
         text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
         done = int(self.done) if float(self.done).is_integer() else self.done
         numbers = {"done": done, "total": total, "unit": self.unit, "seconds": round(seconds, 3)}

@@ -42,7 +42,13 @@ _KINDS = {
 
 
 def _group(row: Json, root: Path | None) -> str:
-    return ", ".join(filter(None, (row["corpus"], row["model"]))) if root is not None else ""
+    if root is None:
+        return ""
+    return ", ".join(filter(None, (row["corpus"], row["model"]))) if _is_below(row, root) else "Written elsewhere"
+
+
+def _is_below(row: Json, root: Path) -> bool:
+    return Path(row["folder"]).is_relative_to(root)
 
 
 def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
@@ -64,10 +70,17 @@ def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
 
 def _name(row: Json, root: Path | None) -> str:
     """A stage with its variant, or outside a workspace with its folder."""
+    if root is not None and not _is_below(row, root):
+        return f"{row['stage']} {_from_home(row['folder'])}"
     if root is not None:
         return str(row["stage"]) + (f"@{row['variant']}" if row["variant"] else "")
     name = Path(row["folder"]).name
     return name if name == row["stage"] else f"{row['stage']} {name}"
+
+
+def _from_home(folder: str) -> str:
+    path = Path(folder)
+    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else folder
 
 
 def _unfinished(row: Json) -> list[str]:

@@ -15,7 +15,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import MemoryConfig, UnlabelledConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import InputError, UsageError
-from greenadapt.progress import Silent
+from greenadapt.progress import Named, Progress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import check_finetune, default_out, finetune, has_added_words
@@ -48,8 +48,12 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(for_model(plain, model) for model in others)]
     outs = _outs(session, requests)
-    runs = [check_finetune(replace(session, out=out), each) for out, each in zip(outs, requests, strict=True)]
-    failures = Failures() if session.cluster is None else train_on_cluster(session, runs)
+    names = _names(requests, outs)
+    runs = [
+        check_finetune(replace(session, out=out, progress=_named(session.progress, name, bool(others))), each)
+        for out, name, each in zip(outs, names, requests, strict=True)
+    ]
+    failures = Failures() if session.cluster is None else train_on_cluster(session, runs, names if others else ())
     results = session.run_each(
         partial(finetune, replace(run.session, cluster=None), run.request)
         for number, run in enumerate(runs)
@@ -81,6 +85,16 @@ def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
             out = out.with_name(f"{out.name}-{name}")
         outs.append(out)
     return outs
+
+
+def _names(requests: Sequence[FinetuneRequest], outs: Sequence[Path]) -> list[str]:
+    """What messages call each model: its name or, where several are called alike, its folder of results."""
+    names = [find_model(request.model).name for request in requests]
+    return [out.name if names.count(name) > 1 else name for name, out in zip(names, outs, strict=True)]
+
+
+def _named(progress: Progress, name: str, is_one_of_several: bool) -> Progress:
+    return Named(progress, name) if is_one_of_several else progress
 
 
 def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:

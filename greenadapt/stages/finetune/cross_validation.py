@@ -145,7 +145,7 @@ class _Run:
     def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
         """A run that progress calls ``name``; raises what ``finetune`` refuses before any work."""
         work = session.out or session.workspace.folds()
-        session = replace(session, progress=Named(session.progress, name))
+        session = replace(session, progress=Named(session.progress, name), remembers=False)
         # Its folder is named after its key, which is not known before.
         checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
         inputs = checked.job(lambda _: Outcome({})).inputs

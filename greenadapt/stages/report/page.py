@@ -7,7 +7,7 @@ from pathlib import Path
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import SCORES
 from greenadapt.corpus.word_counts import read_vocabulary
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import MissingError
 from greenadapt.report.page.blocks import Missing, Page, Section
 from greenadapt.report.page.corpus import CorpusData, corpus_section
 from greenadapt.report.page.costs import StageData, cost_section, pipeline_section
@@ -82,19 +82,12 @@ def report(
 
 
 def _in_workspace(session: Session, corpus: str | None, model: str | None) -> list[Result]:
-    workspace = session.workspace
-    if corpus is None:
-        known = [name for name in workspace.corpora() if workspace.models(name)]
-        if not known:
-            raise MissingError(f"no results in {workspace.root}", "run greenadapt adapt first, or give folders")
-        if len(known) > 1:
-            raise UsageError(f"{workspace.root} has results of {', '.join(known)}", "choose one with --corpus")
-        [name] = known
-    else:
-        name = session.corpus_name(corpus)
-    results = workspace.results(name, session.model_name(name, model))
+    name, chosen = session.names(corpus, model)
+    results = session.workspace.results(name, chosen)
     if not results:
-        raise MissingError(f"no results for {corpus} and {model} in {workspace.root}", "run greenadapt adapt first")
+        raise MissingError(
+            f"no results for {name} and {chosen} in {session.workspace.root}", "run greenadapt adapt first"
+        )
     return sorted(results, key=lambda result: _ORDER.get(result.manifest.stage, 9))
 
 

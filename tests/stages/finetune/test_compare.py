@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import TaskConfig
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.progress import Silent
+from greenadapt.progress import Bar, Silent
 from greenadapt.stages.finetune.compare import compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
@@ -35,13 +37,31 @@ from tests.support.small_tasks import (
 QUICK = replace(TRAIN, epochs=2)
 
 
+class Bars(Silent):
+    """Remembers what bars are called."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        self.labels.append(label)
+        with super().bar(label, total, unit) as bar:
+            yield bar
+
+
 @pytest.mark.slow
 def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     ours = adapted(tiny_model)
     base, reference = str(ours.parent / "base"), str(tiny_model(name="reference", initializer_range=0.05))
     request = ner_request(tmp_path, ours, seeds=(0, 1))
-    compared = compare(session(tmp_path), request, [base, reference])
+    bars = Bars()
+    compared = compare(replace(session(tmp_path), progress=bars), request, [base, reference])
     first, second, third = compared.rows
+    for row in compared.rows:  # each seed is announced with its model
+        own = [label for label in bars.labels if label.startswith(f"{row['model']}, seed ")]
+        assert {label.removeprefix(f"{row['model']}, ").split(",")[0] for label in own} == {"seed 0", "seed 1"}
+    assert not [label for label in bars.labels if label.startswith("seed ")]
     assert [result.fresh for result in compared.results] == [True] * 3
     assert len({result.path for result in compared.results}) == 3
     scores = [read_scores(result) for result in compared.results]
