@@ -3,18 +3,20 @@
 import hashlib
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from seqeval.metrics import f1_score
 
-from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE
+from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import ExpandConfig, TrainConfig
 from greenadapt.errors import MissingError
@@ -173,11 +175,23 @@ def test_a_point_without_entities_is_not_chosen() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_controls_have_the_words_of_both_or_none(laboratory: Callable[..., list[Json]], tmp_path: Path) -> None:
+def test_controls_have_the_words_of_both_or_none(
+    laboratory: Callable[..., list[Json]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = SimpleNamespace(copyfile=shutil.copyfile, rmtree=lambda _: None)  # the predictions
+    monkeypatch.setattr(benchmark_module("gain.runs"), "shutil", kept)
     arms = ("base", "both", "pieces-both", "random-both", "dropout")
     runs = laboratory("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", *arms, "--learning-rate", 7e-3,
-                      "--steps", 9, "--batch-size", 8)  # fmt: skip
-    assert {one["arm"]: one["steps"] for one in runs} == dict.fromkeys(arms, 9)
+                      "--steps", 30, "--batch-size", 8, "--test-sentences", 50)  # fmt: skip
+    assert {one["arm"]: one["steps"] for one in runs} == dict.fromkeys(arms, 30)
+    files = [tmp_path / "work" / "sets" / "words" / f"{name}.tsv" for name in ("dev-500-0", "test-50-0")]
+    gold = [sentence.tags for file in files for sentence in NerTask().read(str(file), Notes())]
+    for one in runs:
+        folder = tmp_path / "work" / "running" / one["key"] / SEEDS / "0"
+        tags = [row["tags"] for row in lines(folder / PREDICTIONS)]
+        for part, scores in ((slice(60), one["dev"]), (slice(60, None), one["scores"])):
+            assert scores["mean"] == pytest.approx(f1_score([*map(list, gold[part])], tags[part]))
+            assert scores["mean"] > 0
     assert len({one["key"] for one in runs}) == len(arms)
     for one in runs:
         assert [*one["scores"]] == (["mean"] if one["arm"] == "base" else ["mean", "base", "expanded"])
