@@ -189,7 +189,7 @@ def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
         title="greenadapt",
         version=__version__,
         description="Predictions of fine-tuned models. Characters are counted as Unicode code points.",
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere; /docs is our own
         redoc_url=None,
         lifespan=lifespan,
         responses=bodies.PROBLEMS,

@@ -19,11 +19,14 @@ _SCRIPT, _STYLE = "text/javascript", "text/css"
 PAGES = {
     "/": ("greenadapt.server.page", "page.html", "text/html"),
     "/page.js": ("greenadapt.server.page", "page.js", _SCRIPT),
+    "/docs": ("greenadapt.server.page", "docs.html", "text/html"),
+    "/docs.js": ("greenadapt.server.page", "docs.js", _SCRIPT),
+    "/shared.js": ("greenadapt.server.page", "shared.js", _SCRIPT),
     "/page.css": ("greenadapt.server.page", "page.css", _STYLE),
     "/look.css": ("greenadapt.report.page", "page.css", _STYLE),
     "/icon.svg": ("greenadapt.server.page", "icon.svg", "image/svg+xml"),
 }
-"""Address → package, file and type; the page looks as that of ``report``."""
+"""Address → package, file and type; the pages look as that of ``report``."""
 _OPEN = (*PAGES, "/health")
 """What needs no token."""
 _KNOWN = (*_OPEN, "/predict", "/answer", "/neighbours", "/models", "/metrics", "/openapi.json")

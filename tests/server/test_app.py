@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -307,6 +308,19 @@ def test_a_body_of_many_wrong_entries_is_refused_at_once(
     assert response.status_code == status
     assert said in response.json()["error"]
     assert len(response.content) < 200
+
+
+def test_the_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
+    for page in ("/", "/docs"):
+        found = client.get(page)
+        assert (found.status_code, found.headers["content-type"][:9]) == (200, "text/html")
+        assert "default-src 'none'" in found.headers["content-security-policy"]
+        loaded = re.findall(r'(?:src|href)="([^"#]+)"', found.text)
+        loaded += [one for path in loaded for one in re.findall(r'from "([^"]+)"', client.get(path).text)]
+        assert len(loaded) > 4
+        for path in loaded:
+            assert path.startswith("/")
+            assert client.get(path).status_code == 200
 
 
 ANY = st.text(st.characters() | st.sampled_from("\ud800\udfff\x00\u2028\U0001f9a0 <"), max_size=40)

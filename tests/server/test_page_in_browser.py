@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ from tests.support.small_served import LABELS, TEXT, application
 pytestmark = NEEDS_CHROMIUM
 
 
-@pytest.fixture(scope="module")
-def address(models: Path) -> Iterator[str]:
+@contextmanager
+def served(app: Any) -> Iterator[str]:
     import uvicorn
 
-    app = application(models, "ner", "ner-base", "labels", "squad")
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="warning", ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -26,6 +26,12 @@ def address(models: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(models: Path) -> Iterator[str]:
+    with served(application(models, "ner", "ner-base", "labels", "squad")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +118,46 @@ def test_the_console_is_empty_and_all_came_from_the_server(browser: Any, address
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert loaded
     assert all(name.startswith(f"{address}/") for name in loaded)
+
+
+def test_the_interface_is_described_as_openapi_says(address: str) -> None:
+    import json
+    import urllib.request
+
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    with urllib.request.urlopen(f"{address}/openapi.json") as answer:
+        stated = json.load(answer)
+    with chromium(f"{address}/docs") as browser:
+        WebDriverWait(browser, 60).until(lambda _: browser.find_element("css selector", "#objects").is_displayed())
+        titles = [one.text for one in browser.find_elements("css selector", "#paths h2")]
+        assert titles == [f"{how.upper()} {path}" for path, methods in stated["paths"].items() for how in methods]
+        objects = [one.text for one in browser.find_elements("css selector", "#objects h3")]
+        assert objects == [*stated["components"]["schemas"]]
+        fields = [
+            one.text for one in browser.find_elements("css selector", "#post-answer table:first-of-type tbody th")
+        ]
+        assert {*stated["components"]["schemas"]["AnswerRequest"]["properties"]} <= {*fields}
+        assert f"curl {address}/predict --json" in browser.find_element("css selector", "#post-predict pre").text
+        for link in browser.find_elements("css selector", "a[href*='#']"):
+            assert browser.find_elements("css selector", f"[id='{link.get_attribute('href').partition('#')[2]}']")
+        size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+        assert browser.get_log("browser") == []
+
+
+def test_the_pages_ask_for_the_token_and_keep_it(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    monkeypatch.setenv("GREENADAPT_SERVE_TOKEN", "0123456789abcdef")
+    with served(application(models, "ner")) as address, chromium(f"{address}/docs") as browser:
+        wait = WebDriverWait(browser, 60)
+        token = browser.find_element("id", "token")
+        wait.until(lambda _: token.is_displayed())
+        token.send_keys("0123456789abcdef")
+        browser.find_element("css selector", "#token-form button").click()
+        wait.until(lambda _: browser.find_elements("css selector", "#paths h2"))
+        assert not token.is_displayed()
+        browser.get(address)
+        wait.until(lambda _: browser.find_element("id", "entities").is_displayed())

@@ -1,1 +1,1 @@
-"""The page that ``serve`` shows: static files, without code of others."""
+"""The pages that ``serve`` shows: static files, without code of others."""

@@ -1,51 +1,7 @@
-"use strict";
+import { asked, byId, made, whenTokenIsGiven } from "/shared.js";
+
 (() => {
   const VIEWS = { mean: "average of both", base: "base tokenization", expanded: "expanded tokenization" };
-  const byId = (id) => document.getElementById(id);
-  const kept = (store, name, value) => {  // a browser may refuse storage
-    try {
-      if (value === undefined) return store().getItem(name) || "";
-      store().setItem(name, value);
-    } catch { /* then it ends with the page */ }
-    return "";
-  };
-  const local = () => localStorage;
-  const session = () => sessionStorage;
-
-  const root = document.documentElement;
-  const scheme = byId("scheme");
-  const use = (value) => { if (value) root.dataset.scheme = value; else delete root.dataset.scheme; };
-  const chosen = kept(local, "greenadapt-scheme");
-  scheme.value = ["light", "dark"].includes(chosen) ? chosen : "";
-  use(scheme.value);
-  scheme.addEventListener("change", () => { use(scheme.value); kept(local, "greenadapt-scheme", scheme.value); });
-
-  // Everything from the server or the user becomes text, never markup.
-  const made = (tag, content, attributes = {}) => {
-    const element = document.createElement(tag);
-    element.append(...[content ?? []].flat().map((one) => (one instanceof Node ? one : String(one))));
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  };
-  const share = (value) => value.toFixed(2);
-
-  let token = kept(session, "greenadapt-token");
-  const asked = async (path, body) => {
-    const headers = token ? { Authorization: `Bearer ${token}` } : {};
-    const how = body && { method: "POST", body: JSON.stringify(body) };
-    if (body) headers["Content-Type"] = "application/json";
-    let response;
-    try {
-      response = await fetch(path, { ...how, headers });
-    } catch {
-      throw new Error("the server does not answer");
-    }
-    const found = await response.json().catch(() => ({}));
-    if (response.ok) return found;
-    if (response.status === 401) byId("token-form").hidden = false;
-    throw new Error(found.error || `the server answers with status ${response.status}`);
-  };
-
   // Positions count Unicode code points, JavaScript's strings do not.
   const marked = (text, marks) => {
     const points = Array.from(text);
@@ -70,6 +26,7 @@
     if (!kinds.has(type)) kinds.set(type, 1 + (kinds.size % 4));
     return kinds.get(type);
   };
+  const share = (value) => value.toFixed(2);
   const entityColumns = (columns, text) => {
     const key = (one) => `${one.start} ${one.end} ${one.type}`;
     const seen = columns.map(({ found }) => new Set(found.entities.map(key)));
@@ -272,11 +229,6 @@
       about.textContent = `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
     }
   };
-  byId("token-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    token = byId("token").value.trim();
-    kept(session, "greenadapt-token", token);
-    start();
-  });
+  whenTokenIsGiven(start);
   start();
 })();

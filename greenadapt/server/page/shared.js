@@ -1,0 +1,53 @@
+// What every page of the server has: elements, requests with the token, and the choice of colours.
+
+export const byId = (id) => document.getElementById(id);
+
+const kept = (store, name, value) => {  // a browser may refuse storage
+  try {
+    if (value === undefined) return store().getItem(name) || "";
+    store().setItem(name, value);
+  } catch { /* then it ends with the page */ }
+  return "";
+};
+const local = () => localStorage;
+const session = () => sessionStorage;
+
+const root = document.documentElement;
+const scheme = byId("scheme");
+const use = (value) => { if (value) root.dataset.scheme = value; else delete root.dataset.scheme; };
+const chosen = kept(local, "greenadapt-scheme");
+scheme.value = ["light", "dark"].includes(chosen) ? chosen : "";
+use(scheme.value);
+scheme.addEventListener("change", () => { use(scheme.value); kept(local, "greenadapt-scheme", scheme.value); });
+
+// Everything from the server or the user becomes text, never markup.
+export const made = (tag, content, attributes = {}) => {
+  const element = document.createElement(tag);
+  element.append(...[content ?? []].flat().map((one) => (one instanceof Node ? one : String(one))));
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+};
+
+let token = kept(session, "greenadapt-token");
+export const asked = async (path, body) => {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const how = body && { method: "POST", body: JSON.stringify(body) };
+  if (body) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { ...how, headers });
+  } catch {
+    throw new Error("the server does not answer");
+  }
+  const found = await response.json().catch(() => ({}));
+  if (response.ok) return found;
+  if (response.status === 401) byId("token-form").hidden = false;
+  throw new Error(found.error || `the server answers with status ${response.status}`);
+};
+
+export const whenTokenIsGiven = (start) => byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = byId("token").value.trim();
+  kept(session, "greenadapt-token", token);
+  start();
+});
