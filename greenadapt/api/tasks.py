@@ -27,7 +27,7 @@ class TaskModel:
     ``greenadapt.load`` opens one. The weights are read when they are first used.
 
     Examples:
-        >>> ner = greenadapt.load("runs/ner-adapted-NCBI-disease")
+        >>> ner = greenadapt.load("runs/ner")
         >>> ner.predict("The patient had tachycardia.")["entities"]
         [{'first': 3, 'last': 3, 'type': 'Disease', 'score': 0.98, 'start': 16, 'end': 27, 'text': 'tachycardia'}]
     """

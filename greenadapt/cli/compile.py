@@ -14,7 +14,7 @@ Model = Annotated[str, typer.Option("--model", "-m", help="A folder that finetun
 OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the compiled model.")]
 
 
-@app.command(epilog=examples("compile -m runs/ner-adapted-train --backend onnx --quantize int8 -o served"))
+@app.command(epilog=examples("compile -m runs/ner --backend onnx --quantize int8 -o served"))
 def compile(  # noqa: A001  (the command's name)
     *,
     model: Model,

@@ -30,7 +30,7 @@ Model = Annotated[
 ]
 
 
-@app.command(epilog=examples("cost", "cost -c pydocs --json", "cost runs/ner-adapted-train"))
+@app.command(epilog=examples("cost", "cost -c pydocs --json", "cost runs/ner"))
 def cost(
     ctx: typer.Context,
     *,

@@ -54,8 +54,8 @@ LogitsFile = Annotated[
 
 @app.command(
     epilog=examples(
-        "evaluate -m runs/ner-adapted-train --test test.tsv",
-        "evaluate -m tuned --test a.jsonl --test b.jsonl --json",
+        "evaluate -m runs/ner --test test.tsv",
+        "evaluate -m runs/ner --test a.tsv --test b.tsv --json",
     )
 )
 def evaluate(

@@ -138,9 +138,9 @@ Reference = Annotated[
 
 @app.command(
     epilog=examples(
-        "finetune --task ner -m adapted --train train.tsv --test test.tsv",
+        "finetune --task ner -m adapted --train train.tsv --test test.tsv --compare minilm -o runs/ner",
         "finetune --task qa -m minilm --train squad.json --preset paper",
-        "finetune --tasks tasks.toml -m minilm --adapter pals",
+        "finetune --tasks tasks.toml -m minilm --adapter pals -o runs/shared",
     )
 )
 def finetune(

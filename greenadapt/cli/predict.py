@@ -73,9 +73,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is
 
 
 @app.command(
-    epilog=examples(
-        "predict -m runs/ner-adapted-train -i sentences.txt", "predict -m tuned -i reviews.jsonl -o labels.jsonl.gz"
-    )
+    epilog=examples("predict -m runs/ner -i sentences.txt", "predict -m runs/ner -i notes.jsonl -o entities.jsonl.gz")
 )
 def predict(
     *,

@@ -22,7 +22,7 @@ Exclude = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and do not connect.")]
 
 
-@app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/diseases me/diseases --dry-run"))
+@app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases --dry-run"))
 def push(
     *,
     folder: Folder,

@@ -130,8 +130,8 @@ NullOdds = Annotated[
 @app.command(
     epilog=examples(
         'qa -m runs/qa-minilm-squad --context paper.txt -q "Which dose was given?"',
-        "qa -m tuned --data dev.json -o answers",
-        'qa -m tuned --index papers.index -q "Which dose was given?"',
+        "qa -m runs/qa-minilm-squad --data dev.json -o answers",
+        'qa -m runs/qa-minilm-squad --index papers.index -q "Which dose was given?"',
     )
 )
 def qa(

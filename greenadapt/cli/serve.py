@@ -35,7 +35,9 @@ _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 @app.command(
     epilog=examples(
-        "serve -m runs/ner", "serve -m runs/ner -m runs/ner-minilm", "serve -m squad-bert --index papers.index"
+        "serve -m runs/ner",
+        "serve -m runs/ner -m runs/ner-minilm",
+        "serve -m runs/qa-minilm-squad --index papers.index",
     )
 )
 def serve(

@@ -16,7 +16,7 @@ Folder = Annotated[
 Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task for good.", metavar="NAME")]
 
 
-@app.command(epilog=examples("tasks runs/tasks-minilm-cola-sst2", "tasks shared --remove cola"))
+@app.command(epilog=examples("tasks runs/shared", "tasks runs/shared --remove cola"))
 def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> None:
     """List the tasks that share an encoder, or remove one of them."""
     from dataclasses import asdict

@@ -1,19 +1,24 @@
 """Options that come from configuration classes, and the examples below each help."""
 
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
 
 from greenadapt import config as module
+from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.cli import app
 from greenadapt.cli.options.generated import Pick, with_options
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
+from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, option_fields
+from greenadapt.stages.run_names import data_name
 from tests.conftest import Run, last_line
 
 
@@ -30,14 +35,47 @@ def test_every_help_ends_with_examples_that_can_be_typed(command: Any) -> None:
     lines = [line for line in command.epilog.split("\n\n") if line.startswith("- `greenadapt ")]
     assert lines
     for line in lines:
-        words = shlex.split(line.strip("-` "))[1:]
-        group: Any = typer.main.get_command(app)
-        context = typer.Context(group)
-        while hasattr(group, "commands"):
-            group = group.commands[words.pop(0)]
-            context = typer.Context(group, info_name=group.name, parent=context)
-        assert group.name == command.name
-        group.parse_args(context, words)
+        _values(shlex.split(line.strip("-` "))[1:])
+
+
+def test_examples_read_folders_that_examples_make() -> None:
+    """Whoever types them finds what an earlier command wrote; files are the reader's own."""
+    made, read = {"runs", *PACKAGED, *(recipe.name for recipe in list_recipes())}, set()
+    for command in LEAVES:
+        for line in re.findall(r"`greenadapt ([^`]+)`", command.epilog):
+            own = _values(shlex.split(line))
+            made |= {str(own["out"])} if own.get("out") else {str(path) for path in _made_by_default(command, own)}
+            if own.get("compare"):
+                made.add(f"{own['out']}-{own['compare']}")
+            made |= {str(own["file"])} if command.name == "export" else set()
+            at_address = own.get("search") or own.get("address")  # where the first argument is the query
+            for name in ("model", "general", "base", "vectors", "index", "folder", "folders", "corpus"):
+                value = None if at_address else own.get(name)
+                values = value if isinstance(value, list | tuple) else [value]
+                read |= {(str(each), line) for each in values if each not in (None, True, False)}
+    assert len(read) > 20
+    assert sorted((name, line) for name, line in read if name not in made and not _is_data(name)) == []
+
+
+def _values(words: list[str]) -> dict[str, Any]:
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group)
+    while hasattr(group, "commands"):
+        group = group.commands[words.pop(0)]
+        context = typer.Context(group, info_name=group.name, parent=context)
+    group.parse_args(context, words)
+    return dict(context.params)
+
+
+def _made_by_default(command: Any, own: dict[str, Any]) -> list[Path]:
+    """Where ``finetune`` writes without --out, for a packaged model and one task."""
+    if command.name != "finetune" or own.get("tasks"):
+        return []
+    return [Path("runs") / f"{own['task']}-{own['model']}-{data_name(own['train'])}"]
+
+
+def _is_data(name: str) -> bool:
+    return Path(name).suffix in (".txt", ".jsonl", ".tsv")
 
 
 @pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
