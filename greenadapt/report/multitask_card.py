@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.report.card_text import Card, Measured, escaped, example_file, memory_text, reads_text, section
 from greenadapt.report.tables import Table, score_tables, set_name
 from greenadapt.report.task_card import PIPELINES
@@ -133,8 +134,9 @@ class MultitaskCard(Card):
     def _adapter(self) -> str:
         name, layers = self.config["adapter"], self.config["layers"]
         of_layers = "" if layers == "all" else f" (layers: {layers})"
-        if "top_layers" in self.config:
-            of_layers = f" ({counted(self.config['top_layers'], 'layer')})"
+        if ADAPTERS[name].has_stack:
+            n_layers = self.config.get("top_layers", AdapterConfig.top_layers)
+            of_layers = f" ({counted(n_layers, 'layer')})"
         shared = " (all tasks share the projections)" if self.config.get("share_projections") else ""
         pooler = ", a pooler" if self.config.get("own_pooler") else ""
         return _ADAPTERS[name] + of_layers + shared + pooler + ("" if name == "none" else " and a head")

@@ -90,6 +90,8 @@ def test_the_card_of_an_added_task(adapter: str) -> None:
     text = AddedTaskCard(**{**told, **own}).text()
     assert text.startswith("# cola, a task added to tiny-medicine\n")
     assert ("nothing beside the head," in text) == (adapter == "none")
+    on_top = {**own, "config": config | {"adapter": "top-ffn-2", "top_layers": 3, "own_pooler": True}}
+    assert "hidden layers on top (3 layers), a pooler and a head," in AddedTaskCard(**{**told, **on_top}).text()
 
 
 def test_score_tables() -> None:
