@@ -45,7 +45,7 @@ def status(
             if wanted in (None, each):
                 rows += reading.pipeline(known, each, workspace.root / known / each)
     left = [one for one in leftovers(workspace) if name in (None, one.corpus) and wanted in (None, one.model)]
-    rows += [_unfinished(one) for one in left if one.kind == "unfinished"]
+    rows += [_unfinished(one) for one in left if one.kind == "unfinished" and not one.foreign]
     rows += [_lock(path, owner) for path, owner in _locks(workspace.root, name, wanted)]
     if not rows and (corpus is not None or model is not None):
         what = " and ".join(each for each in (corpus, model) if each is not None)

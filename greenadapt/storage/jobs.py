@@ -6,10 +6,8 @@ and is swapped as a whole. Work in progress lies in ``.work/`` beside it and is 
 next run can resume it.
 """
 
-import json
 import logging
 import os
-import re
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -22,20 +20,14 @@ from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
-from greenadapt.storage.attempts import Attempts, begin_attempt, mark_of
+from greenadapt.storage.attempts import Attempts, begin_attempt, is_work
 from greenadapt.storage.files import Json, hash_file, plain, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
-from greenadapt.storage.publish import beside, publish_folder, publish_version
+from greenadapt.storage.ownership import MARK, NEW_CARD, is_result, refuse_added, remove_folder, require_own
+from greenadapt.storage.publish import beside, publish_folder, publish_version, require_link
 from greenadapt.storage.results import CARD, MANIFEST, Manifest, Result, read_manifest, verified
-from greenadapt.wording import counted
 
 _log = logging.getLogger(__name__)
-
-NEW_CARD = "README.new.md"
-"""The card of a new result if ``CARD`` was edited by hand."""
-
-_NOBODYS = re.compile(r"\.DS_Store|\.nfs.*|\..*\.part")
-"""Files that systems make, or that a killed process left."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +115,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
             _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return Planned(wanted, replace(standing, checked=True), "")
         why = f"{changed} changed"
-    if not place.linked:
-        _refuse_irreplaceable(place.path, standing)
+    _refuse_irreplaceable(place)
     left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
     return Planned(wanted, standing, why, job.resumes and left)
 
@@ -155,7 +146,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         with Meter(keep=lambda cost: before.plus(cost).write(work)) as meter:
             outcome = job.build(work)
     except Exception:
-        if not job.resumes or not any(work.iterdir()):
+        if not job.resumes or all(path.name == MARK for path in work.iterdir()):
             _discard(place)
         raise
     with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
@@ -174,7 +165,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         write_json(work / MANIFEST, asdict(manifest))
         if standing is not None and _keep_card(standing, work):
             progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
-        mark_of(work).unlink(missing_ok=True)
+        (work / MARK).unlink()
         folder = (publish_version if place.linked else publish_folder)(work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
     if stop.signal != signal.SIGALRM:  # which comes again
@@ -217,8 +208,8 @@ def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
         settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
         if settings:
             raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
-    elif not place.linked:
-        _refuse_irreplaceable(place.path, standing)
+    else:
+        _refuse_irreplaceable(place)
 
 
 def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
@@ -283,32 +274,25 @@ def _refuse_foreign(place: Place) -> None:
         return
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
-    if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
+    if path.is_dir() and any(path.iterdir()) and not is_result(path):
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether the folder's manifest is greenadapt's, of whatever format version."""
-    try:
-        return {"greenadapt", "stage"} <= set(json.loads((folder / MANIFEST).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return False
+def _refuse_irreplaceable(place: Place) -> None:
+    """A folder that the user named is swapped as a whole: a mount point cannot be, and files added would be lost.
 
-
-def _refuse_irreplaceable(path: Path, current: Result | None) -> None:
-    """A folder that the user named is swapped as a whole: a mount point cannot be, and files added would be lost."""
+    So would what somebody else put where greenadapt works beside it.
+    """
+    path = place.path
+    require_own(place.work, is_work)
+    if place.linked:
+        require_link(path)
+        return
+    require_own(beside(path, "old"))
     if os.path.ismount(path):
         raise ConflictError(f"{path} is a mount point, which cannot be replaced", "give a folder in it")
-    if current is None:
-        return
-    known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
-    files = (path for path in current.folder.rglob("*") if path.is_file() and not _NOBODYS.fullmatch(path.name))
-    added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
-    if added:
-        raise ConflictError(
-            f"{current.path} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
-            "move them away, or give another --out",
-        )
+    if path.is_dir():
+        refuse_added(path)
 
 
 def _keep_card(standing: Result, work: Path) -> bool:
@@ -333,15 +317,14 @@ def _begin(place: Place, key: str, resumes: bool) -> Attempts:
 
 def _discard(place: Place) -> None:
     """Remove the unfinished work, and in a workspace its folder unless there is other work."""
-    shutil.rmtree(place.work, ignore_errors=True)
-    mark_of(place.work).unlink(missing_ok=True)
-    if place.linked:
-        with suppress(OSError):
+    with suppress(OSError):
+        remove_folder(place.work)
+        if place.linked:
             place.work.parent.rmdir()
 
 
 def _checksums(folder: Path) -> dict[str, Json]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MARK)
     return {
         path.relative_to(folder).as_posix(): {"sha256": hash_file(path), "bytes": path.stat().st_size} for path in files
     }

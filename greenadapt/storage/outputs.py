@@ -19,7 +19,8 @@ from typing import IO, Any
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.files import replace_json
+from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.ownership import require_own
 from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -119,37 +120,57 @@ class Shards:
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        """Those that are there of the output that ``key`` identifies; others are removed."""
+        """Those that are there of the output that ``key`` identifies; others are removed.
+
+        Raises ``ConflictError`` if other files lie where they would.
+        """
         self._out, self._key = out, key
         target = Path(os.path.realpath(out))
         self._text, self._mark = beside(target, "shards"), beside(target, "shards.json")
-        self.n, self._size = self._known()
+        mark = self._read_mark()
+        if mark is None:
+            require_own(self._mark, lambda _: False)
+            require_own(self._text, lambda _: False)
+        self.n, self._size = self._known(mark or {})
         """How many there are, and their bytes."""
 
     def add(self, shards: Iterable[str]) -> None:
         """Write ``shards`` after those that are there, each whole or not at all."""
-        with creating(self._out), open(self._text, "ab") as file:
+        with creating(self._out):
+            self._write_mark()  # first, so that the shards are not taken for somebody else's
+            self._text.touch()
+        with open(self._text, "ab") as file:
             file.truncate(self._size)
             for text in shards:
                 file.write(text.encode())
                 file.flush()
                 self.n, self._size = self.n + 1, file.tell()
-                replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
+                self._write_mark()
 
     def publish(self) -> None:
         """Write the output, and remove the shards."""
         with open_file(self._out, "wb") as whole, open(self._text, "rb") as file:
             shutil.copyfileobj(file, whole)
-        self._mark.unlink()
         self._text.unlink()
+        self._mark.unlink()
 
-    def _known(self) -> tuple[int, int]:
+    def _write_mark(self) -> None:
+        replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
+
+    def _read_mark(self) -> Json | None:
+        """What is known of the shards; ``None`` if no command that was killed left any."""
         try:
             said = json.loads(self._mark.read_text("utf-8"))
-            if said["key"] == self._key and self._text.stat().st_size >= said["size"]:
-                return int(said["n"]), int(said["size"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
+        except (OSError, ValueError, RecursionError):
+            return None
+        kinds = {"key": str, "n": int, "size": int}
+        is_own = isinstance(said, dict) and {name: type(value) for name, value in said.items()} == kinds
+        return said if is_own else None
+
+    def _known(self, mark: Json) -> tuple[int, int]:
+        """How many shards are there of this output, and their bytes."""
+        if mark.get("key") == self._key and self._text.is_file() and self._text.stat().st_size >= mark["size"]:
+            return mark["n"], mark["size"]
         return 0, 0
 
 
