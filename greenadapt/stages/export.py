@@ -22,10 +22,11 @@ def export_vectors(
     """
     if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
         raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
-    check_file(file, [] if vectors is None else [str(vectors)])
+    check_file(file, {} if vectors is None else {"vectors": vectors})
     if vectors is None:
         name = session.corpus_name(corpus)
         result = session.find(name, session.model_name(name, model), W2V)
+        check_file(file, {"w2v": result.path})
         loaded = WordVectors.load(verified(result).folder)
     elif vectors.is_dir():
         loaded = WordVectors.load(verified(open_result(vectors, W2V)).folder)

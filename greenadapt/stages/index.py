@@ -17,6 +17,7 @@ from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import describe_difference
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.publish import real_folder
 
 
@@ -95,12 +96,11 @@ def index(session: Session, request: IndexRequest) -> Json:
 
 
 def _folder(session: Session, request: IndexRequest) -> Path:
-    """Where the session writes; raises ``UsageError`` if it would be indexed the next time."""
+    """Where the session writes; raises ``UsageError`` if that is, lies in or holds what is read."""
     assert session.out is not None
     out = real_folder(session.out)
-    for path in request.documents:
-        if Path(path).is_dir() and out.is_relative_to(real_folder(Path(path))):
-            raise UsageError(f"--out {out} lies in the documents, {path}", "choose another folder")
+    model = {} if request.model is None else {"model": request.model}
+    refuse_overlap(out, {path: path for path in request.documents} | model)
     return out
 
 

@@ -22,7 +22,8 @@ from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
 from greenadapt.storage.attempts import Attempts, begin_attempt, is_work
 from greenadapt.storage.files import Json, hash_file, plain, write_json
-from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
+from greenadapt.storage.input_paths import other_inputs, paths_of, same_content, with_relative
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.ownership import MARK, NEW_CARD, is_result, refuse_added, remove_folder, require_own
 from greenadapt.storage.publish import beside, publish_folder, publish_version, require_link
 from greenadapt.storage.results import CARD, MANIFEST, Manifest, Result, read_manifest, verified
@@ -103,8 +104,8 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     or a folder that is not greenadapt's, or is a mount point.
     """
     _refuse_foreign(place)
-    if not place.linked and not job.joins:
-        refuse_overlap(place.path, job.inputs)
+    if not job.joins:
+        _refuse_overlap(place, paths_of(job.inputs))
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
     standing = place.current()
     why = "--force" if force else "no result yet"
@@ -203,6 +204,7 @@ def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
 def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
     """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
     _refuse_foreign(place)
+    _refuse_overlap(place, {})
     standing = place.current()
     if standing is not None and not force:
         settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
@@ -276,6 +278,14 @@ def _refuse_foreign(place: Place) -> None:
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
     if path.is_dir() and any(path.iterdir()) and not is_result(path):
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
+
+
+def _refuse_overlap(place: Place, read: Mapping[str, str]) -> None:
+    """A workspace may hold what is read, such as earlier results, but may not lie in it."""
+    if place.linked:
+        refuse_overlap(place.path.parent, is_replaced=False)
+    else:
+        refuse_overlap(place.path, read)
 
 
 def _refuse_irreplaceable(place: Place) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from gzip import GzipFile
 from io import TextIOWrapper
@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
 from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.ownership import require_own
 from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
 
@@ -29,11 +30,12 @@ _LINKS = 40
 """The most symlinks that Linux follows in a row."""
 
 
-def check_file(path: Path, read: Iterable[str] = ()) -> None:
-    """Refuse, before hours of work, a file that cannot be written or that is one of the inputs ``read``.
+def check_file(path: Path, read: Mapping[str, str | os.PathLike[str]] = {}) -> None:
+    """Refuse, before hours of work, a file that cannot be written, or that is or lies in one of the inputs ``read``, or
+    in what this command reads anyway.
 
     Raises ``ConflictError`` if it is a folder or below a file, ``MissingError`` if its folder does not exist,
-    ``UsageError`` if it is an input.
+    ``UsageError`` if it is or lies in an input.
     """
     if path.is_dir():
         raise ConflictError(f"{path} is a folder", "give a file in it")
@@ -45,17 +47,16 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
         raise ConflictError(f"{path} cannot be created ({folder} is not a folder)", "give another path")
     if not folder.is_dir():
         raise MissingError(f"{path}: folder {folder} does not exist", "create it, or check the path")
-    if target in map(os.path.realpath, read):
-        raise UsageError(f"{path} is an input and would be overwritten", "give another file")
+    refuse_overlap(path, read)
 
 
-def check_files(paths: Iterable[Path | None], read: Iterable[str]) -> None:
+def check_files(*paths: Path | None) -> None:
     """Refuse what ``check_file`` refuses of those that are not ``None``, and one that is given twice."""
-    inputs, taken = list(read), set()
+    taken = set()
     for path in paths:
         if path is None:
             continue
-        check_file(path, inputs)
+        check_file(path)
         target = os.path.realpath(path)
         if target in taken and not is_written_through(path):
             raise UsageError(f"{path} is given twice", "name another file")

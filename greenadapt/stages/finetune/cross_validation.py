@@ -26,6 +26,7 @@ from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, described_in, plain
 from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.ownership import is_own, remove_folder
 from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Result
@@ -58,6 +59,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     """
     require_torch("cross-validation")
     one_process("assess")
+    work = session.out or session.workspace.folds()
+    refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
     if session.out is not None:
         _refuse_foreign(session.out)
     adapted = starting_model(request.model)
