@@ -30,6 +30,9 @@ from greenadapt.storage.results import CARD, MANIFEST, Manifest, Result, read_ma
 
 _log = logging.getLogger(__name__)
 
+OF_MACHINES = frozenset({"workers", "sync_words"})
+"""Settings that are no property of a result, though manifests of version 0.2.0 have the first."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -257,8 +260,8 @@ def _advice(job: Job, names: Iterable[str]) -> str:
 
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """``name: old → new`` for every setting that differs, or an empty string."""
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    """``name: old → new`` for every setting that differs but ``OF_MACHINES``, or an empty string."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES]
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
 
 
