@@ -7,7 +7,7 @@ from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig
-from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice
+from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice, require_names
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.building import Builder
@@ -49,6 +49,7 @@ class IndexRequest:
                 raise UsageError(f"{input_name(path)} is read once, an index reads it again", "name a file")
             if not Path(path).exists():
                 raise MissingError(f"{path} does not exist", "check the path")
+            require_names(path)
         refuse_twice(self.documents)
 
     def facts(self) -> IndexFacts:

@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError
-from greenadapt.storage.names import expanded
+from greenadapt.storage.names import expanded, require_utf8
 from greenadapt.storage.ownership import added_files, is_result, remove_folder, require_own
 
 STDOUT = "standard output"
@@ -141,9 +141,14 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def real_folder(path: Path) -> Path:
-    """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target."""
+    """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target.
+
+    Raises ``InputError`` for a path that is not UTF-8.
+    """
     path = expanded(path).absolute()
-    return Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
+    path = Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
+    require_utf8(path)
+    return path
 
 
 def beside(path: Path, what: str) -> Path:

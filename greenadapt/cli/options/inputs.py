@@ -1,10 +1,12 @@
 """Which options of the commands name files and folders that are read, so that nothing is written onto or into them."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from greenadapt.cli.options.command_line import command_words
-from greenadapt.storage.names import expanded, own_folder
+from greenadapt.storage.names import expanded, own_folder, require_utf8
 
 READ = frozenset({
     "add_to", "alignment", "base", "compare", "config", "context", "corpus", "data", "dev", "documents", "folder",
@@ -28,6 +30,17 @@ _JOINED = {"finetune": "add_to", "tasks": "folder"}
 _READS_CORPUS = ("adapt", "w2v", "corpus prepare")
 """Commands that read a corpus; to others its name stands for results in the workspace."""
 _KEYWORDS = {"memory": "base"}
+
+
+def require_names(ctx: Any) -> None:
+    """Raise ``InputError`` for a path, or another value, whose bytes are not UTF-8, before any work."""
+    for name, given in ctx.params.items():
+        for value in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(value, str | Path):
+                require_utf8(value)
+            if isinstance(value, Path) or (isinstance(value, str) and name in READ | WRITTEN):
+                with suppress(ValueError):  # of a null byte
+                    require_utf8(os.path.realpath(expanded(value)))
 
 
 def read_by(ctx: Any) -> dict[str, str]:
