@@ -175,10 +175,10 @@ def starved(trial: Trial) -> int:
 
 
 def locked(trial: Trial) -> int:
-    """Locks of dead processes, and files in their place that hold anything."""
+    """Locks of dead processes; other files in their place are refused, see the case ``neighbours``."""
     dead = subprocess.Popen(["true"])
     dead.wait()
-    contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here", b"\xff\0" * 5000]
+    contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here"]
     results = {path.parent for path in trial.bench.run.rglob(MANIFEST)}
     folders = [path for path in trial.bench.run.rglob("*") if path.is_dir() and not path.is_symlink()]
     for folder in (each for each in folders if results.isdisjoint([each, *each.parents])):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import re
 import tarfile
@@ -36,9 +37,16 @@ class Hostile:
     seconds: float = 100
     marks: tuple[str, ...] = field(default=("owned",))
     """Files that only code of the input would make."""
+    stays: tuple[str, ...] = ()
+    """Folders of which no file may change or go."""
 
-    def judged(self, arguments: Command, code: int | None, work: Path) -> Outcome:
-        """Whether a command ended as it has to."""
+    def held(self, work: Path) -> dict[Path, bytes]:
+        """What has to stay as it is."""
+        files = (path for folder in self.stays for path in (work / folder).rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files}
+
+    def judged(self, arguments: Command, code: int | None, work: Path, held: dict[Path, bytes]) -> Outcome:
+        """Whether a command ended as it has to; ``held`` is what had to stay before it ran."""
         out, error = ((work / name).read_bytes() for name in ("out", "error"))
         shown = f"greenadapt {' '.join(arguments)}: "[:200]
         text = error.decode("utf-8", "replace")
@@ -46,6 +54,9 @@ class Hostile:
             return Outcome("hung", f"{shown}over {self.seconds:.0f} s")
         if "Traceback" in text:
             return Outcome("traceback", shown + text[-600:])
+        lost = [path for path, content in held.items() if not path.is_file() or path.read_bytes() != content]
+        if lost:
+            return Outcome("lost", f"{shown}{', '.join(str(path.relative_to(work)) for path in lost)}")
         if code not in (*self.codes, 0, 1, 2):
             return Outcome("crashed", f"{shown}exit code {code}: {text[-600:]}")
         seen = json.loads((work / "seen").read_text("utf-8"))
@@ -291,8 +302,6 @@ def _infinite(folder: Path) -> list[Command]:
 
 
 def _special_files(folder: Path) -> list[Command]:
-    import os
-
     os.mkfifo(folder / "pipe.txt")
     with open(folder / "models" / "shards" / "config.json", "wb") as file:
         file.truncate(100 << 30)
@@ -301,6 +310,72 @@ def _special_files(folder: Path) -> list[Command]:
         [*_PREPARE, "pipe.txt"], [*_PREPARE, "link.txt"], [*_PREPARE, "/dev/zero"], [*_PREPARE, "/proc/self/mem"],
         ["corpus", "prepare", "a.txt", "-m", "models/shards"],
     ]  # fmt: skip
+
+
+def _places(folder: Path) -> list[Command]:
+    (folder / "runs" / "docs").mkdir(parents=True)
+    (folder / "runs" / "docs" / "a.txt").write_text("The heart rate of a patient was normal.\n" * 20)
+    task, base, docs = "models/run", "models/base", "runs/docs"
+    asked = ["qa", "-m", task, "--documents", docs, "-q", "What?"]
+    return [
+        *(["predict", "-m", task, "-i", "a.txt", "--out", place] for place in (f"{task}/config.json", f"{task}/new")),
+        ["predict", "-m", task, "-i", f"{docs}/a.txt", "--out", f"{docs}/a.txt"],
+        ["evaluate", "-m", task, "--test", "train.tsv", "--logits", f"{task}/out"],
+        ["evaluate", "-m", task, "--test", "train.tsv", "--predictions", "train.tsv"],
+        *([*asked, *option] for option in (["--out", f"{docs}/qa"], ["--predictions", f"{task}/task.json"])),
+        ["export", "w2v.vec", "--vectors", "w2v.vec"],
+        ["adapt", "-c", docs, "-m", base, "--out", f"{docs}/adapted"],
+        ["adapt", "-c", docs, "-m", base, "--workspace", f"{docs}/ws"],
+        ["interpolate", "-m", base, "--with", "models/shards", "--weight", "0.5", "--out", "models/shards/new"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", base, "--out", f"{base}/run", "--force"],
+        ["compile", "-m", base, "--out", f"{base}/served"],
+        *(["index", "--documents", docs, "-m", base, "--out", f"{each}/px", "--force"] for each in (docs, base)),
+    ]  # fmt: skip
+
+
+def _lookalikes(folder: Path) -> list[Command]:
+    files = {
+        "index.json": '{"my": "site"}', "manifest.json": '{"greenadapt": 1, "stage": "expand"}',
+        "greenadapt.json": "{}", ".greenadapt": "mine",
+    }  # fmt: skip
+    commands: list[Command] = []
+    for number, (name, content) in enumerate(files.items()):
+        site = folder / "runs" / f"site{number}"
+        site.mkdir(parents=True)
+        (site / name).write_text(content)
+        (site / "thesis.txt").write_text("mine")
+        out = ["--out", f"runs/{site.name}", "--force"]
+        commands += [["index", "--documents", "a.txt", *out], ["compile", "-m", "models/base", *out]]
+        commands.append(["interpolate", "-m", "models/base", "--with", "models/base", "--weight", "0.5", *out])
+    return commands
+
+
+def _neighbours(folder: Path) -> list[Command]:
+    index, model = ["index", "--documents", "a.txt"], ["interpolate", "-m", "models/base", "--with", "models/base"]
+    commands: list[Command] = []
+    for command, name in ((index, "new"), (index, "old"), (model, "work"), (model, "old")):
+        theirs = folder / "runs" / f".{len(commands)}.{name}"
+        theirs.mkdir(parents=True)
+        (theirs / "thesis.txt").write_text("mine")
+        commands.append([*command, *(["--weight", "0.5"] * (command is model)), "--out", f"runs/{len(commands)}"])
+    for content in ("mine", "process of thought", "\xff\0" * 5000):
+        (folder / "runs" / f".{len(commands)}.lock").write_text(content)
+        commands.append([*index, "--out", f"runs/{len(commands)}"])
+    return commands
+
+
+def _leftovers(folder: Path) -> list[Command]:
+    ws = folder.parent / "ws"
+    for name in (
+        "text/model/.versions/v1/thesis", "text/model/.work/task/thesis", ".memory/mine.safetensors",
+        ".assess/mine.part", ".assess/running/mine/thesis", ".stdin-mine", ".records-mine/thesis",
+        "text/.sources/thesis", "stdin-00000000/.sources/stdin", "../home/greenadapt/models/mine/thesis",
+    ):  # fmt: skip
+        (ws / name).parent.mkdir(parents=True, exist_ok=True)
+        (ws / name).write_text("mine")
+        os.utime(ws / name, (1, 1))
+    clean = ["clean", "--yes", "--downloads"]
+    return [clean, [*clean, "--only", "unfinished"], [*clean, "--older-than", "1s"]]
 
 
 CASES = {
@@ -317,5 +392,9 @@ CASES = {
     "controls": Hostile(_controls),
     "infinite": Hostile(_infinite, "NaN or infinity", seconds=100),
     "special-files": Hostile(_special_files, codes=(0, 1)),
+    "places": Hostile(_places, "which is an input", codes=(2,), stays=("in",)),
+    "look-alikes": Hostile(_lookalikes, "is no index|holds no greenadapt result", stays=("in",)),
+    "neighbours": Hostile(_neighbours, "is in the way", stays=("in",)),
+    "leftovers": Hostile(_leftovers, codes=(0,), stays=("ws", "home")),
     "bombs": Hostile(_bombs, "max-compression|unpack it yourself", seconds=200),
 }

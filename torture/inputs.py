@@ -87,12 +87,13 @@ class Inputs:
             files = {key: str(work / key) for key in ("out", "error", "seen")}
             for file in files.values():
                 Path(file).unlink(missing_ok=True)
+            held = case.held(work)
             answer = self._child.ask(
                 arguments=arguments, folder=str(work / "in"), readable=["."], seconds=case.seconds,
                 writable=["../ws", "../tmp", "../home", "runs"], environment=_environment(work), **files,
                 starts=_STARTS,
             )  # fmt: skip
-            yield case.judged(arguments, answer["code"], work)
+            yield case.judged(arguments, answer["code"], work, held)
 
 
 def _environment(work: Path) -> dict[str, str]:

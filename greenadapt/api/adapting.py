@@ -9,6 +9,7 @@ from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.config import AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
+from greenadapt.storage.overlap import reading
 
 
 def adapt(
@@ -66,5 +67,8 @@ def adapt(
     from greenadapt.stages.adapt import adapt as stage
 
     start = None if model is None else folder_of(model)
+    request = AdaptRequest(w2v, align, expand, text, update, given.named(W2VConfig))
     name = corpus_of(corpus, session.workspace.root)
-    return AdaptedModel(stage(session, name, start, AdaptRequest(w2v, align, expand, text, update))[-1].path)
+    read = {"corpus": name if is_named(corpus) else None, "model": start}
+    with reading({argument: path for argument, path in read.items() if path is not None}):
+        return AdaptedModel(stage(session, name, start, request)[-1].path)

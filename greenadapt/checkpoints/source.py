@@ -10,7 +10,7 @@ from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
 from greenadapt.storage.hub import hub_answers
-from greenadapt.storage.names import expanded, path_name
+from greenadapt.storage.names import expanded, path_name, require_utf8
 from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
@@ -38,6 +38,7 @@ def find_model(model: str) -> PretrainedModel:
     """
     path = expanded(model)
     if path.is_dir():
+        require_utf8(path.resolve())
         _require_files(path)
         require_whole(path)
         return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))

@@ -17,11 +17,13 @@ from greenadapt.cli.options.command_line import command_words, remember
 from greenadapt.cli.options.completion import read_for_completion
 from greenadapt.cli.options.generated import FIELDS, with_common, with_options
 from greenadapt.cli.options.help import as_shown
+from greenadapt.cli.options.inputs import read_by, require_names
 from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
 from greenadapt.cli.options.shared import start_output
 from greenadapt.cli.output.messages import hide_details, set_output
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.fields import allowed
+from greenadapt.storage.overlap import reading
 from greenadapt.storage.publish import STDOUT, naming
 
 _ORDER = [
@@ -148,8 +150,10 @@ class _Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             ctx.meta[FORCED] = bool(ctx.params.get("force"))
+            require_names(ctx)
             start_output(ctx)
-            return super().invoke(ctx)
+            with reading(read_by(ctx)):
+                return super().invoke(ctx)
         except UsageError as error:
             raise with_places(error, ctx) from None
 

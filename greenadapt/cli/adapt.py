@@ -19,6 +19,7 @@ from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, 
     )
 )
 def adapt(
+    ctx: typer.Context,
     *,
     corpus: o.Corpus = None,
     model: o.Model = None,
@@ -42,5 +43,6 @@ def adapt(
     from greenadapt.stages import adapt as stage
 
     session = o.make_session(options)
-    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update)
+    named = o.named(ctx, W2VConfig)
+    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update, named)
     print_results(stage.adapt(session, corpus, model, request), as_json)

@@ -81,7 +81,7 @@ def evaluate(
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
 
-    check_files((predictions, logits), test)
+    check_files(predictions, logits)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
     fields = {name: value for name, value in named.items() if value}
     reading = replace(options, seed=seed)

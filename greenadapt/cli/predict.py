@@ -103,7 +103,7 @@ def predict(
         if is_given and as_json:
             raise UsageError(f"{option} writes {written}, not JSON", f"leave out {option} or --json")
     if out is not None:
-        check_file(out, [source])
+        check_file(out)
     say_loading(model)
 
     from greenadapt.corpus.opening import is_read_once

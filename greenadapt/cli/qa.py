@@ -194,7 +194,7 @@ def qa(
         index=place,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
-    check_files((predictions, null_odds), sources.paths())
+    check_files(predictions, null_odds)
     scorer = _ForScorer(predictions, null_odds)
     if out is None:
         _print_answers(request, Spread.of(options), scorer, is_read=sys.stdout.isatty() and not as_json)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import typer
+
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import examples
@@ -10,6 +12,7 @@ from greenadapt.config import SessionOptions, TextOptions, W2VConfig
 
 @app.command(epilog=examples("w2v -c pydocs -m minilm", "w2v abstracts.txt -m minilm --epochs 10 --min-count 3"))
 def w2v(
+    ctx: typer.Context,
     *,
     corpus: o.Corpus = None,
     model: o.Model = None,
@@ -23,4 +26,5 @@ def w2v(
     from greenadapt.stages import w2v as stage
 
     session = o.make_session(options)
-    print_results([stage.w2v(session, corpus, model, replace(config, workers=session.workers), text)], as_json)
+    config = replace(config, workers=session.workers)
+    print_results([stage.w2v(session, corpus, model, config, text, o.named(ctx, W2VConfig))], as_json)

@@ -1,6 +1,7 @@
 """Corpora whose files are found by an index: the files that a web page lists, and the articles of PMC's bucket."""
 
 import re
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -9,8 +10,9 @@ from greenadapt.corpus.download import download_session, fetch, get, local_path,
 from greenadapt.corpus.pmc import check_begun, fetch_articles
 from greenadapt.corpus.recipes import Recipe
 from greenadapt.corpus.sources import LISTING, Source, refuse_same_names
-from greenadapt.errors import InputError
+from greenadapt.errors import ConflictError, InputError
 from greenadapt.progress import Progress, Silent
+from greenadapt.storage.ownership import MARK, is_own, new_folder, note_files, noted_files
 
 _LINK = re.compile(r"""href\s*=\s*["']([^"'?#]+)["']""", re.IGNORECASE)
 
@@ -22,7 +24,7 @@ def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None)
     ``ResourceError`` as ``fetch``, ``InputError`` also if an index names no file.
     """
     progress = progress or Silent()
-    fetch([source for source in recipe.sources if not source.index], folder, progress)
+    _fetch_files([source for source in recipe.sources if not source.index], folder, progress)
     for source in recipe.sources:
         target = local_path(source, folder)
         if not source.index:
@@ -31,9 +33,23 @@ def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None)
             check_begun(source, target)
             continue
         work = target.with_name(f"{target.name}.part")
-        work.mkdir(parents=True, exist_ok=True)
+        if not work.exists():
+            new_folder(work)
         (_fetch_listed if source.index == LISTING else fetch_articles)(source, work, progress)
         work.replace(target)
+
+
+def _fetch_files(sources: Sequence[Source], folder: Path, progress: Progress) -> None:
+    """Download what is missing, and note in the folder's mark what it is."""
+    files = {path.name: path for source in sources if source.is_remote if (path := local_path(source, folder))}
+    begun = {name for name, size in noted_files(folder).items() if size is None}
+    begun |= {name for name, path in files.items() if not path.exists()}
+    if begun:
+        folder.mkdir(parents=True, exist_ok=True)
+        note_files(folder, dict.fromkeys(begun))
+    fetch(sources, folder, progress)
+    if begun:
+        note_files(folder, {name: files[name].stat().st_size for name in begun & files.keys()})
 
 
 def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
@@ -50,9 +66,13 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
     refuse_same_names(files, source.url)
     targets = {local_path(file, work) for file in files}
     known = {each for target in targets for each in (target, *unfinished(target))}
-    for path in work.iterdir():
-        if path not in known:
-            path.unlink()
+    others = [path for path in work.iterdir() if path not in known and path.name != MARK]
+    if others and not is_own(work):
+        raise ConflictError(
+            f"{work} holds {others[0].name}, which {source.url} does not list", "move it away, or remove the folder"
+        )
+    for path in others:
+        path.unlink()
     for target in targets:
         if (before := work.parent / target.name).is_file():  # of a recipe that named each file
             before.replace(target)

@@ -20,7 +20,7 @@ from greenadapt.corpus.unpacking import unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.names import expanded, short
+from greenadapt.storage.names import expanded, require_utf8, short
 from greenadapt.storage.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)
@@ -139,15 +139,32 @@ def is_hidden(name: str) -> bool:
     return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
 
 
+def visible_files(folder: Path) -> list[Path]:
+    """All in a folder that is not hidden, in order of path; raises ``InputError`` for a name that is not UTF-8."""
+    found = [path for path in sorted(folder.rglob("*")) if not is_hidden(path.relative_to(folder).as_posix())]
+    for path in found:
+        require_utf8(path)
+    return found
+
+
+def require_names(source: str) -> None:
+    """Raise ``InputError`` if the path of a file or a folder, or of anything in it, is not UTF-8."""
+    path = expanded(source)
+    if path.exists():
+        require_utf8(path.resolve())
+    if path.is_dir():
+        visible_files(path)
+
+
 def path_sha256(path: Path) -> str:
     """SHA-256 of a file (streamed), or of names and contents of a folder's files but hidden ones, in hexadecimal."""
     if not path.is_dir():
         with input_errors(str(path)), open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
-    for file_path in sorted(path.rglob("*")):
+    for file_path in visible_files(path):
         name = file_path.relative_to(path).as_posix()
-        if file_path.is_file() and not is_hidden(name):
+        if file_path.is_file():
             digest.update(f"{name}\0{path_sha256(file_path)}\n".encode())
     return digest.hexdigest()
 
@@ -173,6 +190,7 @@ def source_input(source: str) -> Json:
     Raises ``MissingError`` for a file that does not exist, ``InputError`` for a pipe.
     """
     refuse_read_once(source)
+    require_names(source)
     path = expanded(source)
     if path.exists():
         return {"sha256": path_sha256(path), "path": str(path.absolute())}

@@ -12,7 +12,7 @@ from typing import Any
 
 from greenadapt.corpus import cord19
 from greenadapt.corpus.decoding import Span
-from greenadapt.corpus.opening import input_errors, is_compressed, is_hidden, is_tar
+from greenadapt.corpus.opening import input_errors, is_compressed, is_tar, visible_files
 from greenadapt.corpus.recipes import format_of
 from greenadapt.progress import Progress
 from greenadapt.wording import counted
@@ -53,9 +53,7 @@ def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
     elif not Path(path).is_dir():
         yield Piece(path)
     else:
-        for file in sorted(Path(path).rglob("*")):
-            if is_hidden(file.relative_to(path).as_posix()):
-                continue
+        for file in visible_files(Path(path)):
             if file.is_file():
                 yield Piece(str(file))
             elif file.is_symlink() and file.is_dir():

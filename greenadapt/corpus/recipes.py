@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from greenadapt.config import TextLimits
-from greenadapt.corpus.opening import open_binary
+from greenadapt.corpus.opening import open_binary, require_names
 from greenadapt.corpus.sources import (
     Source,
     Stated,
@@ -94,6 +94,8 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     if path.suffix == ".toml" and path.is_file():
         return replace(read_recipe(path), name=path_name(str(path.resolve())))
     is_url = re.match(r"(https?|s3)://", name_or_path)
+    if not is_url:
+        require_names(name_or_path)
     if not is_url and not path.exists():
         near = difflib.get_close_matches(name_or_path, known, n=3, cutoff=0.4)
         raise MissingError(

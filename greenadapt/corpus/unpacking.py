@@ -96,11 +96,12 @@ class _Member(tarfile.TarInfo):
 
 
 def tar_members(stream: IO[bytes], name: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files of the tar archive ``name`` in order, each with a stream; nothing is extracted.
+    """The files of the tar archive ``name`` in order, each with a stream; nothing is extracted. Of names that are not
+    UTF-8 other bytes are replaced.
 
     Raises ``InputError`` for a link, a device or a pipe, and for a path that is absolute or leads out.
     """
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member, errors="replace") as archive:
         while member := archive.next():
             _refuse(member, name)
             if member.isfile() and (content := archive.extractfile(member)):

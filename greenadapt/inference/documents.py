@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from greenadapt.corpus.decoding import Decoder, Document
-from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_binary
+from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_binary, require_names
 from greenadapt.corpus.pieces import warn_symlinks
 from greenadapt.corpus.readers import read_whole
 from greenadapt.corpus.recipes import FORMATS, format_of
@@ -101,6 +101,8 @@ def _kind(source: str, given: str | None) -> str:
     is_remote = "://" in source
     if not is_remote and not Path(source).exists():
         raise MissingError(f"{source} does not exist", "check the path")
+    if not is_remote:
+        require_names(source)
     found = given or ("auto" if Path(source).is_dir() else format_of(source))
     if not found:
         raise InputError(

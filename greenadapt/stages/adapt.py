@@ -1,5 +1,6 @@
 """From raw text to an adapted model in one command."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from greenadapt.checkpoints.provenance import check_model
@@ -25,6 +26,8 @@ class AdaptRequest:
     text: TextOptions
     update: bool = False
     """Whether new documents are added to what is there, instead of running all text again."""
+    named: Collection[str] | None = None
+    """The fields of ``w2v`` that the user named, by default all; the others do not matter if vectors exist."""
 
 
 def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
@@ -41,7 +44,7 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
         dim = check_model(chosen, whole=True, generative=True).dim
-        training = check_w2v(inner, recipe.name, chosen, dim, request.w2v)
+        training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)
         check_align(inner, recipe.name, chosen, request.align)
         check_expand(session, recipe.name, chosen, request.expand)
         prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)

@@ -1,7 +1,6 @@
 """Removes what no result needs: replaced versions, work of killed runs, downloads, kept input, caches."""
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,8 +12,9 @@ from platformdirs import user_cache_path
 from greenadapt.errors import ConflictError
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
-from greenadapt.storage.leftovers import Kind, Leftover, leftovers, tree_size
+from greenadapt.storage.leftovers import FOREIGN, Kind, Leftover, leftovers, tree_size
 from greenadapt.storage.locks import lock
+from greenadapt.storage.ownership import MARK, is_own, read_mark, remove_folder
 from greenadapt.storage.publish import beside
 from greenadapt.storage.workspace import Workspace
 
@@ -101,6 +101,9 @@ def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Lefto
     """What ``request`` asks for, and why it must be kept, if it must."""
     used = _used(workspace)
     for left in _chosen(workspace, request):
+        if left.foreign:
+            yield left, left.foreign
+            continue
         if left.needed and not (request.downloads and left.kind == "download"):
             yield left, f"needed for {left.needed}"
             continue
@@ -128,7 +131,8 @@ def _models() -> Iterator[Leftover]:
     folder = user_cache_path("greenadapt", appauthor=False) / "models"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
-            yield Leftover("cache", path, *tree_size(path), beside(path, "lock"), stage="model")
+            foreign = "" if is_own(path) else FOREIGN
+            yield Leftover("cache", path, *tree_size(path), beside(path, "lock"), stage="model", foreign=foreign)
 
 
 def _used(workspace: Workspace) -> list[tuple[Path, str]]:
@@ -149,7 +153,7 @@ def _removed(left: Leftover) -> str:
         for mark in left.marks:
             mark.unlink(missing_ok=True)
         if left.path.is_dir():
-            shutil.rmtree(left.path)
+            remove_folder(left.path)
         else:
             left.path.unlink()
     except OSError as error:
@@ -158,8 +162,10 @@ def _removed(left: Leftover) -> str:
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
-    """Remove folders that are empty now, up to the workspace."""
+    """Remove folders that are empty now, but for greenadapt's mark, up to the workspace."""
     with suppress(OSError):
         while folder.is_relative_to(root) and folder != root:
+            if read_mark(folder) is not None and len([*folder.iterdir()]) == 1:
+                (folder / MARK).unlink()
             folder.rmdir()
             folder = folder.parent

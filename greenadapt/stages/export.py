@@ -22,9 +22,10 @@ def export_vectors(
     """
     if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
         raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
-    check_file(file, [] if vectors is None else [str(vectors)])
+    check_file(file, {} if vectors is None else {"vectors": vectors})
     if vectors is None:
         result = session.find_only(corpus, model, W2V)
+        check_file(file, {"w2v": result.path})
         loaded = WordVectors.load(verified(result).folder)
     elif vectors.is_dir():
         loaded = WordVectors.load(verified(open_result(vectors, W2V)).folder)

@@ -7,7 +7,7 @@ from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig
-from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice
+from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice, require_names
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.building import Builder
@@ -17,6 +17,7 @@ from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import describe_difference
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.publish import real_folder
 
 
@@ -48,6 +49,7 @@ class IndexRequest:
                 raise UsageError(f"{input_name(path)} is read once, an index reads it again", "name a file")
             if not Path(path).exists():
                 raise MissingError(f"{path} does not exist", "check the path")
+            require_names(path)
         refuse_twice(self.documents)
 
     def facts(self) -> IndexFacts:
@@ -95,12 +97,11 @@ def index(session: Session, request: IndexRequest) -> Json:
 
 
 def _folder(session: Session, request: IndexRequest) -> Path:
-    """Where the session writes; raises ``UsageError`` if it would be indexed the next time."""
+    """Where the session writes; raises ``UsageError`` if that is, lies in or holds what is read."""
     assert session.out is not None
     out = real_folder(session.out)
-    for path in request.documents:
-        if Path(path).is_dir() and out.is_relative_to(real_folder(Path(path))):
-            raise UsageError(f"--out {out} lies in the documents, {path}", "choose another folder")
+    model = {} if request.model is None else {"model": request.model}
+    refuse_overlap(out, {path: path for path in request.documents} | model)
     return out
 
 

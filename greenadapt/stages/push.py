@@ -14,6 +14,7 @@ from greenadapt.report.card_text import with_pictures
 from greenadapt.report.page.blocks import Plot
 from greenadapt.storage.files import Json
 from greenadapt.storage.hub import hub_answers
+from greenadapt.storage.names import require_utf8
 from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
@@ -118,6 +119,7 @@ def _published(folder: Path, request: PushRequest) -> Iterator[Path]:
     """The files to upload, sorted; nothing hidden, and nothing behind a symlink."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
+        require_utf8(path)
         steps = [folder / part for part in (inside, *inside.parents[:-1])]
         if not path.is_file() or any(step.is_symlink() for step in steps):
             continue

@@ -10,11 +10,11 @@ from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answering, QaRequest
-from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.spread import Spread
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.results import Result
 
 ANSWERS = "answers.jsonl"
@@ -31,7 +31,8 @@ def answer(session: Session, request: QaRequest) -> Result:
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
-    _refuse_within(session, request.sources)
+    if session.out is not None:
+        refuse_overlap(session.out, {path: path for path in request.sources.paths()})
     config: Json = {**asdict(request.config), **asdict(request.reading)}
     del config["memory"]  # the path of the general model; the model identifies it
     del config["max_tokens"]
@@ -63,14 +64,6 @@ def answer(session: Session, request: QaRequest) -> Result:
 
     with session.locked(None, model.name):
         return session.run(session.place("", model.name, QA), Job(QA, config, answering.inputs(), build, resumes=True))
-
-
-def _refuse_within(session: Session, sources: InquirySources) -> None:
-    """Refuse a folder of documents: answers there would be documents of the next run."""
-    out = session.out.absolute() if session.out else None
-    for path in sources.documents:
-        if out is not None and Path(path).is_dir() and out.is_relative_to(Path(path).absolute()):
-            raise UsageError(f"--out {out} lies in the documents, {path}", "choose another folder")
 
 
 def read_answers(result: Result) -> Iterator[Json]:

@@ -56,7 +56,7 @@ def status(
                 rows += reading.pipeline(known, each, workspace.root / known / each, made)
     rows += elsewhere
     left = [one for one in leftovers(workspace) if name in (None, one.corpus) and wanted in (None, one.model)]
-    rows += [_unfinished(one) for one in left if one.kind == "unfinished"]
+    rows += [_unfinished(one) for one in left if one.kind == "unfinished" and not one.foreign]
     rows += [_lock(path, owner) for path, owner in _locks(workspace.root, name, wanted)]
     if not rows and (corpus is not None or model is not None):
         if name is not None and name not in workspace.corpora():

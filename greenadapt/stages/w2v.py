@@ -1,6 +1,7 @@
 """The w2v stage: prepared words in, word vectors out."""
 
 import shutil
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,18 +16,25 @@ from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session
 from greenadapt.stages.updates import earlier_vectors, vectors_update
 from greenadapt.storage.files import Json
-from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
 from greenadapt.storage.results import EARLIER_COST, Result, verified
 from greenadapt.vectors.cbow import require_engine, resolve_engine, train
 
 
-def w2v(session: Session, corpus: str | None, model: str | None, config: W2VConfig, text: TextOptions) -> Result:
-    """Train word vectors on a corpus; prepares it first if needed."""
+def w2v(
+    session: Session,
+    corpus: str | None,
+    model: str | None,
+    config: W2VConfig,
+    text: TextOptions,
+    named: Collection[str] | None = None,
+) -> Result:
+    """Train word vectors on a corpus; prepares it first if needed. For ``named`` see ``check_w2v``."""
     require_engine(config)
     recipe = choose_corpus(session, corpus, text)
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        training = check_w2v(session, recipe.name, chosen, check_model(chosen, generative=True).dim, config)
+        training = check_w2v(session, recipe.name, chosen, check_model(chosen, generative=True).dim, config, named)
         prepared = run_prepare(replace(session, out=None), recipe, chosen, text)
         return run_w2v(session, chosen, prepared, training)
 
@@ -38,28 +46,34 @@ class Resolved:
     config: W2VConfig
     is_kept: bool
     """Whether the engine was not requested."""
-    several: bool
-    """Whether several threads train, on this machine or on a cluster."""
 
     def settings(self) -> Json:
         """The settings in a manifest."""
-        # One worker gives another result than several; how many several are does not count: machines may change.
-        settings = {**asdict(self.config), "workers": "several" if self.several else "one"}
-        del settings["sync_words"]
-        return settings
+        # How many workers trained is said among the facts: machines may change, and vectors that exist are used.
+        return {name: value for name, value in asdict(self.config).items() if name not in OF_MACHINES}
 
 
-def check_w2v(session: Session, corpus: str, model: PretrainedModel, dim: int, config: W2VConfig) -> Resolved:
-    """The settings, ``dim`` by default the model's; raises what the stage would raise about an existing result."""
+def check_w2v(
+    session: Session,
+    corpus: str,
+    model: PretrainedModel,
+    dim: int,
+    config: W2VConfig,
+    named: Collection[str] | None = None,
+) -> Resolved:
+    """The settings, ``dim`` by default the model's; raises what the stage would raise about an existing result.
+
+    Of existing vectors those settings are kept that are not among the ``named`` fields of ``config``; by default all
+    are named.
+    """
     place = session.place(corpus, model.name, W2V)
     if config.dim is None:
         config = replace(config, dim=dim)
-    before = None if session.force else _engine_of(place)
-    resolved = Resolved(
-        resolve_engine(config, before, session.progress),
-        config.engine == "auto",
-        config.workers > 1 or session.cluster is not None,
-    )
+    current = None if session.force else place.current()
+    if current is not None and current.manifest.stage == W2V:
+        config = _as_existing(session, current, config, named)
+    before: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
+    resolved = Resolved(resolve_engine(config, before, session.progress), config.engine == "auto")
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
             f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
@@ -101,14 +115,28 @@ def run_w2v(
         shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
         facts |= {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
-        return Outcome(counts, {**facts, "model": model_facts(model), "workers": config.workers})
+        workers = config.workers if session.cluster is None else "a cluster's"
+        return Outcome(counts, {**facts, "model": model_facts(model), "workers": workers})
 
     again = "updating it" if update else Job.again
     job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
     return session.run(place, job)
 
 
-def _engine_of(place: Place) -> ResolvedEngine | None:
-    """The engine of the vectors in ``place``, so that neither a new release nor installing numba changes them."""
-    current = place.current()
-    return current.manifest.config.get("engine") if current is not None else None
+def _as_existing(session: Session, current: Result, config: W2VConfig, named: Collection[str] | None) -> W2VConfig:
+    """``config`` with what existing vectors were trained with, where the user named nothing else; a note says so.
+
+    The engine stays, too, see ``resolve_engine``: neither a new release nor installing numba changes vectors.
+    """
+    known, asked = current.manifest.config, asdict(config)
+    names = [] if named is None else [name for name in asked if name not in {*named, *OF_MACHINES, "engine"}]
+    kept = {name: known[name] for name in names if name in known and known[name] != asked[name]}
+    if kept:
+        shown = ", ".join(f"{name} {value}" for name, value in kept.items())
+        session.progress.note(f"w2v: the vectors in {current.path} are used as they are ({shown}); --force trains anew")
+    if config.workers == 1 and session.cluster is None and current.manifest.facts.get("workers", 1) != 1:
+        session.progress.note(
+            f"w2v: the vectors in {current.path} were trained by several workers; --force trains them with one, which "
+            "gives the same bytes each time"
+        )
+    return replace(config, **kept)

@@ -67,17 +67,7 @@ class ArrayFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         size = path.stat().st_size
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, _MAX_HEADER):
-                raise InputError(f"{path} is not a safetensors file, or is truncated", _AGAIN)
-            try:
-                header: dict[str, Any] = dict(json.loads(file.read(length)))
-                self.metadata = _texts(header.pop("__metadata__", {}))
-                self._entries = {name: _entry(**entry) for name, entry in header.items()}
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise InputError(f"{path} has an unreadable safetensors header ({error})", _AGAIN) from None
-        self._start = 8 + length
+        self.metadata, self._entries, self._start = _header(path)
         for name, (dtype, shape, begin, end) in self._entries.items():
             if begin < 0 or end - begin != math.prod(shape) * dtype.itemsize or self._start + end > size:
                 last = self._start + end
@@ -111,6 +101,29 @@ class ArrayFile:
         return array
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file, which may be cut after its header; raises ``InputError`` for others."""
+    return _header(path)[0]
+
+
+_Entry = tuple["np.dtype[Any]", tuple[int, ...], int, int]
+
+
+def _header(path: Path) -> tuple[dict[str, str], dict[str, _Entry], int]:
+    """Metadata, arrays by name, and where they begin."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _MAX_HEADER):
+            raise InputError(f"{path} is not a safetensors file, or is truncated", _AGAIN)
+        try:
+            header: dict[str, Any] = dict(json.loads(file.read(length)))
+            metadata = _texts(header.pop("__metadata__", {}))
+            return metadata, {name: _entry(**entry) for name, entry in header.items()}, 8 + length
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path} has an unreadable safetensors header ({error})", _AGAIN) from None
+
+
 def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of a file; raises ``TypeError`` for what is not text."""
     texts = dict(metadata)
@@ -119,7 +132,7 @@ def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _entry(dtype: str, shape: list[int], data_offsets: list[int]) -> "tuple[np.dtype[Any], tuple[int, ...], int, int]":
+def _entry(dtype: str, shape: list[int], data_offsets: list[int]) -> _Entry:
     """Element type, shape, first byte and end of an array; raises ``ValueError`` or ``TypeError`` for others."""
     begin, end = data_offsets
     if not all(type(number) is int for number in (*shape, begin, end)):

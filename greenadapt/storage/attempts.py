@@ -1,12 +1,12 @@
-"""Unfinished work: its folder, and the mark beside it, which says what job it is for and what it cost so far."""
+"""Unfinished work: its folder, whose mark says what job it is for and what it cost so far."""
 
 import json
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from greenadapt.cost import Cost
-from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.files import Json
+from greenadapt.storage.ownership import is_own, read_mark, remove_folder, require_own, write_mark
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Attempts:
     def left(cls, work: Path) -> "Attempts | None":
         """Those that left the folder ``work``; ``None`` if it has no mark, or an invalid one."""
         try:
-            values = json.loads(mark_of(work).read_text("utf-8"))
+            values = read_mark(work) or json.loads(former_mark(work).read_text("utf-8"))
             return cls(values["key"], int(values["attempts"]), Cost(**values["cost"]) if values["cost"] else None)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     @classmethod
@@ -39,7 +39,7 @@ class Attempts:
 
     def write(self, work: Path) -> None:
         """Mark ``work``."""
-        replace_json(mark_of(work), {"key": self.key, "attempts": self.attempts, "cost": self._cost()})
+        write_mark(work, key=self.key, attempts=self.attempts, cost=self._cost())
 
     def as_dict(self) -> Json:
         """The cost of all attempts, and how many there were, for the manifest."""
@@ -52,18 +52,26 @@ class Attempts:
 def begin_attempt(work: Path, key: str, *, resumes: bool) -> Attempts:
     """Make the folder ``work`` for one more attempt at the job ``key``; returns those before.
 
-    What they left is kept if the job ``resumes``.
+    What they left is kept if the job ``resumes``. Raises ``ConflictError`` if somebody else made the folder.
     """
-    left = Attempts.left(work)
+    require_own(work, is_work)
+    left, is_former = Attempts.left(work), read_mark(work) is None
     known = left if left is not None and left.key == key else None
-    if work.is_dir() and not (known and resumes):
-        shutil.rmtree(work)
+    if not (known and resumes):
+        remove_folder(work)
     work.mkdir(parents=True, exist_ok=True)
     before = known or Attempts(key)
     replace(before, attempts=before.attempts + 1).write(work)
+    if left is not None and is_former:
+        former_mark(work).unlink(missing_ok=True)
     return before
 
 
-def mark_of(work: Path) -> Path:
-    """The mark of the folder ``work``."""
+def is_work(folder: Path) -> bool:
+    """Whether greenadapt made this folder to work in."""
+    return is_own(folder) or (folder.is_dir() and not folder.is_symlink() and Attempts.left(folder) is not None)
+
+
+def former_mark(work: Path) -> Path:
+    """Where version 0.2.0 wrote the mark of the folder ``work``: beside it."""
     return work.with_name(f"{work.name}.key")

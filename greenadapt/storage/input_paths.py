@@ -1,11 +1,10 @@
-"""Paths of a result's inputs: which have changed, and which would be overwritten."""
+"""Paths of a result's inputs: where they are, and which have changed."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenadapt.errors import UsageError
 from greenadapt.storage.names import expanded
 
 Inputs = Mapping[str, Mapping[str, Any]]
@@ -46,23 +45,15 @@ def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict
     }
 
 
-def refuse_overlap(out: Path, inputs: Inputs) -> None:
-    """Raise ``UsageError`` if a result in the folder ``out`` would overwrite one of ``inputs``, or lie inside it."""
-    target = Path(os.path.realpath(out))
+def paths_of(inputs: Inputs) -> dict[str, str]:
+    """The files and folders that ``inputs`` are, by name; without those known by name, such as data sets on the hub."""
+    paths: dict[str, str] = {}
     for name, entry in inputs.items():
-        given = _path(entry)
-        if given is None:
-            continue
-        source = Path(os.path.realpath(given))
-        if target == source:
-            how = "is"
-        elif target.is_relative_to(source):
-            how = "lies in"
-        elif source.is_relative_to(target):
-            how = "holds"
-        else:
-            continue
-        raise UsageError(f"--out {out} {how} {given}, which is an input ({name})", "choose another folder")
+        given = [_given(entry), *entry.get("sources", {})]
+        paths |= {
+            f"{name} {path}" if paths.get(name) else name: path for path in given if path and Path(path).is_absolute()
+        }
+    return paths
 
 
 def _given(entry: Mapping[str, Any]) -> str | None:

@@ -6,10 +6,8 @@ and is swapped as a whole. Work in progress lies in ``.work/`` beside it and is 
 next run can resume it.
 """
 
-import json
 import logging
 import os
-import re
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -22,20 +20,18 @@ from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
-from greenadapt.storage.attempts import Attempts, begin_attempt, mark_of
+from greenadapt.storage.attempts import Attempts, begin_attempt, is_work
 from greenadapt.storage.files import Json, hash_file, plain, write_json
-from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
-from greenadapt.storage.publish import beside, publish_folder, publish_version
+from greenadapt.storage.input_paths import other_inputs, paths_of, same_content, with_relative
+from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.ownership import MARK, NEW_CARD, is_result, refuse_added, remove_folder, require_own
+from greenadapt.storage.publish import beside, publish_folder, publish_version, require_link
 from greenadapt.storage.results import CARD, MANIFEST, Manifest, Result, read_manifest, verified
-from greenadapt.wording import counted
 
 _log = logging.getLogger(__name__)
 
-NEW_CARD = "README.new.md"
-"""The card of a new result if ``CARD`` was edited by hand."""
-
-_NOBODYS = re.compile(r"\.DS_Store|\.nfs.*|\..*\.part")
-"""Files that systems make, or that a killed process left."""
+OF_MACHINES = frozenset({"workers", "sync_words"})
+"""Settings that are no property of a result, though manifests of version 0.2.0 have the first."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,8 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     or a folder that is not greenadapt's, or is a mount point.
     """
     _refuse_foreign(place)
-    if not place.linked and not job.joins:
-        refuse_overlap(place.path, job.inputs)
+    if not job.joins:
+        _refuse_overlap(place, paths_of(job.inputs))
     wanted = Manifest(job.stage, plain(job.config), job.inputs)
     standing = place.current()
     why = "--force" if force else "no result yet"
@@ -123,8 +119,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
             _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return Planned(wanted, replace(standing, checked=True), "")
         why = f"{changed} changed"
-    if not place.linked:
-        _refuse_irreplaceable(place.path, standing)
+    _refuse_irreplaceable(place)
     left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
     return Planned(wanted, standing, why, job.resumes and left)
 
@@ -155,7 +150,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         with Meter(keep=lambda cost: before.plus(cost).write(work)) as meter:
             outcome = job.build(work)
     except Exception:
-        if not job.resumes or not any(work.iterdir()):
+        if not job.resumes or all(path.name == MARK for path in work.iterdir()):
             _discard(place)
         raise
     with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
@@ -174,7 +169,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         write_json(work / MANIFEST, asdict(manifest))
         if standing is not None and _keep_card(standing, work):
             progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
-        mark_of(work).unlink(missing_ok=True)
+        (work / MARK).unlink()
         folder = (publish_version if place.linked else publish_folder)(work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
     if stop.signal != signal.SIGALRM:  # which comes again
@@ -212,13 +207,14 @@ def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
 def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
     """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
     _refuse_foreign(place)
+    _refuse_overlap(place, {})
     standing = place.current()
     if standing is not None and not force:
         settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
         if settings:
             raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
-    elif not place.linked:
-        _refuse_irreplaceable(place.path, standing)
+    else:
+        _refuse_irreplaceable(place)
 
 
 def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
@@ -264,8 +260,8 @@ def _advice(job: Job, names: Iterable[str]) -> str:
 
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """``name: old → new`` for every setting that differs, or an empty string."""
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    """``name: old → new`` for every setting that differs but ``OF_MACHINES``, or an empty string."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES]
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
 
 
@@ -283,32 +279,33 @@ def _refuse_foreign(place: Place) -> None:
         return
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConflictError(f"{path} exists and is not a folder", "give another --out")
-    if path.is_dir() and any(path.iterdir()) and not _is_ours(path):
+    if path.is_dir() and any(path.iterdir()) and not is_result(path):
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether the folder's manifest is greenadapt's, of whatever format version."""
-    try:
-        return {"greenadapt", "stage"} <= set(json.loads((folder / MANIFEST).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return False
+def _refuse_overlap(place: Place, read: Mapping[str, str]) -> None:
+    """A workspace may hold what is read, such as earlier results, but may not lie in it."""
+    if place.linked:
+        refuse_overlap(place.path.parent, is_replaced=False)
+    else:
+        refuse_overlap(place.path, read)
 
 
-def _refuse_irreplaceable(path: Path, current: Result | None) -> None:
-    """A folder that the user named is swapped as a whole: a mount point cannot be, and files added would be lost."""
+def _refuse_irreplaceable(place: Place) -> None:
+    """A folder that the user named is swapped as a whole: a mount point cannot be, and files added would be lost.
+
+    So would what somebody else put where greenadapt works beside it.
+    """
+    path = place.path
+    require_own(place.work, is_work)
+    if place.linked:
+        require_link(path)
+        return
+    require_own(beside(path, "old"))
     if os.path.ismount(path):
         raise ConflictError(f"{path} is a mount point, which cannot be replaced", "give a folder in it")
-    if current is None:
-        return
-    known = {MANIFEST, CARD, NEW_CARD, *current.manifest.files}
-    files = (path for path in current.folder.rglob("*") if path.is_file() and not _NOBODYS.fullmatch(path.name))
-    added = sorted({path.relative_to(current.folder).as_posix() for path in files} - known)
-    if added:
-        raise ConflictError(
-            f"{current.path} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
-            "move them away, or give another --out",
-        )
+    if path.is_dir():
+        refuse_added(path)
 
 
 def _keep_card(standing: Result, work: Path) -> bool:
@@ -333,15 +330,14 @@ def _begin(place: Place, key: str, resumes: bool) -> Attempts:
 
 def _discard(place: Place) -> None:
     """Remove the unfinished work, and in a workspace its folder unless there is other work."""
-    shutil.rmtree(place.work, ignore_errors=True)
-    mark_of(place.work).unlink(missing_ok=True)
-    if place.linked:
-        with suppress(OSError):
+    with suppress(OSError):
+        remove_folder(place.work)
+        if place.linked:
             place.work.parent.rmdir()
 
 
 def _checksums(folder: Path) -> dict[str, Json]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MARK)
     return {
         path.relative_to(folder).as_posix(): {"sha256": hash_file(path), "bytes": path.stat().st_size} for path in files
     }

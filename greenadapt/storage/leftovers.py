@@ -1,23 +1,35 @@
 """What a workspace holds beside results: replaced versions, work of killed runs, downloads, kept input, caches.
 
-Nothing outside the workspace is found: what is a symlink, or lies behind one that leads out, is left out.
+Nothing outside the workspace is found: what is a symlink, or lies behind one that leads out, is left out. What is not
+marked as greenadapt's own says so.
 """
 
+import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from greenadapt.storage.attempts import Attempts, mark_of
+from greenadapt.errors import InputError
+from greenadapt.storage.arrays import read_metadata
+from greenadapt.storage.attempts import Attempts, former_mark, is_work
+from greenadapt.storage.files import hash_file
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import holder
+from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result
 from greenadapt.storage.publish import beside
 from greenadapt.storage.workspace import Workspace
 
 _A_DAY = 24 * 3600
 """Seconds after which input is no longer being read: that takes no lock."""
+_NEW_INPUT = re.compile(r"\.(stdin|records)-[0-9a-f]{32}")
+_OF_STATES = frozenset({"format", "general", "states", "dim", "precision", "texts"})
+"""What the header of a cache of states says of them."""
+FOREIGN = "nothing in it says that greenadapt made it: delete it yourself if nobody needs it"
+"""Why something stays."""
 Kind = Literal["version", "unfinished", "download", "input", "cache"]
 
 
@@ -47,6 +59,8 @@ class Leftover:
     """Whether it is the version before the current one."""
     needed: str = ""
     """What a result would lack without it."""
+    foreign: str = ""
+    """Why it is somebody else's, as far as can be told, so that it stays."""
 
     @property
     def writer(self) -> str | None:
@@ -71,7 +85,7 @@ def leftovers(workspace: Workspace) -> list[Leftover]:
 def unfinished_beside(place: Place) -> Leftover | None:
     """The work of a killed run that was to become the folder ``place``, if any."""
     work = place.work
-    if not work.is_dir() or work.is_symlink():
+    if not is_work(work):
         return None
     return _work(work, beside(place.path, "lock"), place.path.name)
 
@@ -92,8 +106,8 @@ def tree_size(path: Path) -> tuple[int, float]:
     return size, newest
 
 
-def _found(kind: Kind, path: Path, lock: Path) -> Leftover:
-    return Leftover(kind, path, *tree_size(path), lock)
+def _found(kind: Kind, path: Path, lock: Path, *, is_own: bool) -> Leftover:
+    return Leftover(kind, path, *tree_size(path), lock, foreign="" if is_own else FOREIGN)
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -112,7 +126,9 @@ def _versions(folder: Path) -> Iterator[Leftover]:
         if Path(os.path.realpath(version)) in current or not version.is_dir():
             continue
         stage = named[0].name.removeprefix(".").removesuffix(".previous").removesuffix(".new") if named else ""
-        found = _found("version", version, folder / ".lock")
+        found = _found("version", version, folder / ".lock", is_own=is_result(version))
+        if not found.foreign and (added := added_files(version)):
+            found = replace(found, foreign=f"it holds files that greenadapt did not write, such as {added[0]}")
         yield replace(found, stage=stage, marks=named, is_last=bool(named))
 
 
@@ -123,10 +139,11 @@ def _unfinished(folder: Path) -> Iterator[Leftover]:
 
 
 def _work(work: Path, lock: Path, stage: str) -> Leftover:
-    found = replace(_found("unfinished", work, lock), stage=stage, marks=(mark_of(work),))
+    found = replace(_found("unfinished", work, lock, is_own=is_work(work)), stage=stage)
     if (left := Attempts.left(work)) is None:
         return found
-    return replace(found, attempts=left.attempts, seconds=left.cost.seconds if left.cost else 0.0)
+    seconds = left.cost.seconds if left.cost else 0.0
+    return replace(found, attempts=left.attempts, seconds=seconds, marks=(former_mark(work),))
 
 
 def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
@@ -137,7 +154,10 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
             continue
         is_kept = path.name == "stdin" or (path.name == f"{corpus}.jsonl" and corpus.startswith("records-"))
         kind: Kind = "input" if is_kept else "unfinished" if path.name.endswith(".part") else "download"
-        found = replace(_found(kind, path, folder / ".lock"), needed="" if kind == "unfinished" else used)
+        ours = is_own(path) or is_noted(path)
+        if is_kept:  # it is needed, or its content says what it is called
+            ours = bool(used) or (path.is_file() and corpus.endswith(f"-{hash_file(path)[:8]}"))
+        found = replace(_found(kind, path, folder / ".lock", is_own=ours), needed="" if kind == "unfinished" else used)
         yield replace(found, stage="download") if kind == "unfinished" else found
 
 
@@ -146,15 +166,34 @@ def _top(workspace: Workspace) -> Iterator[Leftover]:
     memory, folds = workspace.memory_cache(), workspace.folds()
     for path in _listed(memory):
         if path.suffix in (".safetensors", ".part"):
-            found = _found("cache", path, path.with_suffix(".lock"))
+            found = _found("cache", path, path.with_suffix(".lock"), is_own=_metadata(path).keys() == _OF_STATES)
             yield replace(found, stage="memory", marks=(path.with_suffix(".sha256"),))
     for path in _listed(folds):
         if path.suffix in (".safetensors", ".part"):
-            yield replace(_found("cache", path, folds / f".{path.stem}.safetensors.lock"), stage="assess")
+            lock = folds / f".{path.stem}.safetensors.lock"
+            yield replace(_found("cache", path, lock, is_own=_is_fold(path)), stage="assess")
     for path in _listed(folds / "running"):
         if path.is_dir():
             key = path.name.removeprefix(".").split(".")[0]
             yield replace(_work(path, folds / f".{key}.safetensors.lock", "assess"), kind="unfinished")
     for path in _listed(workspace.root):
-        if path.name.startswith((".stdin-", ".records-")) and path.lstat().st_mtime < time.time() - _A_DAY:
-            yield _found("input", path, workspace.root / ".stdin.lock")
+        is_new = _NEW_INPUT.fullmatch(path.name) and path.is_file()  # a random name, which nobody else has
+        if is_new and path.lstat().st_mtime < time.time() - _A_DAY:
+            yield _found("input", path, workspace.root / ".stdin.lock", is_own=True)
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """Those of a safetensors file; empty if it is none."""
+    try:
+        return read_metadata(path)
+    except (InputError, OSError):
+        return {}
+
+
+def _is_fold(path: Path) -> bool:
+    """Whether a file is what is kept of a fold: its header says how long it took."""
+    try:
+        seconds = json.loads(_metadata(path).get("seconds", "null"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(seconds, dict) and seconds.keys() == {"training", "predicting"}

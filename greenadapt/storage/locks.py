@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import socket
 import struct
 import sys
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from greenadapt.errors import LockedError
+from greenadapt.errors import ConflictError, LockedError
 from greenadapt.storage.publish import creating
 
+_OWN = re.compile(rb"process \d+ on ")
+"""How the content of a lock of greenadapt begins."""
 _LONGEST = 1000
 """Bytes of a command that a message shows."""
 # struct flock: Python has no call that only asks who holds a lock.
@@ -33,7 +36,7 @@ def lock(path: Path, what: Path | None = None, command: str | None = None) -> It
     It protects ``what``, by default the folder of ``path``. It is a record lock: it is released when a process is
     killed, and child processes do not inherit it. (The ``flock`` of the filelock package would survive in forked
     children.) Raises ``LockedError`` naming ``what`` and the process that holds it, with its ``command`` if that is
-    known, ``ConflictError`` with the reason why the lock cannot be created.
+    known, ``ConflictError`` with the reason why the lock cannot be created, or if the file is somebody else's.
     """
     path = path.absolute()
     what = what or path.parent
@@ -88,9 +91,14 @@ def _owner(content: bytes) -> str:
 def _acquire(path: Path, what: Path, command: str | None) -> int:
     own = f"process {os.getpid()} on {socket.gethostname()}" + (f" ({command})" if command else "")
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (content := os.pread(handle, _LONGEST, 0)) and not _OWN.match(content):
+                raise ConflictError(
+                    f"{path} is in the way: greenadapt locks that file, and has not made it",
+                    "move it away, or choose another place",
+                )
             if path.stat().st_ino == os.fstat(handle).st_ino:
                 os.ftruncate(handle, 0)
                 os.write(handle, own.encode())
@@ -101,7 +109,7 @@ def _acquire(path: Path, what: Path, command: str | None) -> int:
             owner = _owner(os.read(handle, _LONGEST))
             os.close(handle)
             raise LockedError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
-        except OSError:
+        except (OSError, ConflictError):
             os.close(handle)
             raise
         os.close(handle)  # the holder removed the file between our open and our lock: try the new one

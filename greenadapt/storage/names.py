@@ -5,6 +5,8 @@ import re
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+from greenadapt.errors import InputError
+
 _LONGEST = 100  # bytes
 
 
@@ -19,6 +21,16 @@ def path_name(path: str) -> str:
     last = re.sub(r"[^\w-]+", "-", PurePosixPath(path).name.split(".")[0]).strip("-")
     last = last.encode()[:_LONGEST].decode(errors="ignore")  # a folder's name may have 255 bytes
     return f"{last or 'unnamed'}-{sha256(os.fsencode(path)).hexdigest()[:8]}"
+
+
+def require_utf8(path: str | os.PathLike[str]) -> None:
+    """Raise ``InputError`` for a name whose bytes are not UTF-8: manifests, cards and tokenizers could not hold it."""
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise InputError(f"{shown} is not UTF-8", "rename it (convmv -f latin1 -t utf8 does it)") from None
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:

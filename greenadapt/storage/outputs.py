@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from gzip import GzipFile
 from io import TextIOWrapper
@@ -19,7 +19,9 @@ from typing import IO, Any
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.files import replace_json
+from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.ownership import require_own
 from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -28,11 +30,12 @@ _LINKS = 40
 """The most symlinks that Linux follows in a row."""
 
 
-def check_file(path: Path, read: Iterable[str] = ()) -> None:
-    """Refuse, before hours of work, a file that cannot be written or that is one of the inputs ``read``.
+def check_file(path: Path, read: Mapping[str, str | os.PathLike[str]] = {}) -> None:
+    """Refuse, before hours of work, a file that cannot be written, or that is or lies in one of the inputs ``read``, or
+    in what this command reads anyway.
 
     Raises ``ConflictError`` if it is a folder or below a file, ``MissingError`` if its folder does not exist,
-    ``UsageError`` if it is an input.
+    ``UsageError`` if it is or lies in an input.
     """
     if path.is_dir():
         raise ConflictError(f"{path} is a folder", "give a file in it")
@@ -44,17 +47,16 @@ def check_file(path: Path, read: Iterable[str] = ()) -> None:
         raise ConflictError(f"{path} cannot be created ({folder} is not a folder)", "give another path")
     if not folder.is_dir():
         raise MissingError(f"{path}: folder {folder} does not exist", "create it, or check the path")
-    if target in map(os.path.realpath, read):
-        raise UsageError(f"{path} is an input and would be overwritten", "give another file")
+    refuse_overlap(path, read)
 
 
-def check_files(paths: Iterable[Path | None], read: Iterable[str]) -> None:
+def check_files(*paths: Path | None) -> None:
     """Refuse what ``check_file`` refuses of those that are not ``None``, and one that is given twice."""
-    inputs, taken = list(read), set()
+    taken = set()
     for path in paths:
         if path is None:
             continue
-        check_file(path, inputs)
+        check_file(path)
         target = os.path.realpath(path)
         if target in taken and not is_written_through(path):
             raise UsageError(f"{path} is given twice", "name another file")
@@ -119,37 +121,57 @@ class Shards:
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        """Those that are there of the output that ``key`` identifies; others are removed."""
+        """Those that are there of the output that ``key`` identifies; others are removed.
+
+        Raises ``ConflictError`` if other files lie where they would.
+        """
         self._out, self._key = out, key
         target = Path(os.path.realpath(out))
         self._text, self._mark = beside(target, "shards"), beside(target, "shards.json")
-        self.n, self._size = self._known()
+        mark = self._read_mark()
+        if mark is None:
+            require_own(self._mark, lambda _: False)
+            require_own(self._text, lambda _: False)
+        self.n, self._size = self._known(mark or {})
         """How many there are, and their bytes."""
 
     def add(self, shards: Iterable[str]) -> None:
         """Write ``shards`` after those that are there, each whole or not at all."""
-        with creating(self._out), open(self._text, "ab") as file:
+        with creating(self._out):
+            self._write_mark()  # first, so that the shards are not taken for somebody else's
+            self._text.touch()
+        with open(self._text, "ab") as file:
             file.truncate(self._size)
             for text in shards:
                 file.write(text.encode())
                 file.flush()
                 self.n, self._size = self.n + 1, file.tell()
-                replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
+                self._write_mark()
 
     def publish(self) -> None:
         """Write the output, and remove the shards."""
         with open_file(self._out, "wb") as whole, open(self._text, "rb") as file:
             shutil.copyfileobj(file, whole)
-        self._mark.unlink()
         self._text.unlink()
+        self._mark.unlink()
 
-    def _known(self) -> tuple[int, int]:
+    def _write_mark(self) -> None:
+        replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
+
+    def _read_mark(self) -> Json | None:
+        """What is known of the shards; ``None`` if no command that was killed left any."""
         try:
             said = json.loads(self._mark.read_text("utf-8"))
-            if said["key"] == self._key and self._text.stat().st_size >= said["size"]:
-                return int(said["n"]), int(said["size"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
+        except (OSError, ValueError, RecursionError):
+            return None
+        kinds = {"key": str, "n": int, "size": int}
+        is_own = isinstance(said, dict) and {name: type(value) for name, value in said.items()} == kinds
+        return said if is_own else None
+
+    def _known(self, mark: Json) -> tuple[int, int]:
+        """How many shards are there of this output, and their bytes."""
+        if mark.get("key") == self._key and self._text.is_file() and self._text.stat().st_size >= mark["size"]:
+            return mark["n"], mark["size"]
         return 0, 0
 
 

@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError
-from greenadapt.storage.names import expanded
+from greenadapt.storage.names import expanded, require_utf8
+from greenadapt.storage.ownership import added_files, is_result, remove_folder, require_own
 
 STDOUT = "standard output"
 """Its name in messages."""
@@ -48,7 +48,7 @@ def publish_version(work: Path, link: Path) -> Path:
     """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove older versions.
 
     The version that ``link`` pointed to is kept, by a hidden link, until the next call, for those still reading it.
-    Returns the folder's new path.
+    Kept are also those that hold files of others. Returns the folder's new path.
     """
     _sync(work)
     versions = link.parent / ".versions"
@@ -56,11 +56,12 @@ def publish_version(work: Path, link: Path) -> Path:
     version = versions / uuid4().hex[:16]
     work.rename(version)
     _sync_folder(versions)
+    previous, *_ = _links_beside(link)
     if link.is_symlink():
-        _point(link.with_name(f".{link.name}.previous"), link.readlink())
+        _point(previous, link.readlink())
     elif link.is_dir() and any(link.iterdir()):  # the workspace was copied, and links were followed
         former = Path(".versions") / uuid4().hex[:16]
-        _point(link.with_name(f".{link.name}.previous"), former)
+        _point(previous, former)
         link.rename(link.parent / former)
     elif link.is_dir():
         link.rmdir()
@@ -68,34 +69,62 @@ def publish_version(work: Path, link: Path) -> Path:
     _sync_folder(link.parent)
     used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
     for old in versions.iterdir():
-        if old.name not in used:
-            shutil.rmtree(old, ignore_errors=True)
+        if old.name not in used and is_result(old) and not added_files(old):
+            with suppress(OSError):
+                remove_folder(old)
     return version.resolve()
+
+
+def require_link(link: Path) -> None:
+    """Raise ``ConflictError`` if something else than a link to a version is at a hidden neighbour of ``link``."""
+
+    def is_known(path: Path) -> bool:
+        return path.is_symlink() and path.readlink().parent == Path(".versions")
+
+    for neighbour in _links_beside(link):
+        require_own(neighbour, is_known)
+
+
+def _links_beside(link: Path) -> tuple[Path, ...]:
+    """The link to the version before, and those that are to become it and ``link``."""
+    previous = link.with_name(f".{link.name}.previous")
+    return previous, _fresh(previous), _fresh(link)
+
+
+def _fresh(link: Path) -> Path:
+    return link.with_name(f".{link.name}.new")
 
 
 def _point(link: Path, target: Path) -> None:
     """Make ``link`` point to ``target``, atomically, whatever it pointed to."""
-    fresh = link.with_name(f".{link.name}.new")
+    fresh = _fresh(link)
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(target)
     fresh.replace(link)
 
 
 def publish_folder(work: Path, target: Path) -> Path:
-    """Move ``work`` to ``target``, replacing the folder there."""
+    """Move ``work`` to ``target``, replacing the folder there, which the caller knows to be greenadapt's."""
     _sync(work)
     if not target.exists() or not any(target.iterdir()):
         work.replace(target)
     elif _exchange(work, target):
-        shutil.rmtree(work, ignore_errors=True)
+        _remove(work)
     else:  # a file system that cannot exchange: the folder is missing for an instant
         old = beside(target, "old")
-        shutil.rmtree(old, ignore_errors=True)
+        require_own(old)
+        _remove(old)
         target.rename(old)
         work.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
     _sync_folder(target.parent)
     return target.resolve()
+
+
+def _remove(folder: Path) -> None:
+    """As much as can be removed: the next run removes the rest."""
+    with suppress(OSError):
+        remove_folder(folder)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -112,9 +141,14 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def real_folder(path: Path) -> Path:
-    """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target."""
+    """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target.
+
+    Raises ``InputError`` for a path that is not UTF-8.
+    """
     path = expanded(path).absolute()
-    return Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
+    path = Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
+    require_utf8(path)
+    return path
 
 
 def beside(path: Path, what: str) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 from greenadapt import __version__
 from greenadapt.cost import total
 from greenadapt.errors import InputError, MissingError
+from greenadapt.storage import ownership
 from greenadapt.storage.files import Json, hash_file, hash_json, read_object
 from greenadapt.storage.input_paths import found_at
 from greenadapt.wording import json_kind
@@ -17,10 +18,10 @@ _log = logging.getLogger(__name__)
 FORMAT = 1
 
 
-MANIFEST = "manifest.json"
+MANIFEST = ownership.MANIFEST
 
 
-CARD = "README.md"
+CARD = ownership.CARD
 """May be edited by hand, so it is not part of a result's content."""
 
 

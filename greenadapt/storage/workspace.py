@@ -14,7 +14,7 @@ from greenadapt.errors import ConflictError, InputError, MissingError, UsageErro
 from greenadapt.storage.files import read_object, replace_json
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
-from greenadapt.storage.names import expanded
+from greenadapt.storage.names import expanded, require_utf8
 from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
@@ -33,7 +33,7 @@ class Workspace:
     def find(cls, option: Path | None = None) -> "Workspace":
         """``--workspace``, else ``$GREENADAPT_HOME``, else the user's data folder.
 
-        Raises ``ConflictError`` if it is a file.
+        Raises ``ConflictError`` if it is a file, ``InputError`` if its path is not UTF-8.
         """
         if option is None and os.environ.get(HOME):
             option = Path(os.environ[HOME])
@@ -42,6 +42,7 @@ class Workspace:
 
             option = user_data_path("greenadapt", appauthor=False)
         root = expanded(option).absolute()
+        require_utf8(root)
         if not next(path for path in (root, *root.parents) if path.exists()).is_dir():
             raise ConflictError(f"the workspace {root} is not a folder", f"give one with --workspace or ${HOME}")
         return cls(root)

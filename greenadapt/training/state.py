@@ -10,6 +10,7 @@ import torch
 
 from greenadapt.errors import InputError
 from greenadapt.storage.files import Json, read_object, write_json
+from greenadapt.storage.ownership import MARK
 from greenadapt.storage.publish import beside, publish_folder
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
@@ -64,6 +65,8 @@ def read_state_file(path: Path) -> Json:
 def remove_state(folder: Path) -> None:
     """Remove from ``folder`` what only an unfinished run needs: all that is hidden."""
     for path in folder.glob(".*"):
+        if path.name == MARK:
+            continue
         if path.is_dir():
             shutil.rmtree(path)
         else:

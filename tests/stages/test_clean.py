@@ -10,15 +10,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
 import pytest
 
 from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.standard_input import keep_records
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from greenadapt.storage.locks import holder, lock
+from greenadapt.storage.ownership import note_files
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Run, last_line
@@ -236,8 +240,8 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     downloads = stages.workspace.downloads("text-1")
     downloads.mkdir()
     (downloads / "page.gz").write_text("kept")
-    (stages.workspace.root / ".memory").mkdir()
-    (stages.workspace.root / ".memory" / "1.safetensors").write_text("cache")
+    note_files(downloads, {"page.gz": 4})
+    make_states(stages.workspace.root / ".memory")
     outside = tmp_path / "outside"
     (outside / "minilm" / ".work" / "w2v").mkdir(parents=True)
     (stages.workspace.root / "linked").symlink_to(outside)
@@ -254,7 +258,7 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     assert would == {"cache", "version"}
     assert rows(run_alone, "clean", "--yes", "--older-than", "1h") == []
     work = stages.place("w2v").work
-    for path in (work / "file.txt", work):
+    for path in (work / "file.txt", work / ".greenadapt", work):
         os.utime(path, (1, 1))
     [left] = rows(run_alone, "clean", "--dry-run", "--older-than", "1h")
     assert (left["what"], left["action"]) == ("unfinished", "removable")
@@ -273,6 +277,55 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     assert states(run_alone)[0] == ("corpus", "up to date", [])
     run_alone("clean", "--only", "results", code=2)
     run_alone("clean", "--older-than", "soon", code=2)
+
+
+def make_states(folder: Path) -> Path:
+    """A cache of a general model's states, by its header."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{'1' * 32}.safetensors"
+    facts = dict.fromkeys(("format", "general", "states", "dim", "precision", "texts"), "1")
+    write_arrays(path, {"states": np.zeros(4, np.float32)}, facts)
+    return path
+
+
+def test_clean_keeps_what_greenadapt_did_not_make(run_alone: Run, stages: Stages, tmp_path: Path) -> None:
+    first = stages.make("corpus").folder
+    stages.text.write_text("other text")
+    stages.make("corpus", content="b")
+    (first / "notes.txt").write_text("mine")
+    root, folder = stages.workspace.root, stages.place("corpus").path.parent
+    names = [
+        folder / ".versions" / "v1" / "thesis.txt",
+        folder / ".work" / "task" / "thesis.txt",
+        root / ".memory" / "mine.safetensors",
+        root / ".memory" / "mine.part",
+        root / ".assess" / "mine.safetensors",
+        root / ".assess" / "running" / "mine" / "thesis.txt",
+        root / ".stdin-mine",
+        root / ".records-mydir" / "thesis.txt",
+        root / "text-1" / ".sources" / "thesis.txt",
+        root / "text-1" / ".sources" / "thesis.part",
+        root / "text-2" / ".sources" / "mine" / "thesis.txt",
+        root / "stdin-12345678" / ".sources" / "stdin",
+        tmp_path / "cache" / "greenadapt" / "models" / "mine" / "model.safetensors",
+    ]
+    for path in names:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+        os.utime(path, (1, 1))
+    write_arrays(root / ".memory" / "tensors.safetensors", {"states": np.zeros(4, np.float32)}, {"seconds": "4"})
+    states = make_states(root / ".memory")
+    everything = ("clean", "--yes", "--downloads")
+    for options in ((), ("--only", "unfinished"), ("--older-than", "1s")):
+        found = rows(run_alone, *everything, *options)
+        assert {row["path"] for row in found if row["action"] == "removed"} <= {str(states)}
+        assert all("delete it yourself" in row["why"] for row in found if "mine" in Path(row["path"]).name)
+    assert not states.exists()
+    assert [path.read_text() for path in names] == ["mine"] * len(names)
+    assert (root / ".memory" / "tensors.safetensors").is_file()
+    assert (first / "notes.txt").read_text() == "mine"
+    [why] = [row["why"] for row in rows(run_alone, *everything) if row["path"] == str(first)]
+    assert "notes.txt" in why
 
 
 def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages: Stages) -> None:
@@ -299,7 +352,7 @@ def test_records_of_a_program_are_no_download_that_can_be_fetched_again(
         force=False,
         progress=Silent(),
     )
-    killed = root / ".records-1234"
+    killed = root / f".records-{uuid4().hex}"
     killed.write_text("half")
     os.utime(killed, (1, 1))
     found = {(row["what"], row["path"], row["action"]) for row in rows(run_alone, "clean", "--yes", "--downloads")}

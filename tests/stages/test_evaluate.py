@@ -214,8 +214,8 @@ def test_what_is_refused(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) 
         assert message in run_alone(*again, *options, code=code).stderr, options
     before = test.read_bytes()
     for written, message in (
-        (["--predictions", test], "is an input and would be overwritten"),
-        (["--logits", test, "--seed", 0], "is an input and would be overwritten"),
+        (["--predictions", test], "which is an input (--test)"),
+        (["--logits", test, "--seed", 0], "which is an input (--test)"),
         (["--predictions", "p", "--logits", "./p", "--seed", 0], "p is given twice"),
     ):
         assert message in run_alone(*again, *written, code=2).stderr, written

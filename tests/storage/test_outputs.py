@@ -110,7 +110,7 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     (tmp_path / "lost").symlink_to("no/x")
     (tmp_path / "same").symlink_to("there")
-    check_file(tmp_path / "there", ["elsewhere", "-"])
+    check_file(tmp_path / "there", {"a": "elsewhere", "b": "-"})
     with pytest.raises(ConflictError, match="is a folder"):
         check_file(tmp_path)
     for name in ("no/x", "lost"):
@@ -120,16 +120,16 @@ def test_what_is_refused_before_the_work(tmp_path: Path) -> None:
             pass
     for name in ("there", "same"):
         with pytest.raises(UsageError, match="is an input"):
-            check_file(tmp_path / name, [str(tmp_path / "there")])
+            check_file(tmp_path / name, {"a": tmp_path / "there"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lost", "same", "there"]
 
 
 def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to("a")
-    check_files((tmp_path / "a", None, tmp_path / "c"), ["d"])
-    check_files((Path("/dev/null"), Path("/dev/null")), [])
+    check_files(tmp_path / "a", None, tmp_path / "c")
+    check_files(Path("/dev/null"), Path("/dev/null"))
     with pytest.raises(UsageError, match="b is given twice"):
-        check_files((tmp_path / "a", tmp_path / "b"), [])
+        check_files(tmp_path / "a", tmp_path / "b")
 
 
 def test_without_a_file_rows_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

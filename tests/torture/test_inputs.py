@@ -10,6 +10,7 @@ import pytest
 
 from greenadapt.errors import InputError
 from torture.fuzzing import fuzz
+from torture.hostile import Hostile
 from torture.material import write_texts
 from torture.readers import READERS, Reader
 
@@ -78,3 +79,19 @@ def test_what_a_process_opens_and_starts_is_watched(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd())
     seen = done.stdout.strip().split("|")
     assert [each.split()[0] for each in seen] == ["reads", "writes", "os.remove", "subprocess.Popen"]
+
+
+def test_a_file_that_is_lost_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("out", "error"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "seen").write_text("[]")
+    thesis = tmp_path / "in" / "thesis"
+    thesis.write_text("mine")
+    case = Hostile(lambda folder: [], codes=(0,), stays=("in",))
+    held = case.held(tmp_path)
+    assert case.judged(["index"], 0, tmp_path, held).outcome == "accepted"
+    thesis.write_text("other")
+    assert case.judged(["index"], 0, tmp_path, held).outcome == "lost"
+    thesis.unlink()
+    assert case.judged(["index"], 0, tmp_path, held).outcome == "lost"

@@ -13,6 +13,7 @@ from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
+from greenadapt.fields import option_fields
 from greenadapt.stopping import limit_time
 
 if TYPE_CHECKING:
@@ -109,6 +110,12 @@ def given(ctx: typer.Context) -> set[str]:
     """The parameters that the user gave, also in a file or in the environment."""
     sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
     return {name for name, source in sources.items() if source.name != "DEFAULT"}
+
+
+def named(ctx: typer.Context, config: type) -> frozenset[str]:
+    """The fields of a configuration that the user gave a value for."""
+    parameters = given(ctx)
+    return frozenset(field.name for field in option_fields(config).values() if field.parameter in parameters)
 
 
 def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:

@@ -9,7 +9,7 @@ from itertools import chain, groupby, zip_longest
 
 from greenadapt.config import RetrievalConfig
 from greenadapt.corpus.decoding import Decoder
-from greenadapt.corpus.opening import is_read_once, refuse_twice
+from greenadapt.corpus.opening import is_read_once, refuse_twice, require_names
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.qa.passages import OwnPassages, on_passages
@@ -63,6 +63,8 @@ class InquirySources:
         if "" in paths:
             raise UsageError("a path is empty", "name a file or a folder")
         refuse_twice(paths)
+        for path in paths:
+            require_names(path)
 
     def paths(self) -> list[str]:
         """All files, folders and data sets that are read."""

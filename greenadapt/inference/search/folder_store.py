@@ -21,13 +21,13 @@ from greenadapt.inference.search.facts import IndexFacts
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
 from greenadapt.storage.files import hash_file, hash_json, read_object, replace_json, write_json
 from greenadapt.storage.names import expanded
+from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
 from greenadapt.storage.publish import beside, creating, publish_folder
 from greenadapt.tokenization.splitter import load_tokenizer
 
 if TYPE_CHECKING:
     import tantivy
 
-INDEX_FILE = "index.json"
 WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
 """Folders of the two indexes, and the tokenizer that splits text into words."""
 _WRITER_MEMORY = 64 << 20
@@ -62,10 +62,16 @@ class FolderStore:
         self._searcher: tantivy.Searcher | None = None
 
     def facts(self) -> IndexFacts | None:
-        """Those in ``index.json``; raises ``InputError`` if the file or the index of tantivy is damaged."""
+        """Those in ``index.json``; raises ``InputError`` if the file or the index of tantivy is damaged, or if another
+        program wrote the file.
+        """
         if not (self.folder / INDEX_FILE).is_file():
             return None
-        facts = IndexFacts.of(read_object(self.folder / INDEX_FILE, "search index"), self.place)
+        if not is_index(self.folder):
+            raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", "check the path")
+        facts = IndexFacts.of(
+            read_object(self.folder / INDEX_FILE, "search index", "index again with --force"), self.place
+        )
         self._refreshed()
         return facts
 
@@ -74,18 +80,27 @@ class FolderStore:
         import tantivy
 
         folder = self.folder
-        if not (folder / INDEX_FILE).is_file() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConflictError(f"{folder} is there already, and is no index", "choose another folder")
+        self.require_replaceable()
         work = beside(folder, "new")
-        shutil.rmtree(work, ignore_errors=True)
         with creating(folder):
+            new_folder(work, of=INDEX)
             for name in (WORDS, VECTORS):
-                (work / name).mkdir(parents=True)
+                (work / name).mkdir()
         if tokenizer is not None:
             shutil.copyfile(tokenizer, work / TOKENIZER)
         tantivy.Index(_schema(), str(work / WORDS))
         write_json(work / INDEX_FILE, facts.as_json())
         publish_folder(work, folder)
+
+    def require_replaceable(self) -> None:
+        """Raise ``ConflictError`` unless the folder is missing, empty or an index with no file of anybody else."""
+        folder = self.folder
+        if folder.exists() and not is_index(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConflictError(f"{folder} is there already, and is no index", "choose another folder")
+        if folder.is_dir():
+            refuse_added(folder)
+        for what in ("new", "old"):
+            require_own(beside(folder, what))
 
     def write_facts(self, facts: IndexFacts) -> None:
         """Replace ``index.json`` at once."""

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +26,8 @@ from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, described_in, plain
 from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
+from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.ownership import is_own, remove_folder
 from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import Task, make_task
@@ -58,6 +59,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     """
     require_torch("cross-validation")
     one_process("assess")
+    work = session.out or session.workspace.folds()
+    refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
     if session.out is not None:
         _refuse_foreign(session.out)
     adapted = starting_model(request.model)
@@ -171,7 +174,9 @@ class _Run:
 
                 measured = self._predict(finetune(self.session, self.request), examples)
                 measured.write(self.file)
-            shutil.rmtree(self.file.parent / _RUNNING / self.file.stem, ignore_errors=True)
+            left = self.file.parent / _RUNNING / self.file.stem
+            if is_own(left):
+                remove_folder(left)
             return measured
 
     def _kept(self) -> "_Measured | None":

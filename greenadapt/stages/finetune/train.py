@@ -34,6 +34,7 @@ from greenadapt.stages.run_names import data_name, join_names
 from greenadapt.stages.session import FINETUNE, Session, commands_of
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tokenization.added_words import WORDS_FILE
@@ -70,6 +71,8 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     start = Start.of(request.model, request.memory, request.memory_config)
     for source in request.sources().values():
         require_source(source)
+    if request.run.cache_memory:
+        refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
     run = Finetuning(session, session.place("", start.model.name, FINETUNE), request, start)
     if request.is_plain:

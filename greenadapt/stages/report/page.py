@@ -23,6 +23,7 @@ from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN,
 from greenadapt.storage.files import Json, read_object
 from greenadapt.storage.names import short
 from greenadapt.storage.outputs import check_file, open_file
+from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.results import Result
 from greenadapt.vectors.word_vectors import VOCABULARY
 
@@ -69,8 +70,10 @@ def report(
     with Drawing() as drawing:
         results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
         target = out or Path(f"report-{_file_name(results)}.html")
-        check_file(target)
+        read = {name: folder for folder, name in _names(results).items()}
+        check_file(target, read)
         for folder in filter(None, plots):
+            refuse_overlap(folder, read, is_replaced=False)
             folder.mkdir(parents=True, exist_ok=True)
         page = _Report(results).page(drawing)
         text = html(page, __version__, drawing.picture)

@@ -17,6 +17,7 @@ from greenadapt.stages.reproduce.recipe import Recipe
 from greenadapt.stages.reproduce.sets import SetFiles, Sets
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, hash_json, plain
+from greenadapt.storage.ownership import is_own, new_folder, remove_folder, require_own
 from greenadapt.storage.records import Records
 from greenadapt.storage.results import Result
 
@@ -101,14 +102,16 @@ class Bench:
         """The record of a run, made if it is missing: its scores, seconds and settings; the model itself is removed."""
         key = self.key(run, request)
         if self.finetuning(run, request) is None:
-            shutil.rmtree(self.root / "runs" / run.place(key), ignore_errors=True)  # killed after the record was added
+            left = self.root / "runs" / run.place(key)
+            if is_own(left):  # killed after the record was added
+                remove_folder(left)
             return self.records.by_key[key]
         self.session.progress.note(run.name)
         result = finetune(self.inner("runs", run.place(key)), request)
         if request.save_logits:
             keep(result, self.kept(run, key))
         record = self.add(run, key, scores_of(result), result.manifest.cost, described(request))
-        shutil.rmtree(result.folder)
+        remove_folder(result.folder)
         return record
 
     def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], asked: Json | None = None) -> Json:
@@ -131,8 +134,9 @@ def scores_of(result: Result) -> Json:
 def keep(result: Result, folder: Path) -> None:
     """Copy what an ensemble needs, whole or not at all."""
     part = folder.with_name(f".{folder.name}.part")
-    for path in (part, folder):
-        shutil.rmtree(path, ignore_errors=True)
+    new_folder(part)
+    require_own(folder)
+    remove_folder(folder)
     files = [result.folder / TASK_FILE, result.folder / SCORES, *result.folder.glob(f"{SEEDS}/*/{LOGITS}")]
     for file in files:
         target = part / file.relative_to(result.folder)

@@ -369,7 +369,7 @@ def test_other_spellings_of_a_path_are_other_names(
 
 
 def test_answers_are_not_written_among_the_documents(model: Path, documents: Path) -> None:
-    with pytest.raises(UsageError, match=r"--out .*run lies in the documents, .*: choose another folder"):
+    with pytest.raises(UsageError, match=r"run lies in .*, which is an input .*: choose another place"):
         answer(session(documents, "run"), request(model, sources=of_documents(documents)))
 
 

@@ -1,0 +1,176 @@
+"""Whether a folder or a file is greenadapt's own: nothing else is reused, replaced or removed.
+
+A folder is greenadapt's if it has greenadapt's mark, the file ``.greenadapt``, or the manifest of a finished result or
+of an index. That it has the right name says nothing.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from greenadapt import __version__
+from greenadapt.errors import ConflictError
+from greenadapt.wording import counted
+
+MANIFEST, INDEX_FILE, MARK = "manifest.json", "index.json", ".greenadapt"
+"""What tells that a folder is a result, an index, or other work of greenadapt."""
+INDEX = "index"
+"""What the mark of an index says that it is ``of``."""
+CARD, NEW_CARD = "README.md", "README.new.md"
+"""The card of a result, which people may edit; the card of a new result if ``CARD`` was edited by hand."""
+_SYSTEM_FILES = re.compile(r"\.DS_Store|\.nfs.*")
+_PART = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{8})?\.part")
+"""What a killed process leaves of a file that it was writing."""
+_INDEX_FILES = re.compile(
+    r"index\.json|tokenizer\.json|vectors/\d{8}\.(usearch|part)"
+    r"|words/([0-9a-f]{32}\.[\w.]+|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w+)"
+)
+
+
+def is_own(folder: Path) -> bool:
+    """Whether greenadapt made this folder; never of a symlink."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return read_mark(folder) is not None or is_result(folder) or is_index(folder)
+
+
+def is_result(folder: Path) -> bool:
+    """Whether a folder has the manifest of a stage, of whatever format version."""
+    values = _object(folder / MANIFEST)
+    kinds = {"greenadapt": str, "stage": str, "config": dict, "inputs": dict, "files": dict}
+    return all(isinstance(values.get(name), kind) for name, kind in kinds.items())
+
+
+def is_index(folder: Path) -> bool:
+    """Whether a folder is marked as an index, or has the facts of one, as versions before the mark wrote."""
+    if (read_mark(folder) or {}).get("of") == INDEX:
+        return True
+    values = _object(folder / INDEX_FILE)
+    if not all(isinstance(values.get(name), dict) for name in ("documents", "config")):
+        return False
+    return {"vectors", "paragraph_chars"} <= values["config"].keys() and type(values.get("version")) is int
+
+
+def read_mark(folder: Path) -> dict[str, Any] | None:
+    """The content of a folder's mark; ``None`` if it has none."""
+    values = _object(folder / MARK)
+    return values if isinstance(values.get("greenadapt"), str) else None
+
+
+def write_mark(folder: Path, **content: Any) -> None:
+    """Mark ``folder`` as greenadapt's, at once; ``content`` is kept in the mark."""
+    part = folder / f".{MARK}.part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(json.dumps({**content, "greenadapt": __version__}, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(folder / MARK)
+
+
+def note_files(folder: Path, sizes: Mapping[str, int | None]) -> None:
+    """Write into the mark of ``folder`` which files in it greenadapt made; ``None``: it has begun to."""
+    mark = read_mark(folder) or {}
+    write_mark(folder, **{**mark, "files": {**noted_files(folder), **sizes}})
+
+
+def noted_files(folder: Path) -> dict[str, int | None]:
+    """What ``note_files`` wrote: name → bytes."""
+    files = (read_mark(folder) or {}).get("files")
+    return files if isinstance(files, dict) else {}
+
+
+def is_noted(file: Path) -> bool:
+    """Whether greenadapt made this file, or has begun to as ``NAME.part``, and nobody has replaced it since."""
+    noted = noted_files(file.parent)
+    if file.is_symlink() or not file.is_file():
+        return False
+    return noted.get(file.name) == file.stat().st_size or noted.get(file.name.removesuffix(".part"), 0) is None
+
+
+def require_own(path: Path, is_known: Callable[[Path], bool] = is_own) -> None:
+    """Raise ``ConflictError`` if something of somebody else is at ``path``; an empty folder is nobody's."""
+    if not os.path.lexists(path) or is_known(path) or _is_empty(path):
+        return
+    raise ConflictError(
+        f"{path} is in the way: greenadapt works there, and has not made it", "move it away, or choose another place"
+    )
+
+
+def new_folder(folder: Path, **content: Any) -> None:
+    """Make the empty folder ``folder``, with greenadapt's mark of that content; what greenadapt left there before is
+    removed.
+
+    Raises what ``require_own`` raises.
+    """
+    require_own(folder)
+    remove_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_mark(folder, **content)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove ``folder``, if it is there; what tells whose it is goes last: a killed removal can be finished.
+
+    The caller knows that it is greenadapt's.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    last = [folder / name for name in (MANIFEST, INDEX_FILE, MARK)]
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path not in last:
+            path.unlink()
+    shutil.rmtree(folder)
+
+
+def added_files(folder: Path) -> list[str]:
+    """The files, by name inside ``folder``, that greenadapt did not write into its result or index there."""
+    of_result = (MANIFEST, CARD, NEW_CARD, *_object(folder / MANIFEST)["files"]) if is_result(folder) else ()
+    known, of_index = {MARK, *of_result}, is_index(folder)
+
+    def is_known(name: str) -> bool:
+        path = Path(name)
+        if name in known or _SYSTEM_FILES.fullmatch(path.name) or (of_index and _INDEX_FILES.fullmatch(name)):
+            return True
+        part = _PART.fullmatch(path.name)
+        return part is not None and is_known(path.with_name(part["name"]).as_posix())
+
+    return sorted(name for name in _files(folder) if not is_known(name))
+
+
+def refuse_added(folder: Path) -> None:
+    """Raise ``ConflictError`` if ``folder`` has a file that greenadapt did not write, see ``added_files``."""
+    if added := added_files(folder):
+        raise ConflictError(
+            f"{folder} holds {counted(len(added), 'file')} that greenadapt did not write, such as {added[0]}",
+            "move them away, or give another --out",
+        )
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Names of all that is no folder below ``folder``."""
+    for base, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(base) / name).is_symlink()]
+        for name in (*files, *links):
+            yield (Path(base) / name).relative_to(folder).as_posix()
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a folder is empty, but for a mark that was half written."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return all(each.name == f".{MARK}.part" for each in path.iterdir())
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is none."""
+    try:
+        values = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}

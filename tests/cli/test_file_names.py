@@ -1,0 +1,116 @@
+"""File names whose bytes are not UTF-8 are refused in one line, before any work."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import greenadapt
+from greenadapt.errors import InputError
+from tests.conftest import Run, last_line
+from tests.support.small_tasks import TinyModel, known_text, ner_file
+
+NAME = os.fsdecode(b"caf\xe9.txt")
+
+
+@pytest.fixture
+def files(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
+    """A model, and a file with a bad name, alone and in a folder, behind a link, and as a folder itself."""
+    tiny_model("BertForMaskedLM").rename(tmp_path / "model")
+    (tmp_path / "docs" / "sub").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "docs" / "sub"):
+        try:
+            (folder / NAME).write_text(known_text(20))
+        except OSError:
+            pytest.skip("the file system takes UTF-8 only")
+    (tmp_path / "docs" / "a.txt").write_text(known_text(20))
+    ner_file(tmp_path / os.fsdecode(b"caf\xe9.tsv"))
+    ner_file(tmp_path / "train.tsv")
+    (tmp_path / "link.txt").symlink_to(NAME)
+    (tmp_path / os.fsdecode(b"mod\xe8le")).symlink_to("model")
+    (tmp_path / "linked").symlink_to(os.fsdecode(b"m\xf4del"))
+    return tmp_path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.rglob("*") if "ws" not in path.parts)
+
+
+@pytest.mark.slow
+def test_names_that_are_not_utf8_are_refused_first(run_alone: Run, files: Path) -> None:
+    before = names(files)
+    train = os.fsdecode(b"caf\xe9.tsv")
+    for command in (
+        ("adapt", "-c", NAME, "-m", "model"),
+        ("adapt", "-c", "docs", "-m", "model", "--out", "adapted"),
+        ("adapt", "-c", "link.txt", "-m", "model"),
+        ("corpus", "prepare", "docs", "-m", "model"),
+        ("corpus", "prepare", NAME, "-m", "model"),
+        ("pretrain", "--text", "docs", "-m", "model", "--format", "text"),
+        ("finetune", "--train", train, "--task", "ner", "-m", "model"),
+        ("finetune", "--train", "train.tsv", "--task", "ner", "-m", os.fsdecode(b"mod\xe8le")),
+        ("finetune", "--train", "train.tsv", "--task", "ner", "-m", "model", "--out", os.fsdecode(b"\xe9")),
+        ("evaluate", "--test", train, "-m", "model"),
+        ("predict", "-m", "model", "-i", NAME),
+        ("predict", "-m", "model", "-i", "docs/a.txt", "--out", os.fsdecode(b"\xe9.jsonl")),
+        ("index", "--documents", "docs/a.txt", "--documents", "docs", "--out", "px"),
+        ("index", "--documents", "docs/a.txt", "--out", os.fsdecode(b"p\xe9")),
+        ("index", "--documents", "docs/a.txt", "--out", "linked"),
+        ("qa", "-m", "model", "--documents", "docs", "-q", "What?"),
+        ("qa", "-m", "model", "--context", NAME, "-q", "What?"),
+        ("qa", "-m", "model", "--context", "docs/a.txt", "-q", os.fsdecode(b"Caf\xe9?")),
+        ("export", os.fsdecode(b"\xe9.vec"), "--vectors", "docs/a.txt"),
+        ("compile", "-m", os.fsdecode(b"mod\xe8le"), "--out", "served"),
+        ("interpolate", "-m", "model", "--with", os.fsdecode(b"mod\xe8le"), "--weight", "0.5", "--out", "between"),
+        ("status", os.fsdecode(b"r\xe9")),
+        ("status", "--workspace", os.fsdecode(b"ws\xe9")),
+    ):
+        said = last_line(run_alone(*command, code=1))
+        assert "is not UTF-8" in said, command
+        assert "\\x" in said, command
+        assert names(files) == before, command
+
+
+@pytest.mark.slow
+def test_a_folder_whose_name_is_not_utf8_is_refused(
+    run_alone: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = files / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "a.txt").write_text(known_text(20))
+    monkeypatch.chdir(folder)
+    for command in (
+        ("index", "--documents", "a.txt", "--out", "px"),
+        ("adapt", "-c", "a.txt", "-m", files / "model"),
+        ("finetune", "--train", files / "train.tsv", "--task", "ner", "-m", files / "model"),
+    ):
+        assert "is not UTF-8" in last_line(run_alone(*command, code=1)), command
+    assert [path.name for path in folder.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.slow
+def test_in_python(files: Path) -> None:
+    before = names(files)
+    calls: list[Any] = [
+        lambda: greenadapt.adapt(files / NAME, model=files / "model", progress=False),
+        lambda: greenadapt.adapt(files / "docs", model=files / "model", progress=False),
+        lambda: greenadapt.finetune(
+            files / "model", task="ner", train=files / os.fsdecode(b"caf\xe9.tsv"), progress=False
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"caf\\xe9\.t.. is not UTF-8"):
+            call()
+    assert names(files) == before
+
+
+def test_names_in_archives_are_replaced(run_alone: Run, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT) as archive:
+        member = tarfile.TarInfo(NAME)
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"word"))
+    run_alone("index", "--documents", "a.tar", "--out", "px")
+    assert "caf\ufffd.txt" in run_alone("search", "px", "word", "--json").stdout
