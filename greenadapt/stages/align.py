@@ -54,7 +54,7 @@ def align(
     if vectors is None:
         name = session.corpus_name(corpus)
         trained = session.find(name, session.model_name(name, model), W2V)
-        source, chosen = trained_vectors(trained), model_of(trained)
+        source, chosen = trained_vectors(trained), model_of(trained, model)
     else:
         if model is None:
             raise UsageError("--vectors needs --model", "give the model whose space the vectors are mapped into")

@@ -107,7 +107,7 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
     """The model for ``--model``, which may be its workspace name, or the only one used for the corpus."""
     known = session.workspace.results(corpus, session.model_name(corpus, model))
     if known:
-        return model_of(known[0])
+        return model_of(known[0], model)
     if model is None:
         raise MissingError(f"no readable result for corpus {corpus}", "give the model with --model")
     return find_model(model)

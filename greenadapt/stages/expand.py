@@ -54,7 +54,7 @@ def expand(
     else:
         name = session.corpus_name(corpus)
         aligned = session.find(name, session.model_name(name, model), ALIGN)
-    chosen = model_of(aligned)
+    chosen = model_of(aligned, model)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
     check_model(chosen, whole=True, generative=True)

@@ -52,12 +52,31 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-_AGAIN = "download or create it again"
+AGAIN = "download or create it again"
 
 
-def read_json(path: Path, hint: str = _AGAIN) -> Any:
-    """The JSON value in ``path``; raises ``InputError`` if it holds anything else."""
-    content = path.read_bytes()
+LARGEST_JSON = 256 << 20
+"""Bytes of a file of JSON that is read."""
+
+
+def read_bounded(path: Path, hint: str = AGAIN) -> bytes:
+    """The content of a file of JSON; raises ``InputError`` for what is no file, or larger than ``LARGEST_JSON``."""
+    if not path.is_file():
+        path.stat()  # raises what opening it would
+        raise InputError(f"{path} is not a file", hint)
+    with open(path, "rb") as file:
+        content = file.read(LARGEST_JSON + 1)
+    if len(content) > LARGEST_JSON:
+        raise InputError(f"{path} has more than {LARGEST_JSON:,} bytes", hint)
+    return content
+
+
+def read_json(path: Path, hint: str = AGAIN) -> Any:
+    """The JSON value in ``path``, a file of another program; for greenadapt's own see ``own_json``.
+
+    Raises ``InputError`` if it holds anything else.
+    """
+    content = read_bounded(path, hint)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -65,7 +84,7 @@ def read_json(path: Path, hint: str = _AGAIN) -> Any:
         raise InputError(f"{path} {reason}", hint) from None
 
 
-def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
+def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
     """The JSON object in ``path``, a file of every ``kind`` (such as "model folder").
 
     Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
@@ -80,7 +99,7 @@ def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
 
 
 @contextmanager
-def described_in(file: Path | str, hint: str = _AGAIN) -> Iterator[None]:
+def described_in(file: Path | str, hint: str = AGAIN) -> Iterator[None]:
     """Raise ``InputError`` naming ``file`` if its content is invalid."""
     try:
         yield

@@ -48,13 +48,15 @@ class Index:
     there is no index or a package is missing, ``InputError`` if it is damaged, ``ServerError`` if the server does not
     answer.
 
+    ``model`` is where the model is that made the vectors, if it is not where it was; only one named so is downloaded.
+
     Examples:
         >>> index = greenadapt.Index("papers.index")
         >>> index.search("incubation period of the virus", top=3)[0].document
         'PMC7095418.xml'
     """
 
-    def __init__(self, place: str | PathLike[str]) -> None:
+    def __init__(self, place: str | PathLike[str], model: str | None = None) -> None:
         self.store = open_store(place)
         """The paragraphs."""
         self.place = self.store.place
@@ -64,6 +66,7 @@ class Index:
             raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
         self.facts = facts
         """What it was made from, and how, when it was last searched."""
+        self._model = model
 
     def __repr__(self) -> str:
         return f"Index({self.place!r})\n  {len(self):,} paragraphs"
@@ -108,13 +111,17 @@ class Index:
     def encoder(self) -> "SentenceEncoder":
         """The model that makes the vectors; raises ``InputError`` if it is not the one that made those there."""
         from greenadapt.checkpoints.provenance import adapted_input
-        from greenadapt.checkpoints.source import find_model
+        from greenadapt.checkpoints.source import find_model, model_here
         from greenadapt.inference.sentence_vectors import SentenceEncoder
 
         assert self.facts.model is not None  # as there are vectors
-        found = find_model(self.facts.model["source"])
+        source = self.facts.model["source"]
+        found = model_here(source, self.place) if self._model is None else find_model(self._model)
         if adapted_input(found)["sha256"] != self.facts.model["sha256"]:
-            raise InputError(f"{found.source} changed since {self.place} was made with it", "index again with --force")
+            raise InputError(
+                f"{found.source} is not, or no longer, the model {source} that {self.place} was made with",
+                "name that one with --model, or index again with --force",
+            )
         return SentenceEncoder.open(found.folder)
 
     def warn_unfinished(self, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 
 from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
-from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.source import PretrainedModel, model_here
 from greenadapt.config import AssessConfig, Pool, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process
@@ -111,10 +111,11 @@ def _base_of(adapted: PretrainedModel) -> str:
     if facts is None:
         raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
     base: str = facts["model"]["source"]
+    found = model_here(base, adapted.folder, "--base")
     made = Place(adapted.folder).current()
     if made is None or made.manifest.stage != EXPAND:  # other stages record the adapted model that they started from
         return base
-    if made.manifest.inputs["model"]["sha256"] != model_input(find_model(base))["sha256"]:
+    if made.manifest.inputs["model"]["sha256"] != model_input(found)["sha256"]:
         raise InputError(
             f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
         )
