@@ -11,8 +11,8 @@ from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.building import Builder
-from greenadapt.inference.search.facts import IndexFacts
-from greenadapt.inference.search.folder_store import TOKENIZER
+from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSettings
+from greenadapt.inference.search.folder_store import TOKENIZER, FolderStore
 from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -53,14 +53,13 @@ class IndexRequest:
     def facts(self) -> IndexFacts:
         """What the index will say of itself."""
         given = {str(Path(path).absolute()): str(Path(path)) for path in self.documents}
-        config = {**asdict(self.config), "format": self.format, "fields": list(self.fields)}
-        if self.config.shards is None:
-            del config["shards"]  # which not every index has
+        settings = IndexSettings(**asdict(self.config), format=self.format, fields=self.fields)
+        facts = IndexFacts(given, settings, normal_form="NFC")
         if self.model is None:
-            return IndexFacts(given, config)
+            return facts
         found = find_model(self.model)
         Checkpoint.open(found.folder)  # refuses a generative language model
-        return IndexFacts(given, config, {"source": found.source, "sha256": adapted_input(found)["sha256"]})
+        return replace(facts, model=IndexModel(found.source, adapted_input(found)["sha256"]))
 
 
 def index(session: Session, request: IndexRequest) -> Json:
@@ -77,6 +76,8 @@ def index(session: Session, request: IndexRequest) -> Json:
     place = request.search or str(_folder(session, request))
     store = open_store(place)
     with session.locked(), Meter() as meter:
+        if not session.force and isinstance(store, FolderStore):
+            store.require_whole()
         current = None if session.force else store.facts()
         facts = request.facts() if current is None else _updated(current, request, store.place)
         if current is None:
@@ -90,7 +91,7 @@ def index(session: Session, request: IndexRequest) -> Json:
     status = "up to date" if is_same else "done"
     cost = {"seconds": meter.cost.seconds, "peak_memory_bytes": meter.cost.peak_memory_bytes}
     where = {"folder" if request.search is None else "search": store.place}
-    config = {**facts.config, "model": request.model}
+    config = {**facts.config.as_json(), "model": request.model}
     return {"stage": "index", "status": status, **where, "config": config, "counts": counts, **cost}
 
 
@@ -109,12 +110,13 @@ def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFac
     wanted = request.facts()
     option = "--out" if request.search is None else "--search"
     keep_both = f"keep both with another {option}, or replace it with --force"
-    if settings := describe_difference(current.config, {**current.config, **wanted.config}):  # --shards may be left out
+    before = current.config.as_json()
+    if settings := describe_difference(before, {**before, **wanted.config.as_json()}):  # --shards may be left out
         raise ConflictError(f"{place} was made with other settings ({settings})", keep_both)
-    if (current.model or {}).get("sha256") != (wanted.model or {}).get("sha256"):
-        before, now = ((one or {}).get("source", "none") for one in (current.model, wanted.model))
-        same = f"give --model {before}" if current.model and not wanted.model else "use the same"
-        raise ConflictError(f"{place} was made with another model ({before}, now {now})", f"{same}, or {keep_both}")
+    if (current.model and current.model.sha256) != (wanted.model and wanted.model.sha256):
+        old, now = ("none" if one is None else one.source for one in (current.model, wanted.model))
+        same = f"give --model {old}" if current.model and not wanted.model else "use the same"
+        raise ConflictError(f"{place} was made with another model ({old}, now {now})", f"{same}, or {keep_both}")
     if current.documents.keys() != wanted.documents.keys() and not request.update:
         raise ConflictError(
             f"{place} was made from other documents ({', '.join(current.documents.values())})",

@@ -5,9 +5,10 @@ damaged since, or come from anybody, so nothing is used before its type was comp
 """
 
 import json
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 from greenadapt.storage.files import AGAIN, Json, read_bounded
@@ -36,7 +37,7 @@ def parse_own(content: bytes | str, kind: type[T], place: Path | str, hint: str 
     from pydantic import ValidationError
 
     try:
-        value: T = _adapter(kind).validate_json(content, strict=True)
+        value: T = _adapter(cast("Hashable", kind)).validate_json(content, strict=True)
     except ValidationError as error:
         raise InputError(f"{place}{_wrong(error, content)}", hint) from None
     except GreenadaptError as error:  # of a configuration, which checks more than types

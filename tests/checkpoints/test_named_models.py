@@ -12,6 +12,7 @@ from huggingface_hub import constants
 import greenadapt
 from greenadapt.errors import MissingError
 from greenadapt.inference.search.index import Index
+from greenadapt.storage.files import hash_json
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import adapted, facts_file, sentences
 
@@ -46,17 +47,20 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]
 
 
 def renamed(file: Path, *keys: str) -> None:
-    """Let ``file`` name another model."""
+    """Let ``file`` name another model, as its author could have."""
     values = inner = json.loads(file.read_text("utf-8"))
     for key in keys[:-1]:
         inner = inner[key]
     inner[keys[-1]] = EVIL
+    if file.name == "index.json":
+        values["seal"] = hash_json({**values, "seal": None})
     file.write_text(json.dumps(values), "utf-8")
 
 
 def test_an_index_does_not(asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run) -> None:
     model = tiny_model()
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": " ".join(row)}) + "\n" for row in sentences(9, seed=0)))
+    rows = [{"text": " ".join(words)} for words in sentences(9, seed=0)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_alone("index", "--documents", "a.jsonl", "-m", model, "--vectors", "-o", "px")
     before = run_alone("search", "px", "virus", "--by", "dense", "--json").stdout
     renamed(tmp_path / "px" / "index.json", "model", "source")
@@ -88,8 +92,10 @@ def test_an_adapted_model_does_not(
 
 def test_a_map_does_not(asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     (tmp_path / "t.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
-    made = greenadapt.adapt("t.txt", tiny_model(), out="adapted", workspace="ws", dim=8, epochs=1, min_count=1, workers=1)
-    [file] = [path for path in Path("ws").rglob("align/manifest.json")]
+    made = greenadapt.adapt(
+        "t.txt", tiny_model(), out="adapted", workspace="ws", dim=8, epochs=1, min_count=1, workers=1
+    )
+    [file] = Path("ws").rglob("align/manifest.json")
     renamed(file, "facts", "model", "source")
     assert made is not None
     with pytest.raises(MissingError, match=EVIL):

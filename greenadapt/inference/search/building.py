@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from greenadapt.config import IndexConfig
 from greenadapt.grouping import grouped
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.search.folder_store import FolderStore
@@ -45,13 +44,16 @@ class Builder:
     def __init__(self, index: Index, progress: Progress) -> None:
         self._index = index
         self._progress = progress
-        self._config = IndexConfig(**{name: index.facts.config[name] for name in ("vectors", "paragraph_chars")})
+        self._config = index.facts.config
         self._counts = Counter[str]()
 
     def build(self) -> Json:
         """Counts of ``documents`` in the index, and of those ``added``, ``changed``, ``removed`` and ``unchanged``, and
         of ``paragraphs``.
         """
+        if self._config.vectors:
+            self._index.require_vectors()
+            self._index.vectors.remove_others()
         writer = self._index.store.writer()
         is_empty = not len(self._index)
         try:
@@ -70,7 +72,7 @@ class Builder:
 
     def _contexts(self) -> Iterator[Context]:
         facts, names = self._index.facts, Names()
-        how = facts.config["format"], tuple(facts.config["fields"]), names
+        how = facts.config.format, facts.config.fields, names
         for path, given in facts.documents.items():
             for context in read_texts(path, self._progress, *how):
                 is_path = context.name.startswith(path)
