@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE
+from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
@@ -150,7 +150,7 @@ def _described(folder: Path) -> dict[str, str]:
     """The files of added words, if other files say that the model has some."""
     needed = {}
     for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
-        if (folder / name).is_file() and (n_words := read_object(folder / name, "model folder").get(key)):
+        if (folder / name).is_file() and (n_words := read_described(folder / name).get(key)):
             needed[WORDS_FILE] = f"{name} says that {n_words} words were added"
     if (folder / BASE_FOLDER).is_dir():
         needed.setdefault(WORDS_FILE, f"it has {BASE_FOLDER}")

@@ -1,12 +1,21 @@
 """Unfinished work: its folder, and the mark beside it, which says what job it is for and what it cost so far."""
 
-import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from greenadapt.cost import Cost
+from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.own_json import read_own_object
+
+
+@dataclass(frozen=True)
+class _Mark:
+    key: str
+    attempts: int
+    cost: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -22,9 +31,9 @@ class Attempts:
     def left(cls, work: Path) -> "Attempts | None":
         """Those that left the folder ``work``; ``None`` if it has no mark, or an invalid one."""
         try:
-            values = json.loads(mark_of(work).read_text("utf-8"))
-            return cls(values["key"], int(values["attempts"]), Cost(**values["cost"]) if values["cost"] else None)
-        except (OSError, ValueError, KeyError, TypeError):
+            values = read_own_object(mark_of(work), _Mark, "unfinished work")
+            return cls(values["key"], values["attempts"], Cost(**values["cost"]) if values["cost"] else None)
+        except (OSError, GreenadaptError, TypeError):
             return None
 
     @classmethod

@@ -104,6 +104,8 @@ def described_in(file: Path | str, hint: str = AGAIN) -> Iterator[None]:
     try:
         yield
     except InputError as error:
+        if error.message.startswith(str(file)):
+            raise
         raise InputError(f"{file}: {error.message}", error.hint) from None
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else repr(error)

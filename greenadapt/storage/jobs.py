@@ -6,7 +6,6 @@ and is swapped as a whole. Work in progress lies in ``.work/`` beside it and is 
 next run can resume it.
 """
 
-import json
 import logging
 import os
 import re
@@ -19,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.cost import Cost, Meter
-from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError
 from greenadapt.progress import STAGE, Progress
 from greenadapt.stopping import stoppable
 from greenadapt.storage.attempts import Attempts, begin_attempt, mark_of
 from greenadapt.storage.files import Json, hash_file, plain, write_json
 from greenadapt.storage.input_paths import other_inputs, refuse_overlap, same_content, with_relative
+from greenadapt.storage.own_json import read_own
 from greenadapt.storage.publish import beside, publish_folder, publish_version
 from greenadapt.storage.results import CARD, MANIFEST, Manifest, Result, read_manifest, verified
 from greenadapt.wording import counted
@@ -287,12 +287,19 @@ def _refuse_foreign(place: Place) -> None:
         raise ConflictError(f"{path} is not empty and holds no greenadapt result", "give an empty or new folder")
 
 
+@dataclass(frozen=True)
+class _Ours:
+    greenadapt: str
+    stage: str
+
+
 def _is_ours(folder: Path) -> bool:
     """Whether the folder's manifest is greenadapt's, of whatever format version."""
     try:
-        return {"greenadapt", "stage"} <= set(json.loads((folder / MANIFEST).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
+        read_own(folder / MANIFEST, _Ours, "greenadapt result")
+    except (OSError, GreenadaptError):
         return False
+    return True
 
 
 def _refuse_irreplaceable(path: Path, current: Result | None) -> None:

@@ -5,21 +5,22 @@ replaced. Pipes and devices, such as ``/dev/null`` or ``/dev/stdout``, are writt
 created.
 """
 
-import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from gzip import GzipFile
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
-from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.errors import ConflictError, GreenadaptError, MissingError, UsageError
 from greenadapt.storage.files import replace_json
+from greenadapt.storage.own_json import read_own
 from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -112,6 +113,13 @@ def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
         yield stream, False
 
 
+@dataclass(frozen=True)
+class _ShardsMark:
+    key: str
+    n: int
+    size: int
+
+
 class Shards:
     """Finished parts of an output file, kept beside it until it is whole, so that the same command can go on.
 
@@ -145,10 +153,10 @@ class Shards:
 
     def _known(self) -> tuple[int, int]:
         try:
-            said = json.loads(self._mark.read_text("utf-8"))
-            if said["key"] == self._key and self._text.stat().st_size >= said["size"]:
-                return int(said["n"]), int(said["size"])
-        except (OSError, ValueError, KeyError, TypeError):
+            mark = read_own(self._mark, _ShardsMark, "parts of an output")
+            if mark.key == self._key and self._text.stat().st_size >= mark.size:
+                return mark.n, mark.size
+        except (OSError, GreenadaptError):
             pass
         return 0, 0
 

@@ -5,7 +5,8 @@ damaged since, or come from anybody, so nothing is used before its type was comp
 """
 
 import json
-from collections.abc import Hashable
+import re
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -14,6 +15,8 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError
 from greenadapt.storage.files import AGAIN, Json, read_bounded
 
 T = TypeVar("T")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""As JSON writes it in ASCII: one alone is text to Python, and to no other."""
 _SHOWN = 80
 """Characters of a wrong value in a message."""
 
@@ -28,8 +31,15 @@ def read_own(path: Path, kind: type[T], what: str, hint: str = AGAIN) -> T:
 
 
 def read_own_object(path: Path, kind: type[Any], what: str, hint: str = AGAIN) -> Json:
-    """The same, as the object with all of its keys, of which only those of ``kind`` are checked."""
+    """The same, as an ``OwnObject`` with all of its keys, of which those of ``kind`` are checked."""
     return parse_own_object(_content(path, what, hint), kind, path, hint)
+
+
+def read_own_lines(path: Path, hint: str = AGAIN) -> Iterator[Json]:
+    """The objects in a file of JSON lines; raises ``InputError`` naming the line if one is none."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            yield parse_own_object(line, dict[str, Any], f"{path}, line {number}", hint)
 
 
 def parse_own(content: bytes | str, kind: type[T], place: Path | str, hint: str = AGAIN) -> T:
@@ -47,9 +57,25 @@ def parse_own(content: bytes | str, kind: type[T], place: Path | str, hint: str 
 
 def parse_own_object(content: bytes | str, kind: type[Any], place: Path | str, hint: str = AGAIN) -> Json:
     """``read_own_object`` of text that was found in ``place``."""
-    parse_own(content, kind, place, hint)
-    value: Json = json.loads(content)
+    checked = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    parse_own(_SURROGATE.sub(rb"\\u003f", checked), kind, place, hint)
+    value: Json = json.loads(content, object_pairs_hook=lambda pairs: OwnObject(pairs, str(place), hint))
     return value
+
+
+class OwnObject(dict[str, Any]):
+    """A JSON object whose missing keys raise ``InputError`` with the name of the file."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]] = (), place: str = "", hint: str = "") -> None:
+        super().__init__(pairs)
+        self._from = place, hint
+
+    def __missing__(self, key: str) -> Any:
+        place, hint = self._from
+        raise InputError(f"{place} has no {key}", hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OwnObject, ([*self.items()], *self._from)
 
 
 def _content(path: Path, what: str, hint: str) -> bytes:

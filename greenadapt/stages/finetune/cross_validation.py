@@ -27,6 +27,7 @@ from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, described_in, plain
 from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
+from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import Task, make_task
@@ -205,7 +206,15 @@ class _Run:
         return _Measured(stacked, result.manifest.cost["seconds"], seconds)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class _Seconds:
+    """What ``_Measured`` writes beside the statistics."""
+
+    training: float
+    predicting: dict[str, float]
+
+
+@dataclass(frozen=True)
 class _Measured:
     """What one model did on the examples of a fold."""
 
@@ -229,7 +238,8 @@ class _Measured:
         """What ``write`` wrote; raises ``InputError`` if the file is broken."""
         file = ArrayFile(path)
         with described_in(path):
-            return cls({view: np.asarray(file[view]) for view in views}, **json.loads(file.metadata["seconds"]))
+            seconds = parse_own(file.metadata["seconds"], _Seconds, path)
+            return cls({view: np.asarray(file[view]) for view in views}, seconds.training, seconds.predicting)
 
 
 def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:
