@@ -6,7 +6,7 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import IndexConfig
+from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
@@ -31,6 +31,8 @@ class IndexRequest:
     config: IndexConfig = field(default_factory=IndexConfig)
     format: str | None = None
     fields: tuple[str, ...] = ("text",)
+    sample_by: SampleBy | None = None
+    """What a document is in plain text; ``None`` is a line."""
     update: bool = False
     """Whether ``documents`` may be others than those that the index was made from."""
     search: str | None = None
@@ -53,7 +55,9 @@ class IndexRequest:
     def facts(self) -> IndexFacts:
         """What the index will say of itself."""
         given = {str(Path(path).absolute()): str(Path(path)) for path in self.documents}
-        settings = IndexSettings(**asdict(self.config), format=self.format, fields=self.fields)
+        settings = IndexSettings(
+            **asdict(self.config), format=self.format, fields=self.fields, sample_by=self.sample_by or "line"
+        )
         facts = IndexFacts(given, settings, normal_form="NFC")
         if self.model is None:
             return facts
@@ -84,7 +88,7 @@ def index(session: Session, request: IndexRequest) -> Json:
             tokenizer = None if request.model is None else find_model(request.model).folder / TOKENIZER
             store.create(facts, tokenizer)
         store.write_facts(replace(facts, counts=None))
-        counts = Builder(Index(place), session.progress).build()
+        counts = Builder(Index(place), session.progress, request.sample_by).build()
         store.write_facts(replace(facts, counts=counts))
     is_changed = any(counts[name] for name in ("added", "changed", "removed"))
     is_same = current is not None and current.counts is not None and not is_changed
@@ -112,7 +116,10 @@ def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFac
     keep_both = f"keep both with another {option}, or replace it with --force"
     before = current.config.as_json()
     if settings := describe_difference(before, {**before, **wanted.config.as_json()}):  # --shards may be left out
-        raise ConflictError(f"{place} was made with other settings ({settings})", keep_both)
+        same = ""
+        if current.config.sample_by != wanted.config.sample_by:
+            same = f"give --sample-by {current.config.sample_by}, or "
+        raise ConflictError(f"{place} was made with other settings ({settings})", same + keep_both)
     if (current.model and current.model.sha256) != (wanted.model and wanted.model.sha256):
         old, now = ("none" if one is None else one.source for one in (current.model, wanted.model))
         same = f"give --model {old}" if current.model and not wanted.model else "use the same"

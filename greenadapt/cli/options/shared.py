@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt import config
 from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
@@ -32,6 +33,10 @@ Model = Annotated[
         "-m",
         help="A model folder, a hub id, minilm or mpnet [default: the only one used so far].",
     ),
+]
+SampleBy = Annotated[
+    config.SampleBy | None,
+    typer.Option("--sample-by", help=f"{config.SAMPLE_BY.help[:-1]} [default: line; all of the file for --context]."),
 ]
 CorpusOfResults = Annotated[
     str | None,

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+from greenadapt.config import SampleBy
 from greenadapt.errors import InputError
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.storage.files import Json, hash_json
@@ -21,6 +22,8 @@ class IndexSettings:
     format: str | None
     fields: tuple[str, ...]
     shards: int | None = None
+    sample_by: SampleBy = "document"
+    """In indexes of version 0.2.0 a file of plain text is one document."""
 
     def as_json(self) -> Json:
         """Its fields, ``shards`` only if given."""

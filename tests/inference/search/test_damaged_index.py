@@ -51,6 +51,7 @@ def as_of_0_2_0(index: Path) -> None:
     values = json.loads((index / "index.json").read_text())
     for name in ("files", "seal", "normal_form"):
         del values[name]
+    del values["config"]["sample_by"]
     (index / "index.json").write_text(json.dumps(values))
 
 
@@ -74,6 +75,7 @@ def test_without_its_vectors_an_index_answers_no_question_and_is_not_up_to_date(
     assert "up to date" in run_alone(*again).stdout
     for old in (False, True):
         if old:
+            again = (*again, "--sample-by", "document")
             as_of_0_2_0(folder / "px")
         for file in (folder / "px" / "vectors").iterdir():
             file.unlink()
@@ -168,7 +170,8 @@ def test_an_index_of_0_2_0_gets_checksums(folder: Path, made: Path, run_alone: R
     as_of_0_2_0(folder / "px")
     assert answers(folder / "px") == before
     again = ("index", "--documents", made / "a.jsonl", "-m", made / "model", "--vectors", "-o", "px")
-    assert "up to date" in run_alone(*again).stdout
+    assert "sample_by: document → line" in last_line(run_alone(*again, code=1))
+    assert "up to date" in run_alone(*again, "--sample-by", "document").stdout
     assert json.loads((folder / "px" / "index.json").read_text())["files"]
     assert answers(folder / "px") == before
 
@@ -207,7 +210,7 @@ def test_words_in_both_unicode_forms_are_the_same(
         assert [(one.start, one.end) for one in found] == [(0, len(text)) for text in texts]
     as_of_0_2_0(tmp_path / "px")  # what is added now is as in the text
     Path("b.jsonl").write_text("".join(json.dumps({"text": text.replace("ö", "o")}) + "\n" for text in texts))
-    run_alone("index", "--documents", "b.jsonl", "-o", "px", "--update")
+    run_alone("index", "--documents", "b.jsonl", "-o", "px", "--update", "--sample-by", "document")
     for query in ("cafés", unicodedata.normalize("NFD", "cafés")):
         assert {one.document for one in Index("px").search(query)} == {"b.jsonl:1", "b.jsonl:2"}
 
