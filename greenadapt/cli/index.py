@@ -49,7 +49,7 @@ Field = Annotated[
 
 @app.command(
     epilog=examples(
-        "index --documents papers/ -o papers.index",
+        "index --documents papers/ --sample-by document -o papers.index",
         "index --documents papers/ -m adapted --vectors -o papers.index",
         "index --documents papers/ -m adapted --search https://localhost:9200/papers",
     )
