@@ -35,6 +35,7 @@ ResolvedEngine = Literal["fast", "gensim"]
 EngineName = Literal["auto", ResolvedEngine]
 Gradient = Literal["word2vec", "corrected"]
 SearchBy = Literal["bm25", "dense", "hybrid"]
+SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
 
@@ -165,6 +166,11 @@ _DOCUMENT_BYTES = Option(
     parse=parse_bytes,
     unset="128M, at most a sixteenth of --max-memory",
 )
+SAMPLE_BY = Option(
+    "What a document is in plain text: a line, a paragraph (lines between empty ones), or all of a file (document).",
+    panel=Panel.TEXT,
+    unset="line",
+)
 _WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.ADVANCED, unset="1000000")
 _COMPRESSION = Option(
     "Refuse compressed text that unpacks to more than so many times its size, beyond 64M.",
@@ -230,6 +236,7 @@ class TextOptions(Checked):
         tuple[str, ...],
         Option("Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.", "--field", panel=Panel.TEXT),
     ] = ()
+    sample_by: Annotated[SampleBy | None, SAMPLE_BY] = None
     keep_duplicates: Annotated[
         bool | None,
         Option(
@@ -255,7 +262,8 @@ class TextOptions(Checked):
 
     def of_recipe(self) -> dict[str, Any]:
         """What the user said about the recipe."""
-        return {name: value for name, value in (("format", self.format), ("fields", self.fields)) if value}
+        said = {"format": self.format, "fields": self.fields, "sample_by": self.sample_by}
+        return {name: value for name, value in said.items() if value}
 
     def said(self) -> dict[str, list[str]]:
         """The options that neither the recipe nor the configuration of a result has, as words of a command."""
@@ -267,6 +275,7 @@ class TextOptions(Checked):
         return {
             "--format": [self.format] if self.format else [],
             "--field": list(self.fields),
+            "--sample-by": [self.sample_by] if self.sample_by else [],
             **{option: [str(value)] for option, value in limits.items() if value is not None},
         }
 

@@ -65,6 +65,11 @@ class ServerError(GreenadaptError):
     """A server that is asked does not answer, or refuses."""
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether Rust's code in a library gave up; such an error is no ``Exception``."""
+    return type(error).__name__ == "PanicException"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what a library's error says, or the error's type if it says nothing."""
     lines = str(error).strip().splitlines()

@@ -43,20 +43,27 @@ class Found:
 
 def fuzz(reader: Reader, folder: Path, seed: int, n: int, at: Path | None = None) -> Found:
     """Read ``n`` changed files of a reader; ``at`` takes the number of each, should the process die."""
-    draw, found = random.Random(f"{reader.name} {seed}"), Found()
+    draw, found, names = random.Random(f"{reader.name} {seed}"), Found(), reader.names(folder)
     for i in range(n):
-        name = draw.choice(reader.files)
+        name = draw.choice(names)
         original = (folder / name).read_bytes()
         content = change(name, original, draw)
-        (folder / name).write_bytes(content)
+        _put(folder / name, content)
         if at is not None:
             at.write_text(str(i))
         try:
             verdict, key, detail = outcome_of(reader, folder, name)
         finally:
-            (folder / name).write_bytes(original)
+            _put(folder / name, original)
         found.add(verdict, key, f"{name}, input {i}: {detail}" if detail else "")
     return found
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Another file in the place of one that something may still have mapped."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)
 
 
 def outcome_of(reader: Reader, folder: Path, name: str) -> tuple[str, str, str]:

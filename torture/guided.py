@@ -62,8 +62,8 @@ def _guide(name: str, work: Path, seconds: int) -> None:
         from torture.readers import READERS
 
         reader, folder = READERS[name], work / "m"
-        originals = {file: (folder / file).read_bytes() for file in reader.files}
-        for file in reader.files:  # imports what it needs, instrumented
+        originals = {file: (folder / file).read_bytes() for file in reader.names(folder)}
+        for file in originals:  # imports what it needs, instrumented
             outcome_of(reader, folder, file)
     limit_memory()
     found, end, n = Found(), time.monotonic() + seconds, 0
@@ -75,7 +75,8 @@ def _guide(name: str, work: Path, seconds: int) -> None:
     def once(data: bytes) -> None:
         nonlocal n
         n += 1
-        file = reader.files[data[0] % len(reader.files)] if data else reader.files[0]
+        names = [*originals]
+        file = names[data[0] % len(names)] if data else names[0]
         (folder / file).write_bytes(data[1:])
         verdict, key, detail = outcome_of(reader, folder, file)
         found.add(verdict, key, detail and f"{file}: {detail} {data[:300]!r}")

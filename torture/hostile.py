@@ -264,6 +264,23 @@ def _names(folder: Path) -> list[Command]:
     ]  # fmt: skip
 
 
+def _index(folder: Path) -> list[Command]:
+    (folder / "index" / "vectors" / "00000099.usearch").write_bytes(b"\xff" * 5000)  # not in the index
+    for file in (folder / "old-index" / "vectors").iterdir():
+        content = bytearray(file.read_bytes())
+        content[-4000:] = b"\xff" * 4000
+        file.write_bytes(content)
+    adapted = folder / "models" / "adapted" / "greenadapt.json"
+    adapted.write_text(json.dumps({"corpus": "x", "model": {"name": "y", "source": "attacker/evil"}}))
+    return [
+        *(["search", "index", "heart", "--by", by] for by in ("dense", "hybrid")),
+        ["qa", "-m", "models/base", "--index", "index", "-q", "heart", "--by", "dense"],
+        ["search", "old-index", "heart", "--by", "dense"],
+        ["index", "--documents", "a.txt", "-o", "old-index", "--update", "--vectors", "-m", "models/encoder"],
+        ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/adapted", "--memory", "base", "-o", "runs"],
+    ]  # fmt: skip
+
+
 def _variants(folder: Path) -> list[Command]:
     return [
         ["adapt", "-c", "a.txt", "-m", "models/base", "--variant", name] for name in ("../x", "/tmp/x", "a/b", "..")
@@ -388,6 +405,7 @@ CASES = {
     "remote-code": Hostile(_remote_code, codes=(0,), seconds=200),
     "attention": Hostile(_attention, codes=(0, 1), seconds=200),
     "names": Hostile(_names, codes=(0, 1, 2)),
+    "index": Hostile(_index, "not on this machine|neighbours that are not there|question answering|other settings"),
     "variants": Hostile(_variants, "variant", codes=(2,)),
     "controls": Hostile(_controls),
     "infinite": Hostile(_infinite, "NaN or infinity", seconds=100),

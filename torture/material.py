@@ -7,11 +7,15 @@ import shutil
 import struct
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from greenadapt.config import SearchBy
+from greenadapt.progress import Silent
 from torture.mutation import PACKERS
 
 _TEXT = """The patient had tachycardia.
@@ -65,6 +69,12 @@ The virus.
 ==== Refs
 1. X
 """
+_COMPILED = {
+    "backend": "onnx",
+    "quantize": "none",
+    "head": "TokenClassification",
+    "inputs": ["attention_mask", "token_type_ids"],
+}
 _CONLL = "-DOCSTART- O\n\nThe\tO\nvirus\tB-Disease\nheart\tI-Disease\n\nA O\ncell B-Gene\n"
 _SQUAD = {
     "version": "2.0",
@@ -224,6 +234,64 @@ def write_texts(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    (folder / "compiled").mkdir()
+    (folder / "compiled" / "compiled.json").write_text(json.dumps(_COMPILED))
+    write_index(folder)
+
+
+INDEX, OLD_INDEX, INDEX_ANSWERS = "index", "old-index", "index-answers.json"
+"""An index with vectors, one as version 0.2.0 wrote it, and what the first one finds."""
+
+
+class _Encoder:
+    """Takes the place of a model: the vector of a text is drawn at random, by its letters."""
+
+    def vectors(self, texts: list[str], *_: object) -> npt.NDArray[np.float32]:
+        drawn = [np.random.default_rng([*text.encode()]).normal(size=16) for text in texts]
+        return np.array(drawn, np.float32)
+
+
+def index_answers(folder: Path) -> list[list[Any]]:
+    """What an index finds, by words and by vectors."""
+    from greenadapt.inference.search.index import Index
+
+    index = Index(folder)
+    index.__dict__["encoder"] = _Encoder()
+    asked: list[tuple[str, SearchBy]] = [("heart virus", "bm25"), ("cell", "bm25"), ("heart", "dense"), ("a", "hybrid")]
+    return [
+        [[one.document, one.start, one.text, round(one.score, 4)] for one in index.search(query, by=by)]
+        for query, by in asked
+    ]
+
+
+def write_index(folder: Path) -> None:
+    """An index with vectors, the same without checksums, and what is found in it."""
+    from tokenizers import Tokenizer, models
+
+    from greenadapt.inference.search.building import Builder
+    from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSettings
+    from greenadapt.inference.search.folder_store import FolderStore
+    from greenadapt.inference.search.index import Index
+
+    draw, words = np.random.default_rng(0), ["heart", "virus", "cell", "patient", "rate", "sample", "naïve"]
+    rows = [{"id": f"d{i}", "text": " ".join(draw.choice(words, 12))} for i in range(150)]
+    documents = folder / "index-rows.jsonl"
+    documents.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")).save(str(folder / "index-tokenizer.json"))
+    settings = IndexSettings(vectors=True, paragraph_chars=100, format=None, fields=("text",), sample_by="line")
+    model = IndexModel("attacker/evil", "0" * 64)
+    facts = IndexFacts({str(documents): documents.name}, settings, model, normal_form="NFC")
+    store = FolderStore(folder / INDEX)
+    store.create(facts, folder / "index-tokenizer.json")
+    index = Index(folder / INDEX)
+    index.__dict__["encoder"] = _Encoder()
+    store.write_facts(replace(facts, counts=Builder(index, Silent()).build()))
+    (folder / INDEX_ANSWERS).write_text(json.dumps(index_answers(folder / INDEX)))
+    shutil.copytree(folder / INDEX, folder / OLD_INDEX)
+    values = json.loads((folder / OLD_INDEX / "index.json").read_text("utf-8"))
+    for name in ("files", "seal", "normal_form"):
+        del values[name]
+    (folder / OLD_INDEX / "index.json").write_text(json.dumps(values))
 
 
 def write_models(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Everything that reads a file which somebody else may have written, and a valid file of each kind."""
 
+import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,10 +19,15 @@ class Reader:
 
     name: str
     files: tuple[str, ...]
-    """In the folder of the material; one of them is changed each time."""
+    """In the folder of the material, as patterns; one of them is changed each time."""
     read: Callable[[Path, str], Any]
     """Of the folder and the name of the changed file."""
     needs_models: bool = False
+
+    def names(self, folder: Path) -> tuple[str, ...]:
+        """Its files that are there, but for locks."""
+        found = (path for pattern in self.files for path in sorted(folder.glob(pattern)))
+        return tuple(path.relative_to(folder).as_posix() for path in found if path.is_file() and path.suffix != ".lock")
 
 
 def _drain(entries: Iterable[Any]) -> None:
@@ -132,6 +138,40 @@ def _manifest(folder: Path, name: str) -> None:
     changes(found, verify=True)
 
 
+def _index(folder: Path, name: str) -> None:
+    """What is found must be what the whole index finds."""
+    from torture.material import INDEX, INDEX_ANSWERS, index_answers
+
+    found = index_answers(folder / INDEX)
+    if found != json.loads((folder / INDEX_ANSWERS).read_text("utf-8")):
+        raise AssertionError(f"other paragraphs are found: {found}")
+
+
+def _old_index(folder: Path, name: str) -> None:
+    """Vectors without a checksum may be others, but must be read where they are."""
+    from torture.material import OLD_INDEX, index_answers
+
+    index_answers(folder / OLD_INDEX)
+
+
+def _index_to_update(folder: Path, name: str) -> None:
+    from greenadapt.inference.search.folder_store import FolderStore
+    from torture.material import INDEX
+
+    store = FolderStore(folder / INDEX)
+    store.require_whole()
+    store.facts()
+
+
+def _compiled(folder: Path, name: str) -> None:
+    from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+
+    compiled = Compiled.read((folder / name).parent)
+    assert compiled is not None
+    assert compiled.backend in GRAPHS
+    assert {"attention_mask", "token_type_ids", "position_ids"} >= {*compiled.inputs}
+
+
 def _examples(task: str) -> Callable[[Path, str], None]:
     def read(folder: Path, name: str) -> None:
         from greenadapt.config import TaskConfig
@@ -199,6 +239,10 @@ READERS = {
         Reader("predict-ner", ("a.txt", "words.conll", "rows.jsonl"), _entries("ner")),
         Reader("predict-texts", ("a.txt", "rows.jsonl", "rows.json"), _entries("classification")),
         Reader("predict-qa", ("squad.json", "rows.jsonl"), _entries("qa")),
+        Reader("index", ("index/*", "index/words/*", "index/vectors/*"), _index),
+        Reader("index-to-update", ("index/*", "index/words/*", "index/vectors/*"), _index_to_update),
+        Reader("old-index", ("old-index/vectors/*",), _old_index),
+        Reader("compiled", ("compiled/compiled.json",), _compiled),
         Reader("tasks", ("tasks.toml",), _tasks_file),
         Reader("recipe", ("recipe.toml",), _recipe),
         Reader("settings", ("settings.toml",), _settings),

@@ -2,10 +2,16 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from greenadapt.config import Backend, Quantize
-from greenadapt.storage.files import Json, described_in, read_object, write_json
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.own_json import read_own
 
+CompiledBackend = Literal["onnx", "openvino"]
+"""What runs a graph."""
+GraphInput = Literal["attention_mask", "token_type_ids", "position_ids"]
+"""What a graph may read beside ``inputs_embeds``."""
 COMPILED_FILE = "compiled.json"
 """How a compiled model is run."""
 EMBEDDING_FILE = "embedding.safetensors"
@@ -18,11 +24,11 @@ GRAPHS: dict[Backend, str] = {"onnx": "model.onnx", "openvino": "model.xml"}
 class Compiled:
     """How a compiled model is run."""
 
-    backend: Backend
+    backend: CompiledBackend
     quantize: Quantize
     head: str | None
     """As in ``checkpoints``' architectures, such as ``TokenClassification``; ``None`` for sentence vectors."""
-    inputs: tuple[str, ...]
+    inputs: tuple[GraphInput, ...]
     """Names of the graph's inputs beside ``inputs_embeds``, in order; its only output is ``logits``."""
 
     @classmethod
@@ -31,9 +37,7 @@ class Compiled:
         file = folder / COMPILED_FILE
         if not file.is_file():
             return None
-        read = read_object(file, "compiled model")
-        with described_in(file, "compile the model again"):
-            return cls(read["backend"], read["quantize"], read["head"], tuple(map(str, read["inputs"])))
+        return read_own(file, cls, "compiled model", "compile the model again")
 
     def write(self, folder: Path) -> None:
         """Write ``compiled.json``."""

@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Any
 
+from greenadapt.config import Length, Pool
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.files import Json, described_in, read_object
+from greenadapt.storage.files import Json
+from greenadapt.storage.own_json import read_own, read_own_object
 
 FACTS_FILE = "greenadapt.json"
 """How the model was adapted, if at all."""
@@ -77,9 +81,8 @@ def read_seeds(folder: Path) -> tuple[int, ...]:
 
     Raises ``MissingError`` or ``InputError`` if the folder does not say so.
     """
-    scores = read_described(folder / SCORES)
-    with described_in(folder / SCORES, _AGAIN):
-        return tuple(int(entry["seed"]) for entry in scores["seeds"])
+    scores = read_own(folder / SCORES, _SeedScores, *_WHAT)
+    return tuple(entry.seed for entry in scores.seeds)
 
 
 def n_weights(folder: Path) -> int:
@@ -94,9 +97,79 @@ def n_weights(folder: Path) -> int:
     return sum(prod(weights.shape(name)) for name in weights.names)
 
 
+@dataclass(frozen=True)
+class ModelName:
+    """How a file names a model."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True)
+class _Used:
+    """How a fine-tuned model is used, of one task or of several."""
+
+    pool: Pool = "mean"
+    pools: dict[str, Pool] = field(default_factory=dict)
+    added_words: int = 0
+    memory: dict[str, Any] | None = None
+    max_length: Length | None = None
+
+
+@dataclass(frozen=True)
+class _Task(_Used):
+    task: str = ""
+    labels: list[str] | None = None
+    adapter: dict[str, Any] | None = None
+    metric: str | None = None
+    added: bool = False
+    has_null: bool = False
+
+
+@dataclass(frozen=True)
+class _Multitask(_Used):
+    tasks: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class _Facts:
+    corpus: str
+    model: ModelName
+    title: str = ""
+    licence: str = ""
+    rows: int = 0
+    pretrained: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Scores:
+    seeds: list[dict[str, Any]] = field(default_factory=list)
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    dev: dict[str, Any] | None = None
+    counts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _SeedOfScores:
+    seed: int
+
+
+@dataclass(frozen=True)
+class _SeedScores:
+    seeds: tuple[_SeedOfScores, ...]
+
+
+_KINDS: dict[str, Any] = {FACTS_FILE: _Facts, TASK_FILE: _Task, MULTITASK_FILE: _Multitask, SCORES: _Scores}
+"""File → what is to be in it, of what is read by name."""
+_WHAT = "fine-tuned model", "give the folder that finetune wrote, or train it again"
+
+
 def read_described(path: Path) -> Json:
-    """The JSON object in a fine-tuned model's file; raises ``MissingError`` or ``InputError`` if it holds none."""
-    return read_object(path, "fine-tuned model", "give the folder that finetune wrote, or train it again")
+    """The JSON object in a fine-tuned or adapted model's file.
+
+    Raises ``MissingError`` or ``InputError`` if it holds none, or a value of another type.
+    """
+    return read_own_object(path, _KINDS[path.name], *_WHAT)
 
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -131,10 +204,7 @@ def task_names(folder: Path) -> tuple[str, ...]:
     """
     there = folder / TASKS
     found = [path.name for path in sorted(there.iterdir()) if _is_task(path)] if there.is_dir() else []
-    settings = read_described(folder / MULTITASK_FILE)
-    with described_in(folder / MULTITASK_FILE, "train the model again"):
-        trained = settings["tasks"]
-    order = [name for name in trained if isinstance(name, str)] if isinstance(trained, list) else []
+    order: list[str] = read_described(folder / MULTITASK_FILE)["tasks"] or []
     return tuple(sorted(found, key=lambda name: order.index(name) if name in order else len(order)))
 
 

@@ -14,12 +14,13 @@ from greenadapt.checkpoints.layout import (
     TASKS,
     WEIGHTS_FILE,
     is_multitask,
+    read_described,
     task_names,
 )
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, described_in, hash_file, hash_json, read_object
+from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.names import expanded
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.special_tokens import read_settings
@@ -37,13 +38,7 @@ def read_facts(folder: Path) -> Json | None:
     file = folder / FACTS_FILE
     if not file.is_file():
         return None
-    facts = read_object(file, "adapted model")
-    with described_in(file):
-        if not all(
-            isinstance(name, str) for name in (facts["corpus"], facts["model"]["name"], facts["model"]["source"])
-        ):
-            raise TypeError("the names of corpus and model are not strings")
-    return facts
+    return read_described(file)
 
 
 def base_id(model: PretrainedModel) -> str | None:

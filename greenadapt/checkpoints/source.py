@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE
+from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
@@ -30,8 +30,10 @@ class PretrainedModel:
     """How the user, or another program, refers to it: a hub id, a path, ``minilm`` or ``mpnet``."""
 
 
-def find_model(model: str) -> PretrainedModel:
+def find_model(model: str, *, download: bool = True) -> PretrainedModel:
     """Find ``model``: a local folder, ``minilm`` or ``mpnet`` (in a package, if installed), or a hub id.
+
+    Without ``download`` a model of the hub is only looked for among those that were downloaded before.
 
     Raises ``MissingError`` with the nearest known names, ``InputError`` if the folder is not a model's, or is
     incomplete.
@@ -44,13 +46,28 @@ def find_model(model: str) -> PretrainedModel:
         return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
     if model in PACKAGED:
         packaged = PACKAGED[model]
-        return PretrainedModel(model, packaged.folder(model) or _from_hub(packaged.hub_id), model)
+        return PretrainedModel(model, packaged.folder(model) or _from_hub(packaged.hub_id, download), model)
     if not _HUB_ID.fullmatch(model):
         raise MissingError(
             f"no model folder {model}",
             f"give an existing folder, a hub id such as org/name, or {' or '.join(PACKAGED)}",
         )
-    return PretrainedModel(model.replace("/", "--"), _from_hub(model), model)
+    return PretrainedModel(model.replace("/", "--"), _from_hub(model, download), model)
+
+
+def model_here(source: str, place: Path | str, option: str = "--model") -> PretrainedModel:
+    """The model ``source`` that a file in ``place`` names: as ``find_model``, but never downloaded.
+
+    The file may be anybody's, and a request to the hub carries the user's token. Raises ``MissingError`` if the model
+    is not on this machine, with the ``option`` by which the user can name it.
+    """
+    try:
+        return find_model(source, download=False)
+    except MissingError as error:
+        raise MissingError(
+            f"{place} names the model {source}, which is not on this machine ({error.message})",
+            f"name it with {option}, or download it first, if you trust it",
+        ) from None
 
 
 def model_name(model: str) -> str:
@@ -72,7 +89,7 @@ def id_of_folder(folder: Path) -> str | None:
     return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
 
 
-def _from_hub(repo: str) -> Path:
+def _from_hub(repo: str, download: bool) -> Path:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -83,14 +100,17 @@ def _from_hub(repo: str) -> Path:
 
     try:
         with hub_answers():
-            folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES))
+            folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES, local_files_only=not download))
             if not any(folder.glob("*.safetensors")):
-                folder = Path(snapshot_download(repo, allow_patterns=[*_HUB_FILES, _OLD_WEIGHTS]))
+                patterns = [*_HUB_FILES, _OLD_WEIGHTS]
+                folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=not download))
     except HFValidationError:
         raise MissingError(f"{repo} is not a hub id", _near(repo)) from None
     except RepositoryNotFoundError:
         raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        if not download:
+            raise MissingError(f"{repo} was not downloaded from the model hub", _near(repo)) from None
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else first_line(error)
         raise MissingError(
             f"no model {repo} here, and the model hub could not be reached ({reason})", _near(repo)
@@ -133,7 +153,7 @@ def _described(folder: Path) -> dict[str, str]:
     """The files of added words, if other files say that the model has some."""
     needed = {}
     for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
-        if (folder / name).is_file() and (n_words := read_object(folder / name, "model folder").get(key)):
+        if (folder / name).is_file() and (n_words := read_described(folder / name).get(key)):
             needed[WORDS_FILE] = f"{name} says that {n_words} words were added"
     if (folder / BASE_FOLDER).is_dir():
         needed.setdefault(WORDS_FILE, f"it has {BASE_FOLDER}")

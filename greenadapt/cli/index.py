@@ -49,7 +49,7 @@ Field = Annotated[
 
 @app.command(
     epilog=examples(
-        "index --documents papers/ -o papers.index",
+        "index --documents papers/ --sample-by document -o papers.index",
         "index --documents papers/ -m adapted --vectors -o papers.index",
         "index --documents papers/ -m adapted --search https://localhost:9200/papers",
     )
@@ -64,6 +64,7 @@ def index(
     update: Update = False,
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
+    sample_by: o.SampleBy = None,
     options: Annotated[SessionOptions, Pick("force", "nice")],
     as_json: o.AsJson = False,
 ) -> None:
@@ -78,7 +79,7 @@ def index(
     if o.index_place(None if out is None else str(out), search, "--out") is None:
         raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
     fields = tuple(field or stage.IndexRequest.fields)
-    request = stage.IndexRequest(tuple(documents), model, config, format, fields, update, search)
+    request = stage.IndexRequest(tuple(documents), model, config, format, fields, sample_by, update, search)
     row = stage.index(o.make_session(options, out=out), request)
     if as_json:
         print_json(row)

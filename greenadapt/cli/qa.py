@@ -146,6 +146,7 @@ def qa(
     questions: Questions = None,
     format: Format = None,  # noqa: A002  (the option's name)
     field: Field = None,
+    sample_by: o.SampleBy = None,
     config: QaConfig,
     retrieval: RetrievalConfig,
     reading: ReadingOptions,
@@ -163,12 +164,12 @@ def qa(
     without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
     place = o.index_place(index, search, "--index")
-    if place is not None and (format or field):
-        raise UsageError("--format and --field are for documents, not for an index", "leave them out")
+    if place is not None and (format or field or sample_by):
+        raise UsageError("--format, --field and --sample-by are for documents, not for an index", "leave them out")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
-    if data is not None and (format or field):
-        raise UsageError("--format and --field are for documents, not for --data", "leave them out")
+    if data is not None and (format or field or sample_by):
+        raise UsageError("--format, --field and --sample-by are for documents, not for --data", "leave them out")
     if out is None and options.force:
         raise UsageError("--force replaces a result, but nothing is saved without --out", "leave it out")
     if out is None and options.dry_run:
@@ -190,6 +191,7 @@ def qa(
         asked=tuple(question or ()),
         format=format,
         fields=tuple(field or InquirySources.fields),
+        sample_by=sample_by,
         single=context is not None,
         index=place,
     )

@@ -18,6 +18,13 @@ By = Annotated[
     typer.Option("--by", help="Find paragraphs by their words, by vectors (of an index with --vectors), or by both."),
 ]
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="With --by dense or hybrid: the model that made the vectors, if it is not where it was."
+    ),
+]
+
 
 @app.command(
     epilog=examples(
@@ -33,6 +40,7 @@ def search(
     address: o.SearchAddress = None,
     top: Top = 10,
     by: By = "bm25",
+    model: Model = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Show the paragraphs of an index that match a query best."""
@@ -44,7 +52,9 @@ def search(
     place = o.index_place(folder, address, "INDEX")
     if place is None or query is None:
         raise UsageError("an index or a query is missing", 'write search INDEX "QUERY", or search --search URL "QUERY"')
-    index = Index(place)
+    if model is not None and by == "bm25":
+        raise UsageError("--model makes the vector of the query, which --by bm25 does not need", "add --by dense")
+    index = Index(place, model)
     progress = make_progress()
     index.warn_unfinished(progress)
     passages = index.search(query, top, by)

@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+from greenadapt.config import SampleBy
 from greenadapt.corpus import cord19
 from greenadapt.corpus.decoding import Span
 from greenadapt.corpus.opening import input_errors, is_compressed, is_tar, visible_files
@@ -71,9 +72,11 @@ def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> N
         progress.warn(f"{name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
 
 
-def is_linewise(path: str, kind: str) -> bool:
+def is_linewise(path: str, kind: str, sample_by: SampleBy = "line") -> bool:
     """Whether it is a plain file in which a line says all of a document; ``kind`` is its format or ``auto``."""
     kind = format_of(path) if kind == "auto" else kind
+    if kind == "text" and sample_by != "line":
+        return False
     return kind in _LINEWISE and Path(path).is_file() and not (is_tar(path) or is_compressed(path))
 
 
@@ -81,6 +84,7 @@ def parts_of(
     pieces: Iterable[Piece],
     kind: str,
     run: Callable[[Callable[[_Block], Any], Iterable[_Block]], Iterator[Any]] = map,
+    sample_by: SampleBy = "line",
 ) -> list[tuple[Piece, ...]]:
     """Consecutive ``pieces`` together; large plain files of lines are cut, others are not.
 
@@ -89,7 +93,9 @@ def parts_of(
     """
     sized = [(piece, _size(piece)) for piece in pieces]
     size = min(max(sum(n for piece, n in sized if not piece.is_release) // _PARTS, SMALLEST), LARGEST)
-    large = [(piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind)]
+    large = [
+        (piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind, sample_by)
+    ]
     counted = run(
         _count_lines,
         (_Block(piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size)),

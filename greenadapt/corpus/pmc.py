@@ -32,7 +32,8 @@ from greenadapt.corpus.sources import PMC, Source
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Int64Array
-from greenadapt.storage.files import Json, read_object, write_json
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.publish import naming
 from greenadapt.wording import counted
 
@@ -90,7 +91,7 @@ def check_begun(source: Source, folder: Path) -> None:
     """Raise ``InputError`` if ``folder`` was begun with other settings than those of ``source``."""
     path = folder / _SETTINGS
     if source.index == PMC and path.exists():
-        begun = read_object(path, "settings of a download")
+        begun = read_own_object(path, dict[str, Any], "settings of a download")
         if begun != _settings(source):
             raise InputError(
                 f"{folder} was downloaded with {begun}, the recipe has {_settings(source)}",

@@ -5,10 +5,11 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from greenadapt.config import TextLimits
+from greenadapt.config import SampleBy, TextLimits
 from greenadapt.corpus import articles, cord19, pydocs
 from greenadapt.corpus.decoding import Decoder, Document, Span
 from greenadapt.corpus.download import check_local, is_fetched, local_path
@@ -104,8 +105,8 @@ class CorpusReader:
     def sizes(self) -> dict[str, int]:
         """Bytes of each source that is a file read line by line, by its URL or path."""
         found = zip(self.recipe.sources, self.paths, strict=True)
-        kind = self.recipe.format
-        return {source.url: Path(path).stat().st_size for source, path in found if is_linewise(path, kind)}
+        how = self.recipe.format, self.recipe.sample_by
+        return {source.url: Path(path).stat().st_size for source, path in found if is_linewise(path, *how)}
 
     def go_on(self, sources: Mapping[str, str], sizes: Mapping[str, int], counts: Json) -> bool:
         """Read from now on only what was appended, if every source still begins as it was read then; returns whether.
@@ -144,7 +145,8 @@ class CorpusReader:
             yield from self._read_pieces(pieces_of(path, self.recipe.format, self._decoder.counts))
 
     def _read_pieces(self, pieces: Iterable[Piece]) -> Iterator[Document]:
-        manner = _Manner(self.recipe.format, self.recipe.fields, _READERS)
+        readers = {**_READERS, "text": _TEXT_READERS[self.recipe.sample_by]}
+        manner = _Manner(self.recipe.format, self.recipe.fields, readers)
         for piece in pieces:
             yield from _read_piece(piece, manner, self._decoder)
 
@@ -201,18 +203,20 @@ def require_local(recipe: Recipe) -> None:
             require_file(Path(source.url))
 
 
-def read_whole(source: str, kind: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+def read_whole(
+    source: str, kind: str, fields: tuple[str, ...], decoder: Decoder, sample_by: SampleBy = "document"
+) -> Iterator[Document]:
     """The documents of a file, folder or archive of the format ``kind``, or of standard input for ``-``, verbatim if
-    possible: a plain text file is one document, and its text, like that of each field of JSON lines, is one of the
-    ``lines`` with all its line breaks. Other formats are read as for a corpus.
+    possible: what ``sample_by`` makes a document of plain text, like each field of JSON lines, is one of the ``lines``
+    with all its line breaks. Other formats are read as for a corpus.
     """
-    manner = _Manner(kind, fields, _WHOLE_READERS)
+    manner = _Manner(kind, fields, {**_WHOLE_READERS, "text": _WHOLE_TEXT_READERS[sample_by]})
     if source != STDIN:
         for piece in pieces_of(source, kind, decoder.counts):
             yield from _read_piece(piece, manner, decoder)
         return
     with open_input(source) as (stream, name):
-        yield from _WHOLE_READERS[kind](stream, name, fields, decoder)
+        yield from manner.readers[kind](stream, name, fields, decoder)
 
 
 @dataclass(frozen=True)
@@ -276,6 +280,29 @@ def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: De
     for number, line in decoder.lines(stream, name):
         if text := line.strip():
             yield Document((text,), f"{name}:{number}")
+
+
+def _read_paragraphs(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Plain text: the lines between empty ones are a document of these lines."""
+    for document in _read_whole_paragraphs(stream, name, fields, decoder):
+        yield replace(document, lines=tuple(_text_lines(document.lines[0])))
+
+
+def _read_whole_paragraphs(
+    stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder
+) -> Iterator[Document]:
+    """The same, as a document of one line that may contain line breaks."""
+    lines = decoder.lines(stream, name)
+    for number, line in lines:
+        if line.strip():
+            rest = takewhile(lambda numbered: numbered[1].strip(), lines)
+            yield Document((decoder.joined(chain([(number, line)], rest), name).strip(),), f"{name}:{number}")
+
+
+def _read_file_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Plain text, all of it, as one document of its non-empty lines."""
+    for document in _read_whole_text(stream, name, fields, decoder):
+        yield replace(document, lines=tuple(_text_lines(document.lines[0])))
 
 
 def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
@@ -374,4 +401,10 @@ _READERS: dict[str, _Reader] = {
     "xml": articles.read_xml,
     "pmc": articles.read_pmc_text,
 }
-_WHOLE_READERS: dict[str, _Reader] = {**_READERS, "text": _read_whole_text, "jsonl": _read_whole_records}
+_WHOLE_READERS: dict[str, _Reader] = {**_READERS, "jsonl": _read_whole_records}
+_TEXT_READERS: dict[SampleBy, _Reader] = {"line": read_text, "paragraph": _read_paragraphs, "document": _read_file_text}
+_WHOLE_TEXT_READERS: dict[SampleBy, _Reader] = {
+    "line": read_text,
+    "paragraph": _read_whole_paragraphs,
+    "document": _read_whole_text,
+}

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
-from greenadapt.config import TextLimits
+from greenadapt.config import SampleBy, TextLimits
 from greenadapt.corpus.opening import open_binary, require_names
 from greenadapt.corpus.sources import (
     Source,
@@ -49,6 +49,8 @@ class Recipe:
     sources: tuple[Source, ...] = ()
     fields: tuple[str, ...] = ("text",)
     """The fields of JSON lines, or the columns of CSV and TSV, that hold text."""
+    sample_by: SampleBy = "line"
+    """What a document is in plain text."""
     packages: tuple[str, ...] = ()
     """pydocs: only these packages, or ``name[extra]`` for what that needs; empty means all."""
     about: str = ""
@@ -75,9 +77,9 @@ def list_recipes() -> list[Recipe]:
 def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of that name or ``.toml`` file, or one that reads that file, folder or URL as text.
 
-    ``overrides`` replaces ``format`` or ``fields``. The corpus of a path is named after its last part and eight digits
-    of the hash of the whole path. Raises ``MissingError``, with similar names, if there is no such recipe or file, and
-    ``InputError`` if the recipe is invalid or the suffix does not tell the format.
+    ``overrides`` replaces ``format``, ``fields`` or ``sample_by``. The corpus of a path is named after its last part
+    and eight digits of the hash of the whole path. Raises ``MissingError``, with similar names, if there is no such
+    recipe or file, and ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
     recipe = _find(name_or_path, dict(overrides or {}))
     own = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
@@ -187,6 +189,10 @@ def _check(recipe: Recipe, where: str) -> None:
             raise InputError(f"{where}: {key} is not a list of strings", f'write {key} = ["..."]')
     if recipe.format not in FORMATS:
         raise InputError(f"{where}: unknown format {recipe.format}", f"the formats are {', '.join(FORMATS)}")
+    if recipe.sample_by not in get_args(SampleBy):
+        raise InputError(
+            f"{where}: sample_by is {recipe.sample_by!r}", f"it must be one of {', '.join(get_args(SampleBy))}"
+        )
     if (recipe.format == "pydocs") == bool(recipe.sources):
         raise InputError(
             f"{where}: format {recipe.format} with {counted(len(recipe.sources), 'source')}",

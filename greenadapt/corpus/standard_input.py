@@ -24,8 +24,9 @@ def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress:
     block.
 
     ``NAME`` is ``stdin-`` and eight digits of the SHA-256 of the content, so that the same text is the same corpus and
-    another text never replaces it. ``said`` may have ``format`` and ``fields``; a text that begins with a JSON object
-    is read as JSON lines. Raises ``UsageError`` for a format that needs file names, ``InputError`` for no input.
+    another text never replaces it. ``said`` may have ``format``, ``fields`` and ``sample_by``; a text that begins with
+    a JSON object is read as JSON lines. Raises ``UsageError`` for a format that needs file names, ``InputError`` for no
+    input.
     """
     kind = said.get("format")
     if kind is not None and kind not in _FORMATS:
@@ -94,4 +95,5 @@ def _recipe(name: str, path: Path, said: Mapping[str, Any]) -> Recipe:
     kind = said.get("format") or ("jsonl" if begins == b'{"' else "text")
     fields = tuple(said.get("fields") or Recipe.fields)
     title, given = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
-    return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, given=given, asked=name)
+    by = said.get("sample_by") or Recipe.sample_by
+    return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, by, given=given, asked=name)

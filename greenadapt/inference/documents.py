@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from greenadapt.config import SampleBy
 from greenadapt.corpus.decoding import Decoder, Document
 from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_binary, require_names
 from greenadapt.corpus.pieces import warn_symlinks
@@ -36,6 +37,18 @@ class Names:
 
     taken: set[str] = field(default_factory=set)
     _repeats: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
+    """By source, lines of plain text that are documents because nobody said what is one."""
+
+    def note_lines(self, progress: Progress) -> None:
+        """Say once that lines are documents, if that may surprise."""
+        sources = [source for source, n in self.lines.items() if n > 1]
+        if sources:
+            where = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+            progress.note(
+                f"{where}: {counted(self.lines.total(), 'line')} of plain text, a document each; --sample-by document "
+                "reads a file as one document"
+            )
 
     def name(self, document: Document) -> str:
         """The document's own id; where another has that, or it has none, its place, such as ``a.jsonl:3``; and where
@@ -56,11 +69,13 @@ def read_texts(
     format: str | None = None,  # noqa: A002  (the option's name)
     fields: tuple[str, ...] = ("text",),
     names: Names | None = None,
+    sample_by: SampleBy | None = None,
 ) -> Iterator[Context]:
     """The documents of a file, a folder, a tar archive, or of standard input for ``-``, lazily.
 
-    ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` goes by the suffix, and takes standard input as text. A
-    file of plain text is one document, verbatim: its line breaks stay as they are, only a byte order mark is dropped.
+    ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` goes by the suffix, and takes standard input as text. In
+    plain text ``sample_by`` says what a document is, by default a line. It is verbatim: line breaks inside stay as they
+    are, only a byte order mark is dropped, and white space around a line or a paragraph.
     An object of JSON lines is one, the strings in ``fields`` verbatim with a line break between; a row of a table, a
     CORD-19 parse and an article are the paragraphs that the corpus readers find in them, one per line.
 
@@ -73,7 +88,11 @@ def read_texts(
     is unknown, a file is broken, there is no text at all, or ``source`` holds questions.
     """
     kind = _kind(source, format)
-    return _texts(_Source(source, kind, is_by_name=format is None, fields=tuple(fields)), names or Names(), progress)
+    return _texts(
+        _Source(source, kind, is_by_name=format is None, fields=tuple(fields), sample_by=sample_by),
+        names or Names(),
+        progress,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,11 +102,17 @@ class _Source:
     is_by_name: bool
     """Whether the kind follows from the name."""
     fields: tuple[str, ...]
+    sample_by: SampleBy | None
 
     @property
     def name(self) -> str:
         """What messages call it."""
         return input_name(self.path)
+
+    def is_line(self, name: str) -> bool:
+        """Whether the document of this name is a line of plain text."""
+        kind = {"auto": format_of(name.rpartition(":")[0])}.get(self.kind, self.kind)
+        return kind == "text"
 
 
 def _kind(source: str, given: str | None) -> str:
@@ -117,14 +142,17 @@ def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Contex
     counts = decoder.counts
     note_terminal(source.path, progress)
     try:
-        for document in read_whole(source.path, source.kind, source.fields, decoder):
+        for document in read_whole(source.path, source.kind, source.fields, decoder, source.sample_by or "line"):
             text = decoder.without_surrogates("\n".join(document.lines), document.name)
-            if source.is_by_name and source.kind == "text" and text.startswith('{"'):
+            is_first = not counts["documents"] + counts["empty"]
+            if is_first and source.is_by_name and source.kind == "text" and text.startswith('{"'):
                 raise InputError(
                     f"{source.name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
                 )
             if text.strip():
                 counts["documents"] += 1
+                if source.sample_by is None and source.is_line(document.name):
+                    names.lines[source.name] += 1
                 yield Context(names.name(document), text, decoder.without_surrogates(document.title, document.name))
             else:
                 counts["empty"] += 1

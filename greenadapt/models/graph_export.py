@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+from greenadapt.checkpoints.compiled import GRAPHS, Compiled, CompiledBackend
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
-from greenadapt.config import Backend, Quantize
+from greenadapt.config import Quantize
 from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.graphs import graph_inputs
@@ -76,7 +76,7 @@ class _Logits(torch.nn.Module):
         return logits
 
 
-def write_graph(exported: Exported, backend: Backend, quantize: Quantize, folder: Path) -> Compiled:
+def write_graph(exported: Exported, backend: CompiledBackend, quantize: Quantize, folder: Path) -> Compiled:
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one per piece that is computed as

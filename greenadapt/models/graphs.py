@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+from greenadapt.checkpoints.compiled import GRAPHS, Compiled, GraphInput
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError, first_line, require_torch
@@ -102,12 +102,13 @@ class GraphRunner:
                 yield each[""]
 
 
-def graph_inputs(checkpoint: Checkpoint) -> tuple[str, ...]:
+def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:
     """What the graph of a model reads beside ``inputs_embeds``.
 
     Where positions are counted from the padding's id on, a model cannot tell without ids which piece is padding.
     """
-    config, names = checkpoint.config, ["attention_mask"]
+    config = checkpoint.config
+    names: list[GraphInput] = ["attention_mask"]
     if checkpoint.architecture.has_segments and int(config.get("type_vocab_size") or 0) > 1:
         names.append("token_type_ids")
     if checkpoint.architecture.counts_from_padding:
@@ -169,6 +170,7 @@ def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend,
         return _runner(file, compiled, RowTable.of(checkpoint.embedding()), checkpoint)
     from greenadapt.models.graph_export import write_graph
 
+    assert backend != "torch"
     exported = export()
     with TemporaryDirectory(prefix="greenadapt-") as name:
         written = write_graph(exported, backend, quantize, Path(name))

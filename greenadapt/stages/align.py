@@ -53,7 +53,7 @@ def align(
     """Fit the map from a corpus's word vectors, or from ``vectors``, into the model's wordpiece space."""
     if vectors is None:
         trained = session.find_only(corpus, model, W2V)
-        source, chosen = trained_vectors(trained), model_of(trained)
+        source, chosen = trained_vectors(trained), model_of(trained, model)
     else:
         if model is None:
             raise UsageError("--vectors needs --model", "give the model whose space the vectors are mapped into")

@@ -7,7 +7,7 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
-from greenadapt.config import CorpusConfig, TextLimits, TextOptions
+from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions
 from greenadapt.corpus.distributed.prepare import prepare_on_cluster
 from greenadapt.corpus.download import is_fetched, local_path
 from greenadapt.corpus.indexes import fetch_corpus
@@ -39,6 +39,7 @@ _TEXT_PER_COMPRESSED_BYTE = 4
 
 
 _DEFAULTS = asdict(CorpusConfig())
+_UNSAID = {**_DEFAULTS, "sample_by": Recipe.sample_by}
 
 
 _LATER = ("lenient",)
@@ -86,10 +87,17 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
 def _typed(prepared: Result) -> Json:
     """What was said of the fields and the format on the command line, so that later commands need not repeat it."""
     config, said = prepared.manifest.config, prepared.manifest.facts.get("said")
-    known = {"fields": tuple(config["fields"]), "format": config["format"]}
+    known = {"fields": tuple(config["fields"]), "format": config["format"], "sample_by": _sample_by(config)}
     if said is None:  # of an earlier version
         return known
-    return {name: known[name] for name, option in (("fields", "--field"), ("format", "--format")) if said.get(option)}
+    options = {"fields": "--field", "format": "--format", "sample_by": "--sample-by"}
+    return {name: known[name] for name, option in options.items() if said.get(option)}
+
+
+def _sample_by(config: Json) -> SampleBy:
+    """What a document of a corpus is; manifests have only what is not the default."""
+    found: SampleBy = config.get("sample_by", Recipe.sample_by)
+    return found
 
 
 def _recipe_of(prepared: Result) -> Recipe:
@@ -99,7 +107,13 @@ def _recipe_of(prepared: Result) -> Recipe:
     sources = () if is_installed else tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
     names = {"name": facts["corpus"], "title": facts["title"], "licence": facts["licence"], "given": facts["given"]}
     return Recipe(
-        **names, format=config["format"], sources=sources, fields=fields, packages=packages, asked=facts["corpus"]
+        **names,
+        format=config["format"],
+        sources=sources,
+        fields=fields,
+        sample_by=_sample_by(config),
+        packages=packages,
+        asked=facts["corpus"],
     )
 
 
@@ -107,7 +121,7 @@ def choose_model(session: Session, corpus: str, model: str | None) -> Pretrained
     """The model for ``--model``, which may be its workspace name, or the only one used for the corpus."""
     known = session.workspace.results(corpus, session.model_name(corpus, model))
     if known:
-        return model_of(known[0])
+        return model_of(known[0], model)
     if model is None:
         raise MissingError(f"no readable result for corpus {corpus}", "give the model with --model")
     return find_model(model)
@@ -126,7 +140,7 @@ def run_prepare(
     known = common.current()
     asked = plain({**text.of_config(), **text.of_recipe()})
     shared = known is None or all(
-        known.manifest.config.get(name, _DEFAULTS.get(name)) == value for name, value in asked.items()
+        known.manifest.config.get(name, _UNSAID.get(name)) == value for name, value in asked.items()
     )
     return _run(session, common if shared and own.current() is None else own, recipe, model, text, update=update)
 
@@ -167,6 +181,8 @@ def _run(
         "tokenizer": {"sha256": hash_file(tokenizer), "source": model.source},
     }
     settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
+    if recipe.sample_by != Recipe.sample_by:
+        settings["sample_by"] = recipe.sample_by
 
     sizes = reading.sizes()
     former = former_corpus(session, earlier, inputs) if update else None

@@ -50,7 +50,7 @@ def expand(
 ) -> Result:
     """Add the mapped vectors of new words to the model, and write a folder that transformers loads."""
     aligned = session.find_only(corpus, model, ALIGN) if alignment is None else open_result(alignment, ALIGN)
-    chosen = model_of(aligned)
+    chosen = model_of(aligned, model)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
     check_model(chosen, whole=True, generative=True)

@@ -6,13 +6,13 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import IndexConfig
+from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice, require_names
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.building import Builder
-from greenadapt.inference.search.facts import IndexFacts
-from greenadapt.inference.search.folder_store import TOKENIZER
+from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSettings
+from greenadapt.inference.search.folder_store import TOKENIZER, FolderStore
 from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -32,6 +32,8 @@ class IndexRequest:
     config: IndexConfig = field(default_factory=IndexConfig)
     format: str | None = None
     fields: tuple[str, ...] = ("text",)
+    sample_by: SampleBy | None = None
+    """What a document is in plain text; ``None`` is a line."""
     update: bool = False
     """Whether ``documents`` may be others than those that the index was made from."""
     search: str | None = None
@@ -55,14 +57,15 @@ class IndexRequest:
     def facts(self) -> IndexFacts:
         """What the index will say of itself."""
         given = {str(Path(path).absolute()): str(Path(path)) for path in self.documents}
-        config = {**asdict(self.config), "format": self.format, "fields": list(self.fields)}
-        if self.config.shards is None:
-            del config["shards"]  # which not every index has
+        settings = IndexSettings(
+            **asdict(self.config), format=self.format, fields=self.fields, sample_by=self.sample_by or "line"
+        )
+        facts = IndexFacts(given, settings, normal_form="NFC")
         if self.model is None:
-            return IndexFacts(given, config)
+            return facts
         found = find_model(self.model)
         Checkpoint.open(found.folder)  # refuses a generative language model
-        return IndexFacts(given, config, {"source": found.source, "sha256": adapted_input(found)["sha256"]})
+        return replace(facts, model=IndexModel(found.source, adapted_input(found)["sha256"]))
 
 
 def index(session: Session, request: IndexRequest) -> Json:
@@ -79,20 +82,22 @@ def index(session: Session, request: IndexRequest) -> Json:
     place = request.search or str(_folder(session, request))
     store = open_store(place)
     with session.locked(), Meter() as meter:
+        if not session.force and isinstance(store, FolderStore):
+            store.require_whole()
         current = None if session.force else store.facts()
         facts = request.facts() if current is None else _updated(current, request, store.place)
         if current is None:
             tokenizer = None if request.model is None else find_model(request.model).folder / TOKENIZER
             store.create(facts, tokenizer)
         store.write_facts(replace(facts, counts=None))
-        counts = Builder(Index(place), session.progress).build()
+        counts = Builder(Index(place), session.progress, request.sample_by).build()
         store.write_facts(replace(facts, counts=counts))
     is_changed = any(counts[name] for name in ("added", "changed", "removed"))
     is_same = current is not None and current.counts is not None and not is_changed
     status = "up to date" if is_same else "done"
     cost = {"seconds": meter.cost.seconds, "peak_memory_bytes": meter.cost.peak_memory_bytes}
     where = {"folder" if request.search is None else "search": store.place}
-    config = {**facts.config, "model": request.model}
+    config = {**facts.config.as_json(), "model": request.model}
     return {"stage": "index", "status": status, **where, "config": config, "counts": counts, **cost}
 
 
@@ -110,12 +115,16 @@ def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFac
     wanted = request.facts()
     option = "--out" if request.search is None else "--search"
     keep_both = f"keep both with another {option}, or replace it with --force"
-    if settings := describe_difference(current.config, {**current.config, **wanted.config}):  # --shards may be left out
-        raise ConflictError(f"{place} was made with other settings ({settings})", keep_both)
-    if (current.model or {}).get("sha256") != (wanted.model or {}).get("sha256"):
-        before, now = ((one or {}).get("source", "none") for one in (current.model, wanted.model))
-        same = f"give --model {before}" if current.model and not wanted.model else "use the same"
-        raise ConflictError(f"{place} was made with another model ({before}, now {now})", f"{same}, or {keep_both}")
+    before = current.config.as_json()
+    if settings := describe_difference(before, {**before, **wanted.config.as_json()}):  # --shards may be left out
+        same = ""
+        if current.config.sample_by != wanted.config.sample_by:
+            same = f"give --sample-by {current.config.sample_by}, or "
+        raise ConflictError(f"{place} was made with other settings ({settings})", same + keep_both)
+    if (current.model and current.model.sha256) != (wanted.model and wanted.model.sha256):
+        old, now = ("none" if one is None else one.source for one in (current.model, wanted.model))
+        same = f"give --model {old}" if current.model and not wanted.model else "use the same"
+        raise ConflictError(f"{place} was made with another model ({old}, now {now})", f"{same}, or {keep_both}")
     if current.documents.keys() != wanted.documents.keys() and not request.update:
         raise ConflictError(
             f"{place} was made from other documents ({', '.join(current.documents.values())})",

@@ -21,19 +21,20 @@ from greenadapt.checkpoints.provenance import (
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, SampleBy, TrainConfig
 from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.readers import CorpusReader, open_corpus
-from greenadapt.corpus.recipes import find_recipe
+from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.errors import InputError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
 from greenadapt.stages.distributed import Build, run_together, start_machine
 from greenadapt.stages.run_names import data_name
 from greenadapt.stages.session import PRETRAIN, Session, commands_of
-from greenadapt.storage.files import Json, hash_json, read_object, write_json
+from greenadapt.storage.files import Json, hash_json, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.results import Result
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
@@ -61,6 +62,8 @@ class PretrainRequest:
     """Of ``texts``, if not known from their names."""
     fields: tuple[str, ...] = ()
     """Fields or columns that hold text."""
+    sample_by: SampleBy | None = None
+    """What a document is in plain text; ``None`` is a line."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
     training: TrainConfig = field(default_factory=lambda: TrainConfig(**GMAP_PRETRAINING))
     run: RunConfig = field(default_factory=RunConfig)
@@ -115,7 +118,7 @@ class _Start:
         memory = None
         if request.memory is not None:
             memory = MemoryChoice.find(request.memory, model, request.memory_config)
-        said: Json = {"fields": request.fields}
+        said: Json = {"fields": request.fields, "sample_by": request.sample_by}
         texts = tuple(_open(session, text, {**said, "format": request.format}) for text in request.texts)
         given = request.general_text
         return cls(model, memory, texts, None if given is None else _open(session, given, said))
@@ -176,6 +179,8 @@ def _config(request: PretrainRequest, start: _Start) -> Json:
     """All that decides the result beside the content of files."""
     training = {name: value for name, value in request.training.settings().items() if name not in _TASK_ONLY}
     config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
+    if request.sample_by not in (None, Recipe.sample_by):
+        config["sample_by"] = request.sample_by
     return config if start.memory is None else {**config, "memory": asdict(start.memory.config)}
 
 
@@ -256,8 +261,16 @@ class _Pretraining:
         return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
 
 
+@dataclass(frozen=True)
+class _Scores:
+    """What is read of ``scores.json``."""
+
+    losses: dict[str, dict[str, Any]]
+    max_length: int = 0
+
+
 def _read_scores(folder: Path) -> Json:
-    return read_object(folder / SCORES, "pre-trained model", "make it again with --force")
+    return read_own_object(folder / SCORES, _Scores, "pre-trained model", "make it again with --force")
 
 
 def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:

@@ -15,6 +15,7 @@ from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import Result
 
 ANSWERS = "answers.jsonl"
@@ -46,6 +47,8 @@ def answer(session: Session, request: QaRequest) -> Result:
     elif retrieval.passages is not None:
         config |= {"passages": retrieval.passages, "search_weight": retrieval.search_weight}
     config |= {"format": sources.format, "fields": list(sources.fields), "task": request.task}
+    if sources.documents:
+        config["sample_by"] = sources.sampled_by or "line"
     session.check(session.place("", request.model, QA), QA, config)
     answering = Answering(request, session.progress, Spread.of(session))
     model = answering.model
@@ -68,8 +71,7 @@ def answer(session: Session, request: QaRequest) -> Result:
 
 def read_answers(result: Result) -> Iterator[Json]:
     """The rows of a result."""
-    with open(result.folder / ANSWERS, encoding="utf-8") as file:
-        yield from map(json.loads, file)
+    yield from read_own_lines(result.folder / ANSWERS)
 
 
 def read_summary(result: Result) -> Json:

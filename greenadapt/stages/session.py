@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel, find_model, model_name
+from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here, model_name
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name
@@ -179,9 +179,10 @@ class Session:
         return model_name(model) if model is not None else self.workspace.only_model(corpus)
 
 
-def model_of(result: Result) -> PretrainedModel:
-    """The model that a result was made for."""
-    return find_model(result.manifest.facts["model"]["source"])
+def model_of(result: Result, asked: str | None = None) -> PretrainedModel:
+    """The model that a result was made for; downloaded only if it is what the user ``asked`` for."""
+    source: str = result.manifest.facts["model"]["source"]
+    return find_model(source) if source == asked else model_here(source, result.path)
 
 
 @dataclass(frozen=True)

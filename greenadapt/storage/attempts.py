@@ -1,12 +1,21 @@
 """Unfinished work: its folder, whose mark says what job it is for and what it cost so far."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from greenadapt.cost import Cost
+from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json
-from greenadapt.storage.ownership import is_own, read_mark, remove_folder, require_own, write_mark
+from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.ownership import MARK, is_own, read_mark, remove_folder, require_own, write_mark
+
+
+@dataclass(frozen=True)
+class _Mark:
+    key: str
+    attempts: int
+    cost: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -22,9 +31,10 @@ class Attempts:
     def left(cls, work: Path) -> "Attempts | None":
         """Those that left the folder ``work``; ``None`` if it has no mark, or an invalid one."""
         try:
-            values = read_mark(work) or json.loads(former_mark(work).read_text("utf-8"))
-            return cls(values["key"], int(values["attempts"]), Cost(**values["cost"]) if values["cost"] else None)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            path = former_mark(work) if read_mark(work) is None else work / MARK
+            values = read_own_object(path, _Mark, "unfinished work")
+            return cls(values["key"], values["attempts"], Cost(**values["cost"]) if values["cost"] else None)
+        except (OSError, GreenadaptError, TypeError):
             return None
 
     @classmethod

@@ -53,14 +53,27 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-_MOST_JSON = 1 << 30
-"""Bytes: the manifest of a large index, or the tokenizer of a large model, has a tenth of it."""
-_AGAIN = "download or create it again"
+AGAIN = "download or create it again"
 
 
-def read_json(path: Path, hint: str = _AGAIN) -> Any:
-    """The JSON value in ``path``; raises ``InputError`` if it holds anything else."""
-    content = read_small(path, _MOST_JSON)
+LARGEST_JSON = 1 << 30
+"""Bytes of a file of JSON that is read; the tokenizer of a large model has a tenth of it."""
+
+
+def read_bounded(path: Path, hint: str = AGAIN) -> bytes:
+    """The content of a file of JSON; raises ``InputError`` for what is no file, or larger than ``LARGEST_JSON``."""
+    try:
+        return read_small(path, LARGEST_JSON)
+    except IsADirectoryError:
+        raise InputError(f"{path} is not a file", hint) from None
+
+
+def read_json(path: Path, hint: str = AGAIN) -> Any:
+    """The JSON value in ``path``, a file of another program; for greenadapt's own see ``own_json``.
+
+    Raises ``InputError`` if it holds anything else.
+    """
+    content = read_bounded(path, hint)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -68,7 +81,7 @@ def read_json(path: Path, hint: str = _AGAIN) -> Any:
         raise InputError(f"{path} {reason}", hint) from None
 
 
-def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
+def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
     """The JSON object in ``path``, a file of every ``kind`` (such as "model folder").
 
     Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
@@ -83,11 +96,13 @@ def read_object(path: Path, kind: str, hint: str = _AGAIN) -> Json:
 
 
 @contextmanager
-def described_in(file: Path | str, hint: str = _AGAIN) -> Iterator[None]:
+def described_in(file: Path | str, hint: str = AGAIN) -> Iterator[None]:
     """Raise ``InputError`` naming ``file`` if its content is invalid."""
     try:
         yield
     except InputError as error:
+        if error.message.startswith(str(file)):
+            raise
         raise InputError(f"{file}: {error.message}", error.hint) from None
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else repr(error)

@@ -5,22 +5,23 @@ replaced. Pipes and devices, such as ``/dev/null`` or ``/dev/stdout``, are writt
 created.
 """
 
-import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from gzip import GzipFile
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
-from greenadapt.errors import ConflictError, MissingError, UsageError
-from greenadapt.storage.files import Json, replace_json
+from greenadapt.errors import ConflictError, GreenadaptError, MissingError, UsageError
+from greenadapt.storage.files import replace_json
 from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.own_json import read_own
 from greenadapt.storage.ownership import require_own
 from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
 
@@ -114,6 +115,13 @@ def open_output(out: Path | None) -> Iterator[tuple[IO[str], bool]]:
         yield stream, False
 
 
+@dataclass(frozen=True)
+class _ShardsMark:
+    key: str
+    n: int
+    size: int
+
+
 class Shards:
     """Finished parts of an output file, kept beside it until it is whole, so that the same command can go on.
 
@@ -132,7 +140,7 @@ class Shards:
         if mark is None:
             require_own(self._mark, lambda _: False)
             require_own(self._text, lambda _: False)
-        self.n, self._size = self._known(mark or {})
+        self.n, self._size = self._known(mark)
         """How many there are, and their bytes."""
 
     def add(self, shards: Iterable[str]) -> None:
@@ -158,21 +166,18 @@ class Shards:
     def _write_mark(self) -> None:
         replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
 
-    def _read_mark(self) -> Json | None:
+    def _read_mark(self) -> _ShardsMark | None:
         """What is known of the shards; ``None`` if no command that was killed left any."""
         try:
-            said = json.loads(self._mark.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError):
+            return read_own(self._mark, _ShardsMark, "parts of an output")
+        except (OSError, GreenadaptError):
             return None
-        kinds = {"key": str, "n": int, "size": int}
-        is_own = isinstance(said, dict) and {name: type(value) for name, value in said.items()} == kinds
-        return said if is_own else None
 
-    def _known(self, mark: Json) -> tuple[int, int]:
+    def _known(self, mark: _ShardsMark | None) -> tuple[int, int]:
         """How many shards are there of this output, and their bytes."""
-        if mark.get("key") == self._key and self._text.is_file() and self._text.stat().st_size >= mark["size"]:
-            return mark["n"], mark["size"]
-        return 0, 0
+        if mark is None or mark.key != self._key or not self._text.is_file() or self._text.stat().st_size < mark.size:
+            return 0, 0
+        return mark.n, mark.size
 
 
 @contextmanager

@@ -2,11 +2,17 @@
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.errors import InputError
 from greenadapt.storage.files import Json
+from greenadapt.storage.own_json import parse_own_object
 from greenadapt.storage.publish import naming
+
+
+@dataclass(frozen=True)
+class _Record:
+    key: str
 
 
 class Records:
@@ -21,11 +27,12 @@ class Records:
         n_whole = content.rfind(b"\n") + 1
         if n_whole < len(content):
             os.truncate(path, n_whole)
-        try:
-            lines = content[:n_whole].decode().splitlines()
-            self.by_key: dict[str, Json] = {row["key"]: row for row in map(json.loads, lines)}
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} has a line that is no record ({error!r})", "remove that line") from None
+        lines = content[:n_whole].splitlines()
+        rows = [
+            parse_own_object(line, _Record, f"{path}, line {number}", "remove that line")
+            for number, line in enumerate(lines, start=1)
+        ]
+        self.by_key: dict[str, Json] = {row["key"]: row for row in rows}
 
     def add(self, record: Json) -> Json:
         """Write one more line, and have it on disk."""

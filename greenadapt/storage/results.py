@@ -3,15 +3,17 @@
 import logging
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from greenadapt import __version__
 from greenadapt.cost import total
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage import ownership
-from greenadapt.storage.files import Json, hash_file, hash_json, read_object
+from greenadapt.storage.files import Json, hash_file, hash_json, read_bounded
 from greenadapt.storage.input_paths import found_at
-from greenadapt.wording import json_kind
+from greenadapt.storage.own_json import parse_own, parse_own_object
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +37,54 @@ _REMAKE = "run the stage again with --force"
 _MOST_SECONDS = 1e12
 
 
-_OBJECTS = ("config", "inputs", "files", "counts", "cost", "facts")
+@dataclass(frozen=True)
+class _Versioned:
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class _Cost:
+    seconds: Annotated[float, Interval(ge=0, lt=_MOST_SECONDS)] = 0.0
+
+
+@dataclass(frozen=True)
+class _Model:
+    name: str
+    source: str
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is read of the facts of any stage."""
+
+    corpus: str = ""
+    given: str = ""
+    title: str = ""
+    licence: str = ""
+    task: str = ""
+    command: str | None = None
+    model: _Model | None = None
+    heldout: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, Any] | None = None
+    updates: list[dict[str, Any]] = field(default_factory=list)
+    said: dict[str, list[str]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    earlier_cost: _Cost | None = None
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A manifest, as far as it is read by name."""
+
+    stage: str
+    config: dict[str, Any]
+    inputs: dict[str, dict[str, Any]]
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    cost: _Cost = _Cost()
+    facts: _Facts = _Facts()
+    greenadapt: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,23 +150,16 @@ def read_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         what = f"holds no greenadapt result (no {MANIFEST})" if folder.exists() else "does not exist"
         raise MissingError(f"{folder} {what}", "give a stage's folder, or create it again")
-    values = read_object(path, "greenadapt result", _REMAKE)
-    version = values.get("format", FORMAT)
+    content = read_bounded(path, _REMAKE)
+    version = parse_own(content, _Versioned, path, _REMAKE).format
     if version != FORMAT:
         raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
-    if lacks := [name for name in ("stage", "config", "inputs") if name not in values]:
-        raise InputError(f"{path} has no {', '.join(lacks)}", _REMAKE)
+    values = parse_own_object(content, _Checked, path, _REMAKE)
     if unknown := sorted(values.keys() - {each.name for each in fields(Manifest)}):
         raise InputError(f"{path} has the unknown keys {', '.join(unknown)}", _REMAKE)
-    for name in _OBJECTS:
-        if not isinstance(values.get(name, {}), dict):
-            raise InputError(f"{path}: {name} is {json_kind(values[name])}, not an object", _REMAKE)
     for what, is_sound in (("inputs", _is_input), ("files", _is_file)):
         if wrong := [name for name, entry in values.get(what, {}).items() if not is_sound(name, entry)]:
             raise InputError(f"{path}: {wrong[0]!r} of {what} is not one that a stage writes", _REMAKE)
-    seconds = values.get("cost", {}).get("seconds", 0)
-    if not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_SECONDS:
-        raise InputError(f"{path}: the seconds of cost are {seconds!r}", _REMAKE)
     return Manifest(**values)
 
 

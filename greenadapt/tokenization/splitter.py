@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, is_panic
 from greenadapt.tokenization.bytelevel import from_byte_characters
 from greenadapt.tokenization.sentencepiece import SPACE, WordBounds, ends_word, find_unknown
 
@@ -44,7 +44,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except BaseException as error:  # the library raises nothing narrower, and a panic of Rust is no Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise InputError(f"{file} cannot be read by the tokenizers library ({error})", _AGAIN) from None
     tokenizer.no_truncation()

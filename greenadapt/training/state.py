@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json, read_object, write_json
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.ownership import MARK
 from greenadapt.storage.publish import beside, publish_folder
 
@@ -59,7 +61,7 @@ def load_state(folder: Path) -> State | None:
 
 def read_state_file(path: Path) -> Json:
     """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` if it holds none."""
-    return read_object(path, "training state", STATE_HINT)
+    return read_own_object(path, dict[str, Any], "training state", STATE_HINT)
 
 
 def remove_state(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -10,9 +10,10 @@ from greenadapt.config import RunConfig
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Progress
 from greenadapt.stopping import stoppable
-from greenadapt.storage.files import Json, described_in
+from greenadapt.storage.files import Json
+from greenadapt.storage.own_json import read_own
 from greenadapt.training.loop import Step, Training
-from greenadapt.training.state import RECORD, STATE_HINT, read_state_file
+from greenadapt.training.state import RECORD, STATE_HINT
 
 
 @dataclass
@@ -30,9 +31,7 @@ class RunRecord:
     @classmethod
     def of_state(cls, state: Path) -> Self:
         """What was kept beside the training state in the folder ``state``; raises ``InputError`` if it is broken."""
-        values = read_state_file(state / RECORD)
-        with described_in(state / RECORD, STATE_HINT):
-            return cls(**{one.name: values[one.name] for one in fields(cls)})
+        return read_own(state / RECORD, cls, "training state", STATE_HINT)
 
     def end_epoch(self, step: Step) -> Json:
         """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""

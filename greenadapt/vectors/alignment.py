@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
@@ -12,11 +12,27 @@ import numpy as np
 from greenadapt.config import AlignConfig, AlignMethod
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
+from greenadapt.storage.own_json import parse_own
 
 FILE = "alignment.safetensors"
 _ARRAYS = ("matrix", "mean", "std", "triangle")
 BERT_STD = 0.02  # how BERT initialises its embedding
 _ENOUGH_WORDS = 200  # with fewer cased words, all being lower case can be chance
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is stored of a map beside its arrays."""
+
+    method: AlignMethod
+    source_dim: int
+    target_dim: int
+    n_overlap: int
+    seed: int
+    rank: int | None = None
+    condition: float | None = None
+    residual: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +109,12 @@ class Alignment:
     def load(cls, folder: Path) -> "Alignment":
         """Read what ``save`` wrote; raises ``InputError`` for any other file."""
         file = ArrayFile(folder / FILE)
-        try:
-            facts = json.loads(file.metadata["alignment"])
-            facts["warnings"] = tuple(facts["warnings"])
-            facts.update({"matrix" if name == "map" else name: file[name] for name in file.names})
-            return cls(**facts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file.path} is not an alignment ({error!r})", "run greenadapt align again") from None
+        again = "run greenadapt align again"
+        if "alignment" not in file.metadata or not {*file.names} <= {"map", "mean", "std"}:
+            raise InputError(f"{file.path} is not an alignment", again)
+        facts = parse_own(file.metadata["alignment"], _Facts, file.path, again)
+        arrays: dict[str, Any] = {"matrix" if name == "map" else name: file[name] for name in file.names}
+        return cls(**{each.name: getattr(facts, each.name) for each in fields(facts)}, **arrays)
 
 
 def fit(

@@ -106,7 +106,9 @@ def test_a_document_and_questions(run: Run, model: Path, paper: Path, tmp_path: 
     piped = rows_of(run(*ask, "--context", "-", stdin=paper.read_text("utf-8")))
     assert [row["answer"] for row in piped] == [row["answer"] for row in rows]
     (tmp_path / "q.jsonl").write_text('{"id": "v", "question": "what virus"}\n{"question": "the heart"}\n')
-    asked = rows_of(run("-m", model, *SHORT, "--documents", "paper.txt", "--questions", "q.jsonl"))
+    asked = rows_of(
+        run("-m", model, *SHORT, "--documents", "paper.txt", "--sample-by", "document", "--questions", "q.jsonl")
+    )
     assert [(row["id"], row["answer"]) for row in asked] == [
         (name, row["answer"]) for name, row in zip(("v", "q.jsonl:2"), rows, strict=True)
     ]
@@ -332,8 +334,8 @@ ASK = ("-q", "what")
         (("--data", "cut.json"), 1, "cut.json, line 1, column 11 is not JSON"),
         (("--data", "a.txt"), 1, "a.txt, line 1 begins with 'the virus"),
         (("--data", "dup.json", *ASK), 2, "--data has its own questions"),
-        (("--data", "dup.json", "--field", "x"), 2, "--format and --field are for documents"),
-        (("--data", "dup.json", "--format", "text"), 2, "--format and --field are for documents"),
+        (("--data", "dup.json", "--field", "x"), 2, "--format, --field and --sample-by are for documents"),
+        (("--data", "dup.json", "--format", "text"), 2, "--format, --field and --sample-by are for documents"),
         ((*DOCUMENT, *ASK, "--format", "pdf"), 2, "'pdf' is not a format of a document: the formats are text, "),
         ((*DOCUMENT, *ASK, "--top", 0), 2, "--top is 0, must be from 1 to --n-best, 20"),
         ((*DOCUMENT, *ASK, "--max-length", 5), 2, "--max-length is 5"),

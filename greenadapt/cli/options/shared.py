@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt import config
 from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
 from greenadapt.cli.options.settings import used_settings
@@ -35,6 +36,10 @@ Model = Annotated[
         "-m",
         help="A model folder, a hub id, minilm or mpnet [default: the only one used so far].",
     ),
+]
+SampleBy = Annotated[
+    config.SampleBy | None,
+    typer.Option("--sample-by", help=f"{config.SAMPLE_BY.help[:-1]} [default: line; all of the file for --context]."),
 ]
 CorpusOfResults = Annotated[
     str | None,

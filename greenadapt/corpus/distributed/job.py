@@ -4,12 +4,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.readers import CorpusReader
 from greenadapt.corpus.shuffle import LineFile
-from greenadapt.storage.files import Json, read_object, write_json
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.publish import naming
 
 TOKENIZER = "tokenizer.json"
@@ -75,4 +77,4 @@ def made(target: Path, make: Callable[[Path], Json]) -> Json:
                 raise
         finally:
             shutil.rmtree(own, ignore_errors=True)
-    return read_object(target / _FACTS, "part of a corpus")
+    return read_own_object(target / _FACTS, dict[str, Any], "part of a corpus")

@@ -48,7 +48,7 @@ def prepare_on_cluster(  # noqa: PLR0913
     check_resources(folder, max_memory, size_hint, progress)
     cluster.require_shared(folder)
     cluster.require_files([Path(path) for path in reading.paths])
-    parts = parts_of(reading.pieces(), reading.recipe.format, cluster.run)
+    parts = parts_of(reading.pieces(), reading.recipe.format, cluster.run, reading.recipe.sample_by)
     job = Job(reading, _job_folder(folder, parts, splitter_file, config, max_memory), config, max_memory)
     split = _split(cluster, job, parts, progress, size_hint)
     n_documents = sum(each["documents"] for each in split)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, zip_longest
 
-from greenadapt.config import RetrievalConfig
+from greenadapt.config import RetrievalConfig, SampleBy
 from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import is_read_once, refuse_twice, require_names
 from greenadapt.errors import InputError, UsageError
@@ -39,6 +39,8 @@ class InquirySources:
     """Of the documents, where their names do not say it."""
     fields: tuple[str, ...] = ("text",)
     """Of the documents, in JSON lines and tables."""
+    sample_by: SampleBy | None = None
+    """What a document is in plain text; ``None`` is a line, or all of it where it has to be one text."""
     single: bool = False
     """Whether ``documents`` has to be one text."""
     index: str | None = None
@@ -65,6 +67,11 @@ class InquirySources:
         refuse_twice(paths)
         for path in paths:
             require_names(path)
+
+    @property
+    def sampled_by(self) -> SampleBy | None:
+        """What a document is in plain text, as far as it is said: what ``single`` is one text."""
+        return "document" if self.single and self.sample_by is None else self.sample_by
 
     def paths(self) -> list[str]:
         """All files, folders and data sets that are read."""
@@ -196,10 +203,11 @@ class _Documents:
         self._names: list[str] = []
         names = Names()
         for source in sources.documents:
-            for text in read_texts(source, progress, sources.format, sources.fields, names):
+            for text in read_texts(source, progress, sources.format, sources.fields, names, sources.sampled_by):
                 self._names.append(text.name)
                 if is_read_once(source):
                     self._piped.setdefault(source, []).append(text)
+        names.note_lines(progress)
         if sources.single and self.n > 1:
             raise UsageError(
                 f"--context {sources.documents[0]} holds {self.n:,} documents", "give them with --documents"
@@ -222,4 +230,4 @@ class _Documents:
         sources = self._sources
         if source in self._piped:
             return self._piped[source]
-        return read_texts(source, Silent(), sources.format, sources.fields)
+        return read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sampled_by)

@@ -15,6 +15,7 @@ from greenadapt.models.streaming import pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
+from greenadapt.storage.own_json import parse_own_object
 from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.spans import Candidate, Found, ranked, together
 from greenadapt.tasks.qa.task import QuestionTask
@@ -39,9 +40,9 @@ class Lookup:
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
-    def of_line(cls, line: str) -> "Lookup":
-        """What ``as_line`` wrote."""
-        values = json.loads(line)
+    def of_line(cls, line: bytes, place: Path) -> "Lookup":
+        """What ``as_line`` wrote into the file ``place``; raises ``InputError`` for anything else."""
+        values = parse_own_object(line, cls, place, "run the command again")
         found = {
             name: Found(tuple(Candidate(**one) for one in each["candidates"]), each["null"])
             for name, each in values["found"].items()
@@ -194,8 +195,8 @@ def read_journal(journal: Path | None) -> Iterator[Lookup]:
     with open(journal, "rb+") as file:
         for line in file:
             try:
-                lookup = Lookup.of_line(line.decode()) if line.endswith(b"\n") else None
-            except (ValueError, KeyError, TypeError):
+                lookup = Lookup.of_line(line, journal) if line.endswith(b"\n") else None
+            except InputError:
                 lookup = None
             if lookup is None:
                 file.truncate(sound)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from greenadapt.config import IndexConfig
+from greenadapt.config import SampleBy
 from greenadapt.grouping import grouped
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.search.folder_store import FolderStore
@@ -39,19 +39,24 @@ class Builder:
     """Brings an index up to date, in batches that are committed one by one.
 
     A document is known by its name; if its text or its title changed, its paragraphs are replaced. Those that are not
-    among the documents any more are removed, once all documents have been read.
+    among the documents any more are removed, once all documents have been read. ``sample_by`` is what the user said of
+    plain text; the index itself says what is done.
     """
 
-    def __init__(self, index: Index, progress: Progress) -> None:
+    def __init__(self, index: Index, progress: Progress, sample_by: SampleBy | None = None) -> None:
         self._index = index
         self._progress = progress
-        self._config = IndexConfig(**{name: index.facts.config[name] for name in ("vectors", "paragraph_chars")})
+        self._config = index.facts.config
+        self._sample_by = sample_by
         self._counts = Counter[str]()
 
     def build(self) -> Json:
         """Counts of ``documents`` in the index, and of those ``added``, ``changed``, ``removed`` and ``unchanged``, and
         of ``paragraphs``.
         """
+        if self._config.vectors:
+            self._index.require_vectors()
+            self._index.vectors.remove_others()
         writer = self._index.store.writer()
         is_empty = not len(self._index)
         try:
@@ -70,11 +75,13 @@ class Builder:
 
     def _contexts(self) -> Iterator[Context]:
         facts, names = self._index.facts, Names()
-        how = facts.config["format"], tuple(facts.config["fields"]), names
+        how = facts.config.format, facts.config.fields, names
+        by = self._sample_by if facts.config.sample_by == "line" else facts.config.sample_by
         for path, given in facts.documents.items():
-            for context in read_texts(path, self._progress, *how):
+            for context in read_texts(path, self._progress, *how, by):
                 is_path = context.name.startswith(path)
                 yield replace(context, name=given + context.name.removeprefix(path)) if is_path else context
+        names.note_lines(self._progress)
 
     def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[Context, DocumentKey, Change]]:
         """Every document with what it is, compared with the index; in ``seen`` the hashed names of all."""

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import ConflictError, InputError, ResourceError
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, ResourceError, first_line, is_panic
 from greenadapt.inference.search import bm25
-from greenadapt.inference.search.facts import IndexFacts
+from greenadapt.inference.search.facts import AGAIN, IndexFacts
+from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
-from greenadapt.storage.files import hash_file, hash_json, read_object, replace_json, write_json
+from greenadapt.storage.files import hash_file, hash_json, read_bounded, read_object, replace_json, write_json
 from greenadapt.storage.names import expanded
+from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
 from greenadapt.storage.publish import beside, creating, publish_folder
 from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.wording import counted
 
 if TYPE_CHECKING:
     import tantivy
@@ -32,6 +35,8 @@ WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
 """Folders of the two indexes, and the tokenizer that splits text into words."""
 _WRITER_MEMORY = 64 << 20
 """Bytes of postings that tantivy keeps in memory before it writes a segment."""
+_NAMED = 3
+"""Damaged files that a message names."""
 _BLOCK = 4096
 """Keys that are looked up at once."""
 _HEX = "0123456789abcdef"
@@ -60,20 +65,50 @@ class FolderStore:
         self._words = self.folder / WORDS
         self._seen = (0, 0)
         self._searcher: tantivy.Searcher | None = None
+        self._checked: IndexFacts | None = None
+        self._known: dict[str, FileMark] = {}
+        """Marks of tantivy's files that never change, so that they are read once."""
 
     def facts(self) -> IndexFacts | None:
-        """Those in ``index.json``; raises ``InputError`` if the file or the index of tantivy is damaged, or if another
-        program wrote the file.
+        """Those in ``index.json``; raises ``InputError`` naming a file that is missing or damaged.
+
+        Of large files only the ends are compared: ``require_whole`` compares everything.
         """
-        if not (self.folder / INDEX_FILE).is_file():
+        facts = self._read()
+        while facts is not None and facts != self._checked:
+            wrong = self._differences(facts, whole=False)
+            again = self._read()
+            if wrong and again == facts:
+                raise self._damaged(wrong)
+            if again == facts:
+                self._checked = facts
+            facts = again  # another process wrote to the index meanwhile
+        if facts is not None:
+            self._refreshed()
+        return facts
+
+    def require_whole(self) -> None:
+        """Raise ``InputError`` naming every file that is missing, or that differs anywhere from what was written."""
+        facts = self._read()
+        if facts is not None and (wrong := self._differences(facts, whole=True)):
+            raise self._damaged(wrong)
+        self._known = {} if facts is None else {**(facts.files or {})}
+
+    def _read(self) -> IndexFacts | None:
+        file = self.folder / INDEX_FILE
+        if not file.is_file():
             return None
         if not is_index(self.folder):
             raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", "check the path")
-        facts = IndexFacts.of(
-            read_object(self.folder / INDEX_FILE, "search index", "index again with --force"), self.place
-        )
-        self._refreshed()
-        return facts
+        return IndexFacts.of(read_bounded(file, AGAIN), str(file))
+
+    def _differences(self, facts: IndexFacts, *, whole: bool) -> list[str]:
+        found = ((name, mark.difference(self.folder / name, whole=whole)) for name, mark in (facts.files or {}).items())
+        return [f"{name} {difference}" for name, difference in found if difference]
+
+    def _damaged(self, wrong: Sequence[str]) -> InputError:
+        more = f", and {counted(len(wrong) - _NAMED, 'more file')}" if len(wrong) > _NAMED else ""
+        return InputError(f"{self.place} is damaged: {'; '.join(wrong[:_NAMED])}{more}", AGAIN)
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
         """Put an empty index in place of what is there, all of it at once."""
@@ -89,7 +124,8 @@ class FolderStore:
         if tokenizer is not None:
             shutil.copyfile(tokenizer, work / TOKENIZER)
         tantivy.Index(_schema(), str(work / WORDS))
-        write_json(work / INDEX_FILE, facts.as_json())
+        files = {} if tokenizer is None else {TOKENIZER: FileMark.of(work / TOKENIZER)}
+        write_json(work / INDEX_FILE, replace(facts, files=files).sealed().as_json())
         publish_folder(work, folder)
 
     def require_replaceable(self) -> None:
@@ -103,8 +139,47 @@ class FolderStore:
             require_own(beside(folder, what))
 
     def write_facts(self, facts: IndexFacts) -> None:
-        """Replace ``index.json`` at once."""
-        replace_json(self.folder / INDEX_FILE, facts.as_json())
+        """Replace ``index.json`` at once, with the marks of the files: also of those of the words if ``facts`` have
+        counts, since tantivy changes them in the background while documents are written.
+        """
+        current = self._read()
+        if current is not None and current.files is not None:
+            files = {name: mark for name, mark in current.files.items() if not name.startswith(f"{WORDS}/")}
+        else:  # of version 0.2.0
+            names = [*self.folder.glob(TOKENIZER), *(self.folder / VECTORS).glob("*.usearch")]
+            files = {path.relative_to(self.folder).as_posix(): FileMark.of(path) for path in sorted(names)}
+        if facts.counts is not None:
+            files |= self._marks_of_words()
+        self._write(replace(facts, files=files))
+
+    def vector_marks(self) -> dict[str, FileMark] | None:
+        """The marks of the files of vectors by name; ``None`` in an index of version 0.2.0, which has none."""
+        facts = self._read()
+        if facts is None or facts.files is None:
+            return None
+        begin = f"{VECTORS}/"
+        return {name.removeprefix(begin): mark for name, mark in facts.files.items() if name.startswith(begin)}
+
+    def record_vectors(self, added: Mapping[str, FileMark], removed: Iterable[str]) -> None:
+        """Let the index have other files of vectors."""
+        facts = self._read()
+        if facts is None or facts.files is None:
+            return
+        gone = {f"{VECTORS}/{name}" for name in removed}
+        files = {name: mark for name, mark in facts.files.items() if name not in gone}
+        self._write(replace(facts, files=files | {f"{VECTORS}/{name}": mark for name, mark in added.items()}))
+
+    def _write(self, facts: IndexFacts) -> None:
+        replace_json(self.folder / INDEX_FILE, facts.sealed().as_json())
+
+    def _marks_of_words(self) -> dict[str, FileMark]:
+        marks = {}
+        for path in sorted(self._words.iterdir()):
+            if path.is_file() and path.suffix not in (".lock", ".part"):
+                name = f"{WORDS}/{path.name}"
+                known = None if path.suffix == ".json" else self._known.get(name)
+                marks[name] = known or FileMark.of(path)
+        return marks
 
     def tokenizer(self) -> Tokenizer:
         """The one in ``tokenizer.json``."""
@@ -120,19 +195,22 @@ class FolderStore:
     def search(self, words: Iterable[str], top: int) -> list[Passage]:
         """The ``top`` best by BM25."""
         searcher = self._refreshed()
-        hits = bm25.best(self.index, searcher, words, top)
-        return in_order(replace(_passage(searcher, at), score=score) for score, at in hits)
+        with self.reading():
+            hits = bm25.best(self.index, searcher, words, top)
+            return in_order(replace(self._passage(searcher, at), score=score) for score, at in hits)
 
     def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
         """The paragraphs of those keys that are in the index."""
         searcher = self._refreshed()
-        return {key: _passage(searcher, at) for key, at in self._addresses(searcher, list(keys)).items()}
+        with self.reading():
+            return {key: self._passage(searcher, at) for key, at in self._addresses(searcher, list(keys)).items()}
 
     def known(self, keys: Sequence[int]) -> set[int]:
         """Those of ``keys`` that are in the index."""
         searcher = self._refreshed()
         blocks = (keys[at : at + _BLOCK] for at in range(0, len(keys), _BLOCK))
-        return {key for block in blocks for key in self._addresses(searcher, block)}
+        with self.reading():
+            return {key for block in blocks for key in self._addresses(searcher, block)}
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
         """What each document is, by its hashes: a document is committed as a whole."""
@@ -145,7 +223,9 @@ class FolderStore:
         """The hashed names of all documents."""
         searcher = self._refreshed()
         for first in _HEX:  # a part at a time, to bound memory
-            for name, _ in searcher.terms_with_prefix("name", first):
+            with self.reading():
+                terms = searcher.terms_with_prefix("name", first)
+            for name, _ in terms:
                 if self._has("name", name):  # terms of removed documents stay until segments are merged
                     yield name
 
@@ -158,25 +238,24 @@ class FolderStore:
         """That of tantivy."""
         import tantivy
 
-        try:
+        with self.reading():
             index = tantivy.Index.open(str(self._words))
             index.config_reader("manual")
-        except ValueError as error:
-            raise self._unusable(error) from None
-        bm25.prepare(index)
-        return index
+            bm25.prepare(index)
+            return index
 
     def forget_deletions(self) -> None:
         """Remove files that say what a writer deleted that was killed before its commit.
 
         tantivy names them after the number of the operation, so that the next writer could not write its own.
         """
-        segments = read_object(self._words / _COMMITTED, "index of tantivy")["segments"]
-        committed = {
-            f"{one['segment_id'].replace('-', '')}.{one['deletes']['opstamp']}.del"
-            for one in segments
-            if one["deletes"]
-        }
+        with self.reading():
+            segments = read_object(self._words / _COMMITTED, "index of tantivy", AGAIN)["segments"]
+            committed = {
+                f"{one['segment_id'].replace('-', '')}.{one['deletes']['opstamp']}.del"
+                for one in segments
+                if one["deletes"]
+            }
         for file in self._words.glob("*.del"):
             if file.name not in committed:
                 file.unlink()
@@ -197,22 +276,42 @@ class FolderStore:
         found = committed.stat() if committed.is_file() else None
         now = (found.st_mtime_ns, found.st_ino) if found else (0, 0)
         if self._searcher is None or now != self._seen:
-            try:
-                self.index.reload()
-                self._searcher, self._seen = self.index.searcher(), now
-            except ValueError as error:
-                # Until its writer calls ``share``, a new commit may not be readable.
-                if self._searcher is None or not _is_refused(error):
-                    raise self._unusable(error) from None
+            index = self.index
+            with self.reading():
+                try:
+                    index.reload()
+                    self._searcher, self._seen = index.searcher(), now
+                except ValueError as error:
+                    # Until its writer calls ``share``, a new commit may not be readable.
+                    if self._searcher is None or not _is_refused(error):
+                        raise
         return self._searcher
 
-    def _unusable(self, error: ValueError) -> InputError:
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise ``InputError`` for whatever tantivy raises, or what is read through it is: it expects whole files."""
+        try:
+            yield
+        except (GreenadaptError, OSError, MemoryError):
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            raise self.unusable(error) from None
+
+    def unusable(self, error: BaseException) -> InputError:
+        """What is said where tantivy raised ``error``."""
         if _is_refused(error):
             hint = "let its owner run greenadapt index again, or copy the folder"
             return InputError(f"{self._words} may not be read and locked by this user", hint)
-        return InputError(
-            f"{self._words} is not an index of tantivy, or is damaged ({error})", "index again with --force"
-        )
+        facts = self._read()
+        wrong = [] if facts is None else self._differences(facts, whole=True)
+        if wrong:
+            return self._damaged(wrong)
+        return InputError(f"{self._words} is not an index of tantivy, or is damaged ({first_line(error)})", AGAIN)
+
+    def _passage(self, searcher: "tantivy.Searcher", address: "tantivy.DocAddress") -> Passage:
+        return parse_own(searcher.doc(address)["passage"][0], Passage, self._words, AGAIN)
 
     def _addresses(self, searcher: "tantivy.Searcher", keys: Sequence[int]) -> dict[int, "tantivy.DocAddress"]:
         import tantivy
@@ -226,17 +325,15 @@ class FolderStore:
         import tantivy
 
         query = tantivy.Query.term_query(self.index.schema, field, value, "basic")
-        found: Any = self._refreshed().search(query, 1)  # the stubs lack ``count``
-        return int(found.count) > 0
+        searcher = self._refreshed()
+        with self.reading():
+            found: Any = searcher.search(query, 1)  # the stubs lack ``count``
+            return int(found.count) > 0
 
 
-def _is_refused(error: ValueError) -> bool:
+def _is_refused(error: BaseException) -> bool:
     """Whether the operating system refused; tantivy has one error for all reasons."""
     return any(kind in str(error) for kind in ("PermissionDenied", "ReadOnlyFilesystem"))
-
-
-def _passage(searcher: "tantivy.Searcher", address: "tantivy.DocAddress") -> Passage:
-    return Passage(**json.loads(searcher.doc(address)["passage"][0]))
 
 
 class FolderWriter:
@@ -249,7 +346,8 @@ class FolderWriter:
         self._store = store
         self._schema = store.index.schema
         self._document = tantivy.Document
-        self._writer = store.index.writer(_WRITER_MEMORY, 1)
+        with store.reading():
+            self._writer = store.index.writer(_WRITER_MEMORY, 1)
 
     def put(self, document: DocumentKey, entries: Sequence[Entry], *, is_new: bool) -> None:
         """Put a document's paragraphs in place of those that it has, if it is not new."""
@@ -287,7 +385,11 @@ class FolderWriter:
         """Raise ``ResourceError`` if the folder cannot be written; tantivy has one error for all reasons."""
         try:
             yield
-        except ValueError as error:
+        except BaseException as error:
+            if is_panic(error):
+                raise self._store.unusable(error) from None
+            if not isinstance(error, ValueError):
+                raise
             raise ResourceError(
                 f"{self._store.place} cannot be written, the disk may be full ({error})",
                 "free some space; the same command goes on",

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from greenadapt.config import SearchBy
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.search.connection import is_address
+from greenadapt.inference.search.facts import AGAIN
 from greenadapt.inference.search.folder_store import VECTORS, FolderStore
 from greenadapt.inference.search.server_store import ServerStore
 from greenadapt.inference.search.store import ParagraphStore, Passage
 from greenadapt.inference.search.vectors import VectorFiles
-from greenadapt.inference.search.words import Words, model_words, plain_words
+from greenadapt.inference.search.words import Words, in_any_form, in_normal_form, model_words, raw_words
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.files import Json
 
@@ -48,13 +49,15 @@ class Index:
     there is no index or a package is missing, ``InputError`` if it is damaged, ``ServerError`` if the server does not
     answer.
 
+    ``model`` is where the model is that made the vectors, if it is not where it was; only one named so is downloaded.
+
     Examples:
         >>> index = greenadapt.Index("papers.index")
         >>> index.search("incubation period of the virus", top=3)[0].document
         'PMC7095418.xml'
     """
 
-    def __init__(self, place: str | PathLike[str]) -> None:
+    def __init__(self, place: str | PathLike[str], model: str | None = None) -> None:
         self.store = open_store(place)
         """The paragraphs."""
         self.place = self.store.place
@@ -64,6 +67,7 @@ class Index:
             raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
         self.facts = facts
         """What it was made from, and how, when it was last searched."""
+        self._model = model
 
     def __repr__(self) -> str:
         return f"Index({self.place!r})\n  {len(self):,} paragraphs"
@@ -95,26 +99,50 @@ class Index:
     @cached_property
     def vectors(self) -> VectorFiles:
         """Those of the paragraphs; raises ``UsageError`` if there are none."""
-        if not self.facts.config["vectors"]:
+        if not self.facts.config.vectors:
             raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors, into a folder")
-        return VectorFiles(Path(self.place) / VECTORS)
+        assert isinstance(self.store, FolderStore)  # as there are vectors
+        return VectorFiles(Path(self.place) / VECTORS, self.store)
+
+    def require_vectors(self) -> None:
+        """Raise ``InputError`` if there are fewer vectors than paragraphs, which have one each."""
+        if len(self.vectors) < len(self):
+            raise InputError(
+                f"{self.place} has {len(self.vectors):,} vectors of {len(self):,} paragraphs: files of {VECTORS}/ are "
+                "missing",
+                AGAIN,
+            )
 
     @cached_property
     def words(self) -> Words:
-        """What splits text into the words that are compared."""
-        return plain_words if self.facts.model is None else model_words(self.store.tokenizer())
+        """What splits a paragraph into the words that are compared."""
+        words = self._raw_words
+        return words if self.facts.normal_form is None else in_normal_form(words)
+
+    @cached_property
+    def words_of_query(self) -> Words:
+        """The same of a query: in an index of version 0.2.0, whose words are as in the text, in every form."""
+        return in_any_form(self._raw_words) if self.facts.normal_form is None else self.words
+
+    @cached_property
+    def _raw_words(self) -> Words:
+        return raw_words if self.facts.model is None else model_words(self.store.tokenizer())
 
     @cached_property
     def encoder(self) -> "SentenceEncoder":
         """The model that makes the vectors; raises ``InputError`` if it is not the one that made those there."""
         from greenadapt.checkpoints.provenance import adapted_input
-        from greenadapt.checkpoints.source import find_model
+        from greenadapt.checkpoints.source import find_model, model_here
         from greenadapt.inference.sentence_vectors import SentenceEncoder
 
         assert self.facts.model is not None  # as there are vectors
-        found = find_model(self.facts.model["source"])
-        if adapted_input(found)["sha256"] != self.facts.model["sha256"]:
-            raise InputError(f"{found.source} changed since {self.place} was made with it", "index again with --force")
+        source = self.facts.model.source
+        found = model_here(source, self.place) if self._model is None else find_model(self._model)
+        if adapted_input(found)["sha256"] != self.facts.model.sha256:
+            raise InputError(
+                f"{found.source} is not, or no longer, the model {source} that {self.place} was made with",
+                f"name that one with --model, or {AGAIN}",
+            )
         return SentenceEncoder.open(found.folder)
 
     def warn_unfinished(self, progress: Progress) -> None:
@@ -130,17 +158,18 @@ class Index:
         facts = self.store.facts()
         if facts is None or facts == self.facts:
             return
-        if (facts.config, facts.model) != (self.facts.config, self.facts.model):
-            for name in ("vectors", "words", "encoder"):
+        if any(getattr(facts, name) != getattr(self.facts, name) for name in ("config", "model", "normal_form")):
+            for name in ("vectors", "words", "words_of_query", "_raw_words", "encoder"):
                 self.__dict__.pop(name, None)
         self.facts = facts
 
     def _by_words(self, query: str, top: int) -> list[Passage]:
-        return self.store.search(self.words(query), top)
+        return self.store.search(self.words_of_query(query), top)
 
     def _by_vector(self, query: str, top: int) -> list[Passage]:
         self.vectors.refresh()
         assert isinstance(self.store, FolderStore)  # as there are vectors
+        self.require_vectors()
         if not len(self.vectors):
             return []
         [vector] = self.encoder.vectors([query], "mean", 1, Silent())

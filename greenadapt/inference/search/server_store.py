@@ -54,7 +54,7 @@ class ServerStore:
         """Those in the mapping's ``_meta``; ``None`` as well for an index of another program."""
         with self.connection.understood():
             kept = (self._meta() or {}).get(_META) or {}
-            return IndexFacts.of(kept["facts"], self.place) if "facts" in kept else None
+            return IndexFacts.of(json.dumps(kept["facts"]), self.place) if "facts" in kept else None
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
         """Make an empty index; it counts as one once its facts are written."""
@@ -64,8 +64,8 @@ class ServerStore:
                 raise ConflictError(f"{self.place} is there already, and is no index of greenadapt", "use another name")
             self.asked("DELETE")
         settings: Json = {}
-        if facts.config.get("shards") is not None:
-            settings = {"number_of_shards": facts.config["shards"]}
+        if facts.config.shards is not None:
+            settings = {"number_of_shards": facts.config.shards}
         self.asked("PUT", "", {"settings": settings, "mappings": {**_MAPPINGS, "_meta": {_META: {}}}})
         if tokenizer is not None:
             self.asked("PUT", f"_doc/{_TOKENIZER}", {_TOKENIZER: tokenizer.read_text("utf-8")})

@@ -5,13 +5,16 @@ before it once it has half as many vectors, up to ``_LARGEST``, so that there ar
 few times only, and memory is bounded (Bentley and Saxe, J. Algorithms 1, 1980).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from greenadapt.errors import InputError, ResourceError
+from greenadapt.inference.search import graph_file
+from greenadapt.inference.search.facts import AGAIN
+from greenadapt.inference.search.marks import FileMark
 from greenadapt.storage.arrays import FloatArray, UInt64Array
 from greenadapt.storage.publish import sync_file
 
@@ -23,11 +26,26 @@ _LARGEST = 1 << 17
 """Vectors in a file."""
 
 
-class VectorFiles:
-    """The files of vectors in a folder, by the keys of paragraphs; a key may be in several, with the same vector."""
+class VectorRecord(Protocol):
+    """Where it is written which files of vectors there are."""
 
-    def __init__(self, folder: Path) -> None:
+    def vector_marks(self) -> dict[str, FileMark] | None:
+        """The marks of the files by name; ``None`` where there are none, and all files of the folder count."""
+
+    def record_vectors(self, added: Mapping[str, FileMark], removed: Iterable[str]) -> None:
+        """Take note of files that appear, and of those that will be removed."""
+
+
+class VectorFiles:
+    """The files of vectors in a folder, by the keys of paragraphs; a key may be in several, with the same vector.
+
+    A file counts once it is in ``record``. usearch gets it after all of it was compared with its mark, and its
+    structure was checked. Raises ``InputError`` naming a file that is missing or damaged.
+    """
+
+    def __init__(self, folder: Path, record: VectorRecord | None = None) -> None:
         self._folder = folder
+        self._record = record
         self._open: dict[str, usearch.index.Index] = {}
         self._seen: dict[str, tuple[int, int]] = {}
         """Inode and time of each file: those of an index that is made again have the same names."""
@@ -35,16 +53,31 @@ class VectorFiles:
 
     def refresh(self) -> None:
         """Look for files that were added, merged or replaced."""
+        marks = self._marks()
         try:
-            found = {path.name: _identity(path) for path in sorted(self._folder.glob(f"*{_SUFFIX}"))}
+            found = {name: _identity(self._folder / name) for name in sorted(marks)}
             self._open = {
-                name: self._open[name] if self._seen.get(name) == one else _view(self._folder / name)
+                name: self._open[name] if self._seen.get(name) == one else _view(self._folder / name, marks[name])
                 for name, one in found.items()
             }
-        except FileNotFoundError:  # merged since it was listed
-            self.refresh()
-            return
+        except (FileNotFoundError, InputError) as error:
+            if marks != self._marks():  # merged or made again meanwhile
+                self.refresh()
+                return
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{error.filename} is missing", AGAIN) from None
         self._seen = found
+
+    def _marks(self) -> Mapping[str, FileMark | None]:
+        marks = None if self._record is None else self._record.vector_marks()
+        return dict.fromkeys(path.name for path in self._folder.glob(f"*{_SUFFIX}")) if marks is None else marks
+
+    def remove_others(self) -> None:
+        """Remove what a killed process left: files that are not, or no longer, in the record."""
+        for path in [*self._folder.glob("*.part"), *self._folder.glob(f"*{_SUFFIX}")]:
+            if path.name not in self._open:
+                path.unlink()
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -94,6 +127,7 @@ class VectorFiles:
         return int([*self._open][-1].removesuffix(_SUFFIX)) if self._open else 0
 
     def _save(self, graph: "usearch.index.Index", number: int, replaced: list[str]) -> None:
+        added: dict[str, FileMark] = {}
         if len(graph):
             path = self._folder / f"{number:08d}{_SUFFIX}"
             part = path.with_suffix(".part")
@@ -104,7 +138,11 @@ class VectorFiles:
                 raise _not_written(path, str(error)) from None
             if part.stat().st_size != graph.serialized_length:  # usearch misses errors of its last write
                 raise _not_written(path, "it is cut")
+            mark = FileMark.of(part)
             part.replace(path)
+            added = {path.name: mark}
+        if self._record is not None:
+            self._record.record_vectors(added, replaced)
         for name in replaced:
             (self._folder / name).unlink()
         self.refresh()
@@ -127,15 +165,16 @@ def _graph(dim: int) -> "usearch.index.Index":
     return Index(ndim=dim, metric="cos", dtype="f16")
 
 
-def _view(path: Path) -> "usearch.index.Index":
+def _view(path: Path, mark: FileMark | None) -> "usearch.index.Index":
     from usearch.index import Index
 
-    if not path.is_file():
-        raise FileNotFoundError(path)
+    difference = "" if mark is None else mark.difference(path, whole=True)
+    if difference or (difference := graph_file.fault(path)):
+        raise InputError(f"{path} {difference}", AGAIN)
     try:
         found = Index.restore(str(path), view=True)
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{path} is damaged ({error})", "index again with --force") from None
+        raise InputError(f"{path} is damaged ({error})", AGAIN) from None
     if found is None:
-        raise InputError(f"{path} is not a file of usearch", "index again with --force")
+        raise InputError(f"{path} is not a file of usearch", AGAIN)
     return found

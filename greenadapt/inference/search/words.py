@@ -1,9 +1,11 @@
 """The words of paragraphs and queries that are compared in a search."""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from tokenizers import Tokenizer
 
@@ -13,23 +15,38 @@ from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
 _PLAIN = re.compile(r"\w+")
 _KNOWN, _KNOWN_CHARACTERS = 1 << 17, 40
 """Pieces of text between spaces whose words are remembered, and the longest of them: a server must not keep texts."""
+_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 Words = Callable[[str], list[str]]
 
 
-def plain_words(text: str) -> list[str]:
+def raw_words(text: str) -> list[str]:
     """Runs of letters, digits and underscores, in lower case."""
     return _PLAIN.findall(text.lower())
+
+
+def in_normal_form(words: Words) -> Words:
+    """``words`` of the text in Unicode's form NFC, in which é is one character, however it was written."""
+    return lambda text: words(unicodedata.normalize("NFC", text))
+
+
+def in_any_form(words: Words) -> Words:
+    """``words`` of the text as it is, in NFC and in NFD."""
+    return lambda text: [*words(text), *(one for form in _FORMS for one in words(unicodedata.normalize(form, text)))]
+
+
+plain_words = in_normal_form(raw_words)
+"""``raw_words`` in NFC."""
 
 
 def model_words(tokenizer: Tokenizer) -> Words:
     """The words that a model's tokenizer splits text into, in lower case, without those of punctuation alone.
 
-    ``plain_words`` for a tokenizer whose words are not known.
+    ``raw_words`` for a tokenizer whose words are not known.
     """
     try:
         splitter = WordSplitter(tokenizer)
     except InputError:
-        return plain_words
+        return raw_words
 
     def kept(words: list[str]) -> list[str]:
         return [word.lower() for word in words if any(map(str.isalnum, word))]
@@ -47,5 +64,5 @@ def model_words(tokenizer: Tokenizer) -> Words:
 
 
 def words_of(model: Path) -> Words:
-    """``model_words`` of the tokenizer in a model's folder."""
-    return model_words(load_tokenizer(model))
+    """``model_words`` of the tokenizer in a model's folder, in NFC."""
+    return in_normal_form(model_words(load_tokenizer(model)))

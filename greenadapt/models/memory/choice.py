@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE, is_multitask
 from greenadapt.checkpoints.provenance import check_model, model_input, read_facts
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here
 from greenadapt.config import MemoryConfig, RunConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.memory.plan import MemoryPlan
@@ -54,8 +54,9 @@ class MemoryChoice:
                     f"--memory base, but {domain.source} is not an adapted model",
                     "name the general model with --memory",
                 )
-            memory = made["model"]["source"]
-        found = find_model(memory)
+            found = model_here(made["model"]["source"], domain.folder, "--memory")
+        else:
+            found = find_model(memory)
         check_model(found, whole=True)
         _check_fit(domain, found, config)
         return cls(found, config, model_input(found)["sha256"])
@@ -132,7 +133,7 @@ class _Described:
     def find(self, folder: Path, given: str | None) -> PretrainedModel:
         """The general model that the model in ``folder`` needs, where it was or at ``given``."""
         try:
-            return find_model(given or self.source)
+            return find_model(given or self.source, download=given is not None)
         except (MissingError, InputError) as error:
             raise MissingError(
                 f"{folder} needs the general model {self.name} as its memory ({error})",

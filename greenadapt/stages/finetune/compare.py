@@ -1,6 +1,5 @@
 """Fine-tune models with the same settings, with confidence intervals of their differences."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from greenadapt.stages.finetune.train import check_finetune, default_out, finetu
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
+from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.bootstrap import contexts_of, gap_covered, paired, resampled
@@ -134,5 +134,4 @@ def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[i
 
 def read_predictions(path: Path) -> list[Json]:
     """The predictions of one seed on the test set, in its order."""
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return list(read_own_lines(path))

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
-from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.source import PretrainedModel, model_here
 from greenadapt.config import AssessConfig, Pool, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.opened_models import OpenedModel, one_process
@@ -27,6 +27,7 @@ from greenadapt.storage.files import Json, described_in, plain
 from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import is_own, remove_folder
 from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Result
@@ -114,10 +115,11 @@ def _base_of(adapted: PretrainedModel) -> str:
     if facts is None:
         raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
     base: str = facts["model"]["source"]
+    found = model_here(base, adapted.folder, "--base")
     made = Place(adapted.folder).current()
     if made is None or made.manifest.stage != EXPAND:  # other stages record the adapted model that they started from
         return base
-    if made.manifest.inputs["model"]["sha256"] != model_input(find_model(base))["sha256"]:
+    if made.manifest.inputs["model"]["sha256"] != model_input(found)["sha256"]:
         raise InputError(
             f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
         )
@@ -209,7 +211,15 @@ class _Run:
         return _Measured(stacked, result.manifest.cost["seconds"], seconds)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class _Seconds:
+    """What ``_Measured`` writes beside the statistics."""
+
+    training: float
+    predicting: dict[str, float]
+
+
+@dataclass(frozen=True)
 class _Measured:
     """What one model did on the examples of a fold."""
 
@@ -233,7 +243,8 @@ class _Measured:
         """What ``write`` wrote; raises ``InputError`` if the file is broken."""
         file = ArrayFile(path)
         with described_in(path):
-            return cls({view: np.asarray(file[view]) for view in views}, **json.loads(file.metadata["seconds"]))
+            seconds = parse_own(file.metadata["seconds"], _Seconds, path)
+            return cls({view: np.asarray(file[view]) for view in views}, seconds.training, seconds.predicting)
 
 
 def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:

@@ -5,7 +5,6 @@ died goes on elsewhere from its last checkpoint. What is finished is found by wh
 then has nothing left to train, or the next one after a kill.
 """
 
-import json
 import os
 import socket
 import time
@@ -19,12 +18,13 @@ from greenadapt.checkpoints.layout import SCORES, SEEDS, read_described
 from greenadapt.checkpoints.source import find_model
 from greenadapt.cluster import Cluster, connected
 from greenadapt.cost import Cost, Meter
-from greenadapt.errors import InputError, ResourceError, UsageError, first_line
+from greenadapt.errors import GreenadaptError, InputError, ResourceError, UsageError, first_line
 from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
+from greenadapt.storage.own_json import read_own
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.metrics import metric_of
 from greenadapt.wording import counted, duration, rounded
@@ -240,12 +240,12 @@ class _Training:
     def _look(self, one: _Seed, bar: Bar) -> None:
         """Report what a seed says of itself."""
         try:
-            said = json.loads((one.folder / _PROGRESS).read_text("utf-8"))
-        except (OSError, ValueError):
+            said = read_own(one.folder / _PROGRESS, _Said, "seed")
+        except (OSError, GreenadaptError):
             return
         if one.key not in self._done:
-            self._session.progress.note(f"{one.name}: trains on {said['node']}, from step {said['step']:,}")
-        self._advance(one, said["step"] / max(said["steps"], 1), bar)
+            self._session.progress.note(f"{one.name}: trains on {said.node}, from step {said.step:,}")
+        self._advance(one, said.step / max(said.steps, 1), bar)
 
     def _advance(self, one: _Seed, share: float, bar: Bar) -> None:
         bar.advance(max(share - self._done.get(one.key, 0.0), 0.0))
@@ -272,6 +272,15 @@ class _Training:
     def _fail(self, one: _Seed, why: str, where: str) -> None:
         self._failed[one.key] = why
         self._session.progress.warn(f"{one.name}: failed{where} ({why})")
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a seed says of itself while it is trained."""
+
+    node: str
+    step: int
+    steps: int
 
 
 class _Reporting:

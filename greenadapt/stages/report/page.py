@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt import __version__
-from greenadapt.checkpoints.layout import SCORES
 from greenadapt.corpus.word_counts import read_vocabulary
 from greenadapt.errors import MissingError
 from greenadapt.report.page.blocks import Missing, Page, Section
@@ -20,7 +19,7 @@ from greenadapt.stages.cost import paper_costs
 from greenadapt.stages.lineage import with_sources
 from greenadapt.stages.report.adapted import Adapted
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
-from greenadapt.storage.files import Json, read_object
+from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
 from greenadapt.storage.outputs import check_file, open_file
 from greenadapt.storage.overlap import refuse_overlap
@@ -220,10 +219,8 @@ class _Report:
         results = self._of(PRETRAIN)
         if not results:
             return []
+        from greenadapt.stages.pretrain import read_losses
         from greenadapt.stages.report.tuned import read_history
 
-        models = [
-            (self.names[one.folder], read_object(one.folder / SCORES, "pre-trained model"), read_history(one.folder))
-            for one in results
-        ]
+        models = [(self.names[one.folder], read_losses(one), read_history(one.folder)) for one in results]
         return [pretrain_section(models)]

@@ -1,6 +1,5 @@
 """What a report says of fine-tuned models: their scores, and how they compare on their test set."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from greenadapt.stages.finetune.compare import read_predictions, statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
+from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.bootstrap import contexts_of, interval, paired, resampled
@@ -41,7 +41,7 @@ def task_groups(results: Sequence[Result], names: dict[Path, str]) -> list[TaskG
 def read_history(folder: Path) -> list[Json]:
     """The epochs of a model's training, of each seed."""
     files = [folder / HISTORY, *sorted((folder / SEEDS).glob(f"*/{HISTORY}"))]
-    return [json.loads(line) for file in files if file.is_file() for line in file.read_text("utf-8").splitlines()]
+    return [row for file in files if file.is_file() for row in read_own_lines(file)]
 
 
 def _group(results: list[Result], names: dict[Path, str], number: int) -> TaskGroup:

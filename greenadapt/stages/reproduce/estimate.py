@@ -1,6 +1,5 @@
 """What an experiment would fetch and compute (``--dry-run``): bytes, hours and prices, measured or computed."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from greenadapt.stages.reproduce.gmap import is_ensemble
 from greenadapt.stages.reproduce.sets import SETS, DataSet, SetFiles
 from greenadapt.stages.reproduce.workload import workload
 from greenadapt.stages.session import CORPUS, FINETUNE, QA, W2V
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, read_object
 from greenadapt.storage.names import expanded
 from greenadapt.wording import byte_size, counted, duration
 
@@ -179,7 +178,7 @@ def _shape(bench: Bench, model: PretrainedModel | None) -> tuple[int, int]:
     if model is None:
         layers, width = bench.recipe.table("shape").get("layers", 12), bench.recipe.table("shape").get("width", 768)
         return int(layers), int(width)
-    config = json.loads((model.folder / "config.json").read_text("utf-8"))
+    config = read_object(model.folder / "config.json", "model folder")
     return int(config["num_hidden_layers"]), int(config["hidden_size"])
 
 

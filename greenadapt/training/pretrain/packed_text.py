@@ -10,7 +10,8 @@ import numpy as np
 from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.heldout import draw
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of, row_blocks
-from greenadapt.storage.files import Json, read_object, write_json
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
 
@@ -56,7 +57,7 @@ class PackedText:
         names = [name for name in _VIEWS if (folder / f"{name}.ids").is_file()]
         return cls(
             tuple(_open_view(folder, name) for name in names),
-            read_object(folder / _COUNTS, "packed text", f"remove {folder}"),
+            read_own_object(folder / _COUNTS, dict[str, int], "packed text", f"remove {folder}"),
         )
 
     def __len__(self) -> int:

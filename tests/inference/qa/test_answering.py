@@ -50,7 +50,9 @@ def request(model: Path, data: Path | None = None, **changes: Any) -> QaRequest:
 
 
 def of_documents(folder: Path, *questions: str) -> InquirySources:
-    return InquirySources(documents=(str(folder),), asked=questions or ("what virus", "the heart"))
+    return InquirySources(
+        documents=(str(folder),), asked=questions or ("what virus", "the heart"), sample_by="document"
+    )
 
 
 def rows_of(asked: QaRequest, progress: Notes | None = None) -> list[Json]:
@@ -330,10 +332,19 @@ def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> No
         return f"/dev/fd/{end}"
 
     text = (documents / "0.txt").read_text()
-    [expected] = rows_of(request(model, sources=InquirySources(documents=(str(documents / "0.txt"),), asked=("who",))))
-    [row] = rows_of(request(model, sources=InquirySources(documents=(piped(text),), asked=("who",), format="text")))
+    [expected] = rows_of(
+        request(model, sources=InquirySources(documents=(str(documents / "0.txt"),), asked=("who",), single=True))
+    )
+    [row] = rows_of(
+        request(model, sources=InquirySources(documents=(piped(text),), asked=("who",), format="text", single=True))
+    )
     assert (row["answer"], row["start"]) == (expected["answer"], expected["start"])
-    rows = rows_of(request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who\nwhat\n"))))
+    rows = rows_of(
+        request(
+            model,
+            sources=InquirySources(documents=(str(documents),), questions=piped("who\nwhat\n"), sample_by="document"),
+        )
+    )
     assert [one["question"] for one in rows] == ["who", "what"]
     with pytest.raises(UsageError, match="not read from a pipe"):
         InquirySources(piped("{}"))

@@ -54,7 +54,7 @@ def rows(*records: Any) -> str:
 
 
 def texts(source: str, *more: Any, **options: Any) -> list[Context]:
-    return list(read_texts(source, *more or (Silent(),), **options))
+    return list(read_texts(source, *more or (Silent(),), **{"sample_by": "document", **options}))
 
 
 def pairs(source: str, **options: Any) -> list[tuple[str, str]]:

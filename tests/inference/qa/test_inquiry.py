@@ -16,7 +16,7 @@ Pair = tuple[str, str]
 
 
 def inquiry(**sources: Any) -> Inquiry:
-    return read_inquiry(InquirySources(**sources), Silent())
+    return read_inquiry(InquirySources(**{"sample_by": "document", **sources}), Silent())
 
 
 def asked_of(found: Inquiry) -> list[Pair]:

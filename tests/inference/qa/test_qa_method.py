@@ -161,7 +161,7 @@ def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) ->
     for path, context in contexts.items():
         Path(path).write_text(context, "utf-8")
     reading = ReadingOptions(max_length=64, precision="float32")
-    sources = InquirySources(documents=tuple(contexts), asked=("what heart?",))
+    sources = InquirySources(documents=tuple(contexts), asked=("what heart?",), sample_by="document")
     [row] = Answering(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
     theirs = PlainQa(folder, 64, "punct")
     found = [

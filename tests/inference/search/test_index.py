@@ -25,6 +25,7 @@ from tests.support.small_tasks import adapted, sentences
 pytestmark = pytest.mark.usefixtures("one_thread")
 TinyModel = Callable[..., Path]
 Json = dict[str, Any]
+WHOLE = "--sample-by", "document"
 JATS = (
     "<article><front><article-meta><title-group><article-title>Naïve <i>cells</i></article-title></title-group>"
     "</article-meta></front><body><p>They were isolated.</p></body></article>"
@@ -58,7 +59,7 @@ def index(run_alone: Run) -> Callable[..., Json]:
 
     def run(place: str, *arguments: object) -> Json:
         where = ("--search" if place.startswith("http") else "-o", place)
-        row: Json = json.loads(run_alone("index", *where, *arguments, "--json").stdout)
+        row: Json = json.loads(run_alone("index", *WHOLE, *where, *arguments, "--json").stdout)
         return row
 
     return run
@@ -112,7 +113,7 @@ def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
     nothing = run_alone("search", *asked, "aardvark")
     assert (nothing.stdout, "nothing found" in nothing.stderr) == ("", True)
     given = "--search" if place.startswith("http") else "-o"
-    forgotten = run_alone("index", "--documents", "a.xml", "--documents", "b.jsonl", given, place, code=1)
+    forgotten = run_alone("index", *WHOLE, "--documents", "a.xml", "--documents", "b.jsonl", given, place, code=1)
     assert f"--model {model}" in last_line(forgotten)
 
 
@@ -136,7 +137,7 @@ def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
     assert "papers/2.txt" in left
 
     where = "--search" if place.startswith("http") else "-o"
-    refused = run_alone("index", "--documents", papers / "4.txt", where, place, code=1)
+    refused = run_alone("index", *WHOLE, "--documents", papers / "4.txt", where, place, code=1)
     assert "--update" in last_line(refused)
     assert len(Index(place)) == row["counts"]["paragraphs"]
     (papers.parent / "more.txt").write_text("Three aardvarks.")
@@ -147,18 +148,21 @@ def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
 
 
 def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    run_alone("index", "--documents", papers, "-o", "px")
+    run_alone("index", *WHOLE, "--documents", papers, "-o", "px")
     for options, said in (
         (["-m", tiny_model()], "another model"),
         (["--paragraph-chars", "500"], "paragraph_chars: 1000 → 500"),
     ):
-        assert said in last_line(run_alone("index", "--documents", papers, "-o", "px", *options, code=1))
-    assert "done" in run_alone("index", "--documents", papers, "-o", "px", "--paragraph-chars", 500, "--force").stdout
+        assert said in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "px", *options, code=1))
+    assert (
+        "done"
+        in run_alone("index", *WHOLE, "--documents", papers, "-o", "px", "--paragraph-chars", 500, "--force").stdout
+    )
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "file").touch()
-    assert "is no index" in last_line(run_alone("index", "--documents", papers, "-o", "own", code=1))
-    assert "lies in" in last_line(run_alone("index", "--documents", papers, "-o", papers / "px", code=2))
-    assert "--model" in last_line(run_alone("index", "--documents", papers, "-o", "py", "--vectors", code=2))
+    assert "is no index" in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "own", code=1))
+    assert "lies in" in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", papers / "px", code=2))
+    assert "--model" in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "py", "--vectors", code=2))
     assert "no vectors" in last_line(run_alone("search", "px", "heart", "--by", "dense", code=2))
     with pytest.raises(MissingError, match="not a search index"):
         Index(papers)
@@ -250,8 +254,8 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(tmp_path: Path, ru
     (tmp_path / "long.txt").write_text(text)
     options = ("--documents", "long.txt", "-o", "px", "--paragraph-chars", 100)
     with full_at(20_000):
-        assert "the disk may be full" in last_line(run_alone("index", *options, code=1))
-    assert "done" in run_alone("index", *options).stdout
+        assert "the disk may be full" in last_line(run_alone("index", *WHOLE, *options, code=1))
+    assert "done" in run_alone("index", *WHOLE, *options).stdout
 
 
 _WAITING = """
@@ -294,7 +298,7 @@ def test_a_killed_run_answers_from_what_was_committed_and_goes_on(tmp_path: Path
     result = run_alone("search", "px", "virus", "--top", 3, "--json")
     assert len(result.stdout.splitlines()) == 3
     assert "not finished" in result.stderr
-    row = json.loads(run_alone("index", "--documents", "all.jsonl", "-o", "px", "--json").stdout)
+    row = json.loads(run_alone("index", *WHOLE, "--documents", "all.jsonl", "-o", "px", "--json").stdout)
     assert changes(row) == (total - committed, 0, 0, committed)
     assert len(Index("px")) == total
     assert run_alone("search", "px", "virus").stderr == ""

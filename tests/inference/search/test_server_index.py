@@ -21,6 +21,7 @@ from tests.support.small_tasks import TinyModel, adapted, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Json = dict[str, Any]
+WHOLE = "--sample-by", "document"
 SECRET = "user:pass-word-9"
 
 
@@ -45,7 +46,7 @@ def index(run_alone: Run, server: SearchServer, papers: Path) -> Callable[..., J
 
     def run(*options: object, code: int = 0) -> Any:
         where = ("--documents", papers, "--search", f"{server.address}/papers", "--paragraph-chars", 100)
-        result = run_alone("index", *where, *options, "--json", code=code)
+        result = run_alone("index", *WHOLE, *where, *options, "--json", code=code)
         return last_line(result) if code else json.loads(result.stdout)
 
     return run
@@ -109,7 +110,7 @@ def test_qa_answers_from_it_as_from_a_folder(
     index: Callable[..., Json], server: SearchServer, tiny_model: TinyModel, run_alone: Run, papers: Path
 ) -> None:
     index()
-    run_alone("index", "--documents", papers, "-o", "px", "--paragraph-chars", 100)
+    run_alone("index", *WHOLE, "--documents", papers, "-o", "px", "--paragraph-chars", 100)
     model = adapted(tiny_model, architecture="BertForQuestionAnswering")
     asked = ("qa", "-m", model, "-q", "virus coronavirus", "--passages", 3, "--max-length", 64)
     [local] = [json.loads(line) for line in run_alone(*asked, "--index", "px", "--json").stdout.splitlines()]

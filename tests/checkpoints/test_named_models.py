@@ -1,0 +1,103 @@
+"""A model that a file in a folder names, which nobody may have asked for, is never downloaded."""
+
+import json
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from huggingface_hub import constants
+
+import greenadapt
+from greenadapt.errors import MissingError
+from greenadapt.inference.search.index import Index
+from greenadapt.storage.files import hash_json
+from tests.conftest import Run, last_line
+from tests.support.small_tasks import adapted, facts_file, sentences
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+EVIL = "attacker/evil"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """What a hub on this machine, without models, is asked for."""
+    monkeypatch.chdir(tmp_path)
+    paths: list[str] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    yield paths
+    server.shutdown()
+    server.server_close()
+
+
+def renamed(file: Path, *keys: str) -> None:
+    """Let ``file`` name another model, as its author could have."""
+    values = inner = json.loads(file.read_text("utf-8"))
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = EVIL
+    if file.name == "index.json":
+        values["seal"] = hash_json({**values, "seal": None})
+    file.write_text(json.dumps(values), "utf-8")
+
+
+def test_an_index_does_not(asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run) -> None:
+    model = tiny_model()
+    rows = [{"text": " ".join(words)} for words in sentences(9, seed=0)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_alone("index", "--documents", "a.jsonl", "-m", model, "--vectors", "-o", "px")
+    before = run_alone("search", "px", "virus", "--by", "dense", "--json").stdout
+    renamed(tmp_path / "px" / "index.json", "model", "source")
+    said = last_line(run_alone("search", "px", "virus", "--by", "dense", code=1))
+    assert "px names the model attacker/evil, which is not on this machine" in said
+    assert "--model" in said
+    with pytest.raises(MissingError, match=EVIL):
+        Index("px").search("virus", by="hybrid")
+    assert asked == []
+    assert run_alone("search", "px", "virus", "--by", "dense", "-m", model, "--json").stdout == before
+    assert "--by dense" in last_line(run_alone("search", "px", "virus", "-m", model, code=2))
+    assert EVIL in last_line(run_alone("search", "px", "virus", "--by", "dense", "-m", adapted(tiny_model), code=1))
+    run_alone("search", "px", "virus", "--by", "dense", "-m", EVIL, code=1)
+    assert asked  # as the user named it
+
+
+def test_an_adapted_model_does_not(
+    asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run
+) -> None:
+    model = adapted(tiny_model)
+    facts_file(model)
+    renamed(model / "greenadapt.json", "model", "source")
+    (tmp_path / "t.conll").write_text("virus\tB-X\nheart\tO\n\n" * 4)
+    options = ("--train", "t.conll", "--task", "ner", "-m", model, "--epochs", "1")
+    assert EVIL in last_line(run_alone("finetune", *options, "--memory", "base", "-o", "out", code=1))
+    assert EVIL in last_line(run_alone("assess", "-m", model, *options[:4], code=1))
+    assert asked == []
+
+
+def test_a_map_does_not(asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "t.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
+    made = greenadapt.adapt(
+        "t.txt", tiny_model(), out="adapted", workspace="ws", dim=8, epochs=1, min_count=1, workers=1
+    )
+    [file] = Path("ws").rglob("align/manifest.json")
+    renamed(file, "facts", "model", "source")
+    assert made is not None
+    with pytest.raises(MissingError, match=EVIL):
+        made.neighbours("tachycardia")
+    assert asked == []

@@ -1,0 +1,135 @@
+"""What a document of plain text is: the same everywhere, a line unless it is said."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.config import SampleBy
+from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.pieces import parts_of
+from greenadapt.corpus.readers import open_corpus, read_whole
+from greenadapt.corpus.recipes import find_recipe
+from greenadapt.errors import InputError
+from greenadapt.inference.search.index import Index
+from tests.conftest import Run, last_line
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXT = "\ufeffThe heart beats.\n\n  A virus spread\nin the city. \r\n \n\nAn aardvark eats."
+CORPUS: dict[SampleBy, list[tuple[int, tuple[str, ...]]]] = {
+    "line": [
+        (1, ("The heart beats.",)),
+        (3, ("A virus spread",)),
+        (4, ("in the city.",)),
+        (7, ("An aardvark eats.",)),
+    ],
+    "paragraph": [
+        (1, ("The heart beats.",)),
+        (3, ("A virus spread", "in the city.")),
+        (7, ("An aardvark eats.",)),
+    ],
+    "document": [(0, ("The heart beats.", "A virus spread", "in the city.", "An aardvark eats."))],
+}
+"""What is read of ``TEXT``: the number of the first line, and the lines."""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.txt").write_text(TEXT, "utf-8", newline="")
+    return tmp_path / "small.txt"
+
+
+@pytest.mark.parametrize("by", CORPUS)
+def test_a_corpus_and_whole_documents_have_the_same_ones(file: Path, by: SampleBy) -> None:
+    read = open_corpus(find_recipe("small.txt", {"sample_by": by}), file.parent)
+    names = {number: f"{file}:{number}" if number else str(file) for number, _ in CORPUS[by]}
+    assert [(one.name, one.lines) for one in read.documents()] == [(names[at], lines) for at, lines in CORPUS[by]]
+    whole = [*read_whole(str(file), "text", ("text",), Decoder(), by)]
+    assert [one.name for one in whole] == [*names.values()]
+    for one, (_, lines) in zip(whole, CORPUS[by], strict=True):
+        [text] = one.lines
+        assert tuple(line.strip() for line in text.split("\n") if line.strip()) == lines
+        assert text in TEXT.removeprefix("\ufeff")
+    assert (read.sizes() != {}) == (by == "line")  # only lines can be appended
+
+
+def test_a_file_is_not_cut_between_the_lines_of_a_document(tmp_path: Path) -> None:
+    big = tmp_path / "big.txt"
+    big.write_text("a line of a paper\n" * 1_000_000)
+    pieces = open_corpus(find_recipe(str(big)), tmp_path).pieces()
+    assert len(parts_of(pieces, "text")) > 1
+    assert len(parts_of(pieces, "text", sample_by="document")) == 1
+
+
+def test_an_unknown_value_is_named(file: Path, run_alone: Run) -> None:
+    Path("r.toml").write_text(
+        'title = "x"\nlicence = "y"\nformat = "text"\nsample_by = "page"\n[[sources]]\nurl = "small.txt"\n'
+    )
+    with pytest.raises(InputError, match=r"sample_by is 'page'.*line, paragraph, document"):
+        find_recipe("r.toml")
+    assert "sample-by" in run_alone("index", "--documents", file, "-o", "px", "--sample-by", "page", code=2).stderr
+
+
+def test_a_prepared_corpus_remembers_it(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
+    def prepared(*options: str) -> dict[str, Any]:
+        options = ("small.txt", "-m", str(tiny), "--workers", "1", "--workspace", "ws", *options)
+        return {
+            row["stage"]: row for row in map(json.loads, run_alone(*command, *options, "--json").stdout.splitlines())
+        }
+
+    tiny, command = tiny_model(), ("corpus", "prepare")
+    plain = prepared()["corpus"]
+    assert "sample_by" not in json.loads((Path(plain["folder"]) / "manifest.json").read_text())["config"]
+    assert plain["counts"]["documents"] == 4
+    for options in (("--sample-by", "document"), ()):  # the second time it need not be said
+        row = prepared(*options, *(("--force",) if options else ()))["corpus"]
+        assert row["counts"]["documents"] == 1
+        assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["config"]["sample_by"] == "document"
+
+
+def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone: Run) -> None:
+    (file.parent / "more.txt").write_text("one\ntwo\n")
+    both = ("index", "--documents", "small.txt", "--documents", "more.txt", "-o", "px")
+    done = run_alone(*both)
+    assert "documents 6, added 6" in done.stdout
+    assert done.stderr.count("--sample-by document") == 1
+    assert "6 lines" in done.stderr
+    assert [one.document for one in Index("px").search("virus")] == ["small.txt:3"]
+    assert [one.text for one in Index("px").search("city")] == ["in the city."]
+    assert "--sample-by" not in run_alone(*both, "--sample-by", "line").stderr
+    refused = last_line(run_alone(*both, "--sample-by", "document", code=1))
+    assert "sample_by: line → document" in refused
+    done = run_alone(*both, "--sample-by", "document", "--force")
+    assert "documents 2, added 2" in done.stdout
+    assert "--sample-by" not in done.stderr
+    [found] = Index("px").search("virus")
+    assert (found.document, found.start) == ("small.txt", 0)
+    assert found.text == TEXT.removeprefix("\ufeff")
+    refused = last_line(run_alone(*both, code=1))
+    assert "sample_by: document → line" in refused
+    assert "give --sample-by document" in refused
+    assert "--sample-by" not in run_alone("index", "--documents", "rows.jsonl", "-o", "py", code=1).stderr
+
+
+@pytest.mark.slow
+def test_questions_are_put_to_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
+    model = tiny_model("BertForQuestionAnswering")
+
+    def asked(*options: str) -> tuple[set[str], str]:
+        done = run_alone("qa", "-m", model, *options, "-q", "what virus", "--top", 20, "--max-length", 32, "--json")
+        [row] = [row for row in map(json.loads, done.stdout.splitlines()) if "answers" in row]
+        return {answer["document"] for answer in row["answers"]}, done.stderr
+
+    documents, said = asked("--documents", "small.txt")
+    assert documents <= {f"small.txt:{number}" for number in (1, 3, 4, 7)}
+    assert len(documents) > 1
+    assert said.count("4 lines of plain text, a document each; --sample-by document") == 1
+    documents, said = asked("--documents", "small.txt", "--sample-by", "document")
+    assert (documents, "--sample-by" in said) == ({"small.txt"}, False)
+    documents, said = asked("--context", "small.txt")  # one document by its name
+    assert (documents, "--sample-by" in said) == ({"small.txt"}, False)
+    refused = run_alone("qa", "-m", model, "--context", "small.txt", "-q", "what", "--sample-by", "line", code=2)
+    assert "holds 4 documents" in last_line(refused)

@@ -1,0 +1,191 @@
+"""JSON that greenadapt wrote: what is wrong in it is one line, and no other code reads any."""
+
+import ast
+import copy
+import json
+import os
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.checkpoints.compiled import Compiled
+from greenadapt.checkpoints.layout import read_described, read_seeds
+from greenadapt.checkpoints.provenance import read_facts
+from greenadapt.errors import GreenadaptError, InputError, MissingError
+from greenadapt.storage.files import LARGEST_JSON, read_json
+from greenadapt.storage.own_json import read_own, read_own_lines, read_own_object
+from greenadapt.storage.records import Records
+from greenadapt.storage.results import read_manifest
+
+PACKAGE = Path(__file__).parents[2] / "greenadapt"
+OTHERS = {
+    "storage/files.py": "the functions that read a file of another program",
+    "storage/own_json.py": "the functions that read greenadapt's own",
+    "storage/arrays.py": "headers of safetensors",
+    "corpus/pmc.py": "the publisher's manifests and metadata",
+    "corpus/rows.py": "the user's JSON lines",
+    "corpus/cord19.py": "the publisher's parses",
+    "tasks/qa/questions.py": "the user's questions",
+    "stages/reproduce/workload.py": "the user's questions",
+    "models/memory_weights.py": "a configuration of transformers in memory",
+    "models/weights.py": "a configuration of transformers in memory",
+    "tokenization/base_vocabulary.py": "a tokenizer in memory",
+    "tokenization/splitter.py": "a tokenizer in memory",
+    "tokenization/writer.py": "tokenizer.json",
+}
+"""Who parses JSON, and whose it is."""
+FOREIGN = {
+    "checkpoints/reader.py": "config.json and the index of shards",
+    "checkpoints/source.py": "config.json, and a manifest that may be another program's",
+    "checkpoints/sentence_modules.py": "files of sentence-transformers",
+    "checkpoints/writer.py": "modules.json of sentence-transformers",
+    "inference/search/folder_store.py": "meta.json of tantivy",
+    "stages/params.py": "config.json",
+    "stages/reproduce/estimate.py": "config.json",
+    "storage/files.py": "one uses the other",
+    "tokenization/special_tokens.py": "tokenizer_config.json",
+    "tokenization/writer.py": "config.json",
+}
+"""Who reads a file of another program."""
+
+
+def uses(tree: ast.AST, *names: str) -> bool:
+    """Whether one of the functions is called, or given to another, such as ``map``."""
+    return any(ast.unparse(node) in names for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
+
+
+def test_greenadapts_own_json_is_read_in_one_place() -> None:
+    trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+    parse = {name for name, tree in trees.items() if uses(tree, "json.loads", "json.load", "json.JSONDecoder")}
+    read = {name for name, tree in trees.items() if uses(tree, "read_json", "read_object")}
+    assert parse == OTHERS.keys(), "read greenadapt's own JSON with storage/own_json.py"
+    assert read == FOREIGN.keys(), "read greenadapt's own JSON with storage/own_json.py"
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    parts: dict[str, Inner]
+    words: tuple[str, ...] = ()
+
+
+GOOD = {"name": "a", "parts": {"x": {"count": 1}}, "words": ["b"], "more": [{"y": 1}]}
+
+
+def test_values_have_the_types_of_a_dataclass_or_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps(GOOD))
+    assert read_own(file, Kind, "thing") == Kind("a", {"x": Inner(1)}, ("b",))
+    assert read_own_object(file, Kind, "thing") == GOOD
+    for key, value, said in (
+        ("name", 5, "own.json: name is 5, must be a valid string"),
+        ("parts", {"x": {"count": "1"}}, 'own.json: parts.x.count is "1", must be a valid integer'),
+        ("parts", {"x": {}}, "own.json has no parts.x.count"),
+        ("words", "b" * 1000, "words is"),
+    ):
+        file.write_text(json.dumps({**GOOD, key: value}))
+        with pytest.raises(InputError) as error:
+            read_own(file, Kind, "thing", "make it again")
+        assert said in error.value.message
+        assert len(error.value.message) < 300
+        assert error.value.hint == "make it again"
+    for content, said in (
+        (b"", "own.json is empty"),
+        (b"[]", "is not a JSON object"),
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"name": "\xff"}', "is not JSON"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            read_own(file, Kind, "thing")
+    with pytest.raises(MissingError, match=r"is not a thing: it has no none\.json"):
+        read_own(tmp_path / "none.json", Kind, "thing")
+
+
+def test_a_missing_key_is_named_wherever_it_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps(GOOD))
+    read: Any = read_own_object(file, Kind, "thing")
+    for one in (read, copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
+        assert (one.get("none"), "none" in one, one["more"][0]["y"]) == (None, False, 1)
+        for inside in (one, one["parts"], one["more"][0]):
+            with pytest.raises(InputError, match=r"own\.json has no none"):
+                inside["none"]
+
+
+def test_only_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    with open(file, "wb") as stream:
+        stream.truncate(LARGEST_JSON + 1)
+    os.mkfifo(tmp_path / "pipe.json")
+    for path, said in ((file, "more than"), (tmp_path / "pipe.json", "not a file"), (tmp_path, "not a file")):
+        for read in (lambda path: read_own(path, Kind, "thing"), read_json):
+            with pytest.raises(InputError, match=said):
+                read(path)
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"key": "a"}\n{"key": 5}\n')
+    assert list(read_own_lines(file)) == [{"key": "a"}, {"key": 5}]
+    with pytest.raises(InputError, match=r"rows\.jsonl, line 2: key is 5"):
+        Records(file)
+    file.write_text('{"key": "a"}\n5\n')
+    with pytest.raises(InputError, match=r"rows\.jsonl, line 2 is not a JSON object"):
+        list(read_own_lines(file))
+
+
+MANIFEST = {"greenadapt": "0.2.0", "stage": "w2v", "config": {}, "inputs": {}}
+FACTS = {"corpus": "a", "model": {"name": "b", "source": "c"}}
+COMPILED = {"backend": "onnx", "quantize": "none", "head": None, "inputs": ["attention_mask"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "key", "value"),
+    [
+        *(("compiled.json", COMPILED, "backend", value) for value in (None, 5, "torch", ["onnx"], {})),
+        *(("compiled.json", COMPILED, "inputs", value) for value in (None, 5, "attention_mask", [5], ["evil"])),
+        *(("compiled.json", COMPILED, "quantize", value) for value in (None, "int4", {})),
+        *(("compiled.json", COMPILED, "head", value) for value in (5, [])),
+        *(("greenadapt.json", FACTS, "model", value) for value in (None, "b", {"name": 5, "source": "c"})),
+        *(("greenadapt.json", FACTS, "rows", value) for value in ("5", [])),
+        *(("task.json", {"task": "ner"}, "pool", value) for value in ("none", 5, {})),
+        *(("task.json", {"task": "ner"}, "pools", value) for value in ([], {"0": "none"})),
+        *(("task.json", {"task": "ner"}, "max_length", value) for value in ("128", -5, [])),
+        *(("task.json", {"task": "ner"}, "memory", value) for value in ("base", 5)),
+        *(("multitask.json", {"tasks": []}, "tasks", value) for value in ("ner", [5], {})),
+        *(("scores.json", {"seeds": [{"seed": 1}]}, "seeds", value) for value in ("1", [1], {}, [{"seed": "1"}])),
+        *(("manifest.json", MANIFEST, "format", value) for value in ("1", None, [])),
+        *(("manifest.json", MANIFEST, "config", value) for value in (None, [], 5)),
+        *(("manifest.json", MANIFEST, "inputs", value) for value in ([], {"text": 5}, {"text": {"path": 5}})),
+        *(("manifest.json", MANIFEST, "facts", value) for value in ({"model": "b"}, {"corpus": 5}, {"updates": {}})),
+        *(("manifest.json", MANIFEST, "cost", value) for value in ({"seconds": -1}, {"seconds": 1e300}, [])),
+    ],
+)
+def test_a_wrong_type_in_a_file_of_a_result_is_one_line(
+    tmp_path: Path, name: str, good: dict[str, Any], key: str, value: Any
+) -> None:
+    file = tmp_path / name
+    readers: dict[str, Any] = {
+        "compiled.json": Compiled.read,
+        "greenadapt.json": read_facts,
+        "manifest.json": read_manifest,
+        "scores.json": read_seeds,
+    }
+    read = readers.get(name, lambda folder: read_described(folder / name))
+    file.write_text(json.dumps(good))
+    assert read(tmp_path) is not None
+    file.write_text(json.dumps({**good, key: value}))
+    with pytest.raises(GreenadaptError) as error:
+        read(tmp_path)
+    assert name in error.value.message or "format version" in error.value.message
+    assert error.value.hint
