@@ -1,13 +1,13 @@
 """The fields of a configuration: how they are checked on construction, and how they look as options of a command."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,19 @@ def without_ranges(kind: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         return Union[tuple(map(without_ranges, get_args(kind)))]  # noqa: UP007
     return kind
+
+
+def by_option(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys of a TOML table as names of options: ``min_count`` and ``min-count`` are both ``min-count``.
+
+    Raises ``InputError``, which begins with ``where``, if two keys are the same option.
+    """
+    written: dict[str, str] = {}
+    for key in table:
+        other = written.setdefault(key.replace("_", "-"), key)
+        if other != key:
+            raise InputError(f"{where} sets the same option twice, as {other} and as {key}", "leave out one of them")
+    return {option: table[key] for option, key in written.items()}
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
