@@ -18,6 +18,7 @@ from greenadapt.cli.options.generated import FIELDS, with_common, with_options
 from greenadapt.cli.options.help import as_shown
 from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
 from greenadapt.cli.options.shared import start_output
+from greenadapt.cli.options.unused import leave_out_unused
 from greenadapt.cli.output.messages import hide_details, set_output
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.fields import allowed
@@ -136,6 +137,7 @@ class _Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             ctx.meta[FORCED] = bool(ctx.params.get("force"))
+            leave_out_unused(ctx)
             start_output(ctx)
             return super().invoke(ctx)
         except UsageError as error:

@@ -2,14 +2,18 @@
 
 from typing import Annotated
 
+import typer
+
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
 
 
 @app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows blend --variant blend"))
 def expand(
+    ctx: typer.Context,
     *,
     corpus: o.CorpusOfResults = None,
     model: o.Model = None,
@@ -22,5 +26,7 @@ def expand(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import expand as stage
 
+    if alignment is not None:
+        corpus, model = unused.own(ctx, "corpus", "model")
     session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

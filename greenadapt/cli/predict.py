@@ -101,9 +101,10 @@ def predict(
     """
     from greenadapt.cli.output.console import make_progress, say_loading
 
-    for option, is_given, written in (("--bio", bio, "one word per line"), ("--glue", glue, "a table")):
-        if is_given and as_json:
-            raise UsageError(f"{option} writes {written}, not JSON", f"leave out {option} or --json")
+    lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
+    written = [option for option, is_given in lines.items() if is_given]
+    if len(written) > 1 and written != ["--tags", "--json"]:
+        raise UsageError(f"{written[0]} and {written[1]} write different lines", "leave out one of them")
     if out is not None:
         check_file(out, [source])
     say_loading(model)

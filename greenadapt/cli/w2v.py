@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
+import typer
+
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import examples
 from greenadapt.config import SessionOptions, TextOptions, W2VConfig
 
 
 @app.command(epilog=examples("w2v -c pydocs -m minilm", "w2v -c abstracts.txt -m minilm --epochs 10 --min-count 3"))
 def w2v(
+    ctx: typer.Context,
     *,
     corpus: o.Corpus = None,
     model: o.Model = None,
@@ -22,5 +26,6 @@ def w2v(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import w2v as stage
 
+    unused.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
     print_results([stage.w2v(session, corpus, model, replace(config, workers=session.workers), text)], as_json)

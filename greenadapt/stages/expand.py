@@ -26,7 +26,7 @@ from greenadapt.corpus.occurring import words_in_files
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report.adapted_card import AdaptedCard
-from greenadapt.stages.align import VectorSource, fitted_vectors, overlap
+from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array, Streamed
 from greenadapt.storage.files import Json, hash_file, write_json
@@ -49,11 +49,7 @@ def expand(
     session: Session, corpus: str | None, model: str | None, config: ExpandConfig, alignment: Path | None = None
 ) -> Result:
     """Add the mapped vectors of new words to the model, and write a folder that transformers loads."""
-    if alignment is not None:
-        aligned = open_result(alignment, ALIGN)
-    else:
-        name = session.corpus_name(corpus)
-        aligned = session.find(name, session.model_name(name, model), ALIGN)
+    aligned = find_alignment(session, corpus, model, alignment)
     chosen = model_of(aligned)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
