@@ -38,4 +38,4 @@ def export(
     if as_json:
         print_json(facts)
     else:
-        print_lines([f"{facts['words']:,} vectors of {facts['dim']} dimensions\n  {facts['file']}"])
+        print_lines([f"{facts['words']:,} vectors of {facts['dim']} dimensions", f"  {facts['file']}"])

@@ -87,4 +87,4 @@ def index(
         print_json(row)
         return
     status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
-    print_lines([f"index: {status}; {counts_in_words(row['counts'])}\n  {row.get('folder') or row['search']}"])
+    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row.get('folder') or row['search']}"])

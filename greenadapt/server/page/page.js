@@ -20,10 +20,14 @@
   use(scheme.value);
   scheme.addEventListener("change", () => { use(scheme.value); kept(local, "greenadapt-scheme", scheme.value); });
 
+  // As wording.harmless: what controls nothing here, but turns the direction of the page, or shows nothing.
+  const UNSHOWN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]/gu;
+  const shown = (text) => String(text).replace(UNSHOWN, "\ufffd");
+
   // Everything from the server or the user becomes text, never markup.
   const made = (tag, content, attributes = {}) => {
     const element = document.createElement(tag);
-    element.append(...[content ?? []].flat().map((one) => (one instanceof Node ? one : String(one))));
+    element.append(...[content ?? []].flat().map((one) => (one instanceof Node ? one : shown(one))));
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     return element;
   };
@@ -54,7 +58,7 @@
     for (const { start, end, element } of marks) {
       if (start < at) continue;
       parts.push(points.slice(at, start).join(""));
-      element.prepend(points.slice(start, end).join(""));
+      element.prepend(shown(points.slice(start, end).join("")));
       parts.push(element);
       at = end;
     }
@@ -222,7 +226,7 @@
       status.textContent = task.said(columns);
     } catch (error) {
       place.replaceChildren();
-      status.textContent = error.message;
+      status.textContent = shown(error.message);
       status.classList.add("wrong");
     } finally {
       button.disabled = false;
@@ -267,9 +271,9 @@
         const able = models.filter((model) => (kind === "near" ? model.neighbours : model.kind === kind));
         if (able.length) prepare(kind, task, able, index);
       }
-      about.textContent = models.map((model) => model.name).join(", ");
+      about.textContent = shown(models.map((model) => model.name).join(", "));
     } catch (error) {
-      about.textContent = `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
+      about.textContent = shown(`${error.message[0].toUpperCase()}${error.message.slice(1)}.`);
     }
   };
   byId("token-form").addEventListener("submit", (event) => {
