@@ -58,7 +58,7 @@ def check_value(name: str, value: Any, annotation: Any) -> Any:
             words = words.split(", ", 1)[-1]
         hint = "call collect() first" if hasattr(value, "collect") else ""  # a lazy frame of polars
         raise UsageError(f"{name} is {_shown(value)}, must be {words}", hint) from None
-    kinds = {*map(get_origin, get_args(annotation))}
+    kinds: set[Any] = {*map(get_origin, get_args(annotation))}
     # What may be an iterable may also be a text.
     if isinstance(value, PathLike) or (isinstance(value, str) and PathLike in kinds and Iterable not in kinds):
         check_path(value, name)
@@ -70,7 +70,7 @@ def _adapter(annotation: Any) -> Any:
     from pydantic import ConfigDict, InstanceOf, TypeAdapter
 
     if is_dataclass(annotation):
-        return TypeAdapter(InstanceOf[annotation])  # type: ignore[valid-type]
+        return TypeAdapter(InstanceOf[annotation])
     return TypeAdapter(annotation, config=ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False))
 
 

@@ -124,7 +124,8 @@ def check_types(values: Any) -> None:
 
 
 def _check_paths(values: Any) -> None:
-    for name, field in option_fields(type(values)).items():
+    config: Any = type(values)
+    for name, field in option_fields(config).items():
         value = getattr(values, name)
         for path in value if field.option.is_path else (value,):
             if isinstance(path, PathLike) or field.option.is_path:

@@ -292,9 +292,10 @@ def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
 
     decoder = Decoder()
     for row in rows:
-        is_text = isinstance(row, str)
-        clean = decoder.without_surrogates if is_text else decoder.record_without_surrogates
-        yield clean(row if is_text else plain_record(row), "data")
+        if isinstance(row, str):
+            yield decoder.without_surrogates(row, "data")
+        else:
+            yield decoder.record_without_surrogates(plain_record(row), "data")
     decoder.warn_replaced("data", progress)
 
 
