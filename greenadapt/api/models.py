@@ -107,10 +107,14 @@ class EncoderModel:
 
 @dataclass(frozen=True)
 class AlignmentQuality:
-    """How well the map predicts the rows of held-out words; see ``HeldOut`` of ``greenadapt.vectors.diagnostics``."""
+    """How well rows of the model's recipe predict those of held-out words; see ``HeldOut`` of
+    ``greenadapt.vectors.diagnostics``.
+    """
 
+    recipe: str
+    """What the new rows are: ``--rows``."""
     n_heldout: int
-    """Words that the map was not fitted on."""
+    """Words that nothing was fitted on."""
     precision_at_1: float
     """Share of them whose own row is the nearest of all rows to the predicted one, by cosine."""
     precision_at_5: float
@@ -154,8 +158,9 @@ class AdaptedModel(EncoderModel):
             quality = self.alignment
         except MissingError:
             return "\n".join(lines)
-        found = f"{quality.n_heldout:,} held-out words: precision@10 {quality.precision_at_10:.3f}, R² {quality.r2:.3f}"
-        return "\n".join([*lines, f"  {found}"])
+        figure = f"R² {quality.r2:.3f}" if quality.recipe == "map" else f"cosine {quality.cosine:.3f}"
+        found = f"{quality.n_heldout:,} held-out words: precision@10 {quality.precision_at_10:.3f}, {figure}"
+        return "\n".join([*lines, f"  --rows {quality.recipe} on {found}"])
 
     @cached_property
     def facts(self) -> Json:
@@ -184,23 +189,32 @@ class AdaptedModel(EncoderModel):
 
     @property
     def alignment(self) -> AlignmentQuality:
-        """How well the map predicts the rows of held-out words.
+        """How well rows as the new ones are predict the rows of held-out words.
 
         Raises:
-            MissingError: If the map's folder is not where it was, or fewer than 50 words could be compared.
+            MissingError: If nobody measured such rows: fewer than 50 words could be compared; or, of a model of an
+                earlier version, the map's folder is not where it was.
 
         Examples:
             >>> adapted.alignment.precision_at_10
             0.41
         """
-        aligned = self._aligned
-        figures = aligned.manifest.facts["heldout"]["figures"]
+        from greenadapt.report.map_quality import MAP, figures_of
+        from greenadapt.storage.results import read_manifest
+
+        facts = read_manifest(self.folder).facts
+        rows = facts.get("rows") or {"recipe": self.facts["config"].get("rows", MAP)}
+        heldout = {"figures": None, "note": f"rows by --rows {rows['recipe']} were not compared with held-out words"}
+        if rows["recipe"] == MAP and not rows.get("heldout"):
+            heldout = self._aligned.manifest.facts["heldout"]
+        figures = figures_of(rows, heldout)
         if figures is None:
-            raise MissingError(f"no figures: {aligned.manifest.facts['heldout']['note']}", "use a larger corpus")
+            raise MissingError(f"no figures: {heldout['note']}", "use a larger corpus")
         names = ("n_heldout", "r2", "cosine")
         found = figures["base_rows"]["cosine"]
         ranks = ("precision_at_1", "precision_at_5", "precision_at_10", "mrr")
-        return AlignmentQuality(**{name: figures[name] for name in names}, **{name: found[name] for name in ranks})
+        of_figures = {name: figures[name] for name in names}
+        return AlignmentQuality(rows["recipe"], **of_figures, **{name: found[name] for name in ranks})
 
     @checked_call
     def neighbours(self, *words: str, top: Count = 5, progress: bool | Progress = False) -> NeighbourList:

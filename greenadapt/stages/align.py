@@ -106,8 +106,18 @@ def check_align(session: Session, corpus: str, model: PretrainedModel, config: A
     session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
 
-def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSource, config: AlignConfig) -> Result:
-    """The stage itself; the caller holds the lock."""
+def run_align(
+    session: Session,
+    corpus: str,
+    base: OpenedBase,
+    source: VectorSource,
+    config: AlignConfig,
+    *,
+    is_judged: bool = True,
+) -> Result:
+    """The stage itself; the caller holds the lock. ``is_judged``: warn of a map that explains nothing, since no
+    ``expand`` comes, which judges the rows that it writes.
+    """
     place = session.place(corpus, base.model.name, ALIGN)
     former = place.current()
 
@@ -127,7 +137,9 @@ def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSou
         for warning in (*alignment.warnings, diagnostics.note):
             if warning:
                 session.progress.warn(warning)
-        of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
+        of_quality = ""
+        if is_judged and config.method != "random":
+            of_quality = map_quality.warning(diagnostics.as_dict()["figures"])
         if of_quality:  # a nightly update need not warn of it again
             was = former is not None and map_quality.warning(former.manifest.facts["heldout"]["figures"])
             say = session.progress.note if was else session.progress.warn
