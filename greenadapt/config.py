@@ -815,7 +815,6 @@ class RunConfig(Checked):
             "Keep the frozen general model's states of the training texts on disk, in the workspace, so that it reads "
             "each text once.",
             panel=Panel.MEMORY,
-            needs=_WITH_MEMORY,
         ),
     ] = False
     max_cache: Annotated[

@@ -3,7 +3,8 @@
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from greenadapt.cli.output.messages import hide_details, set_output
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.fields import allowed
 from greenadapt.storage.publish import STDOUT, naming
+from greenadapt.wording import one_line
 
 _ORDER = [
     "adapt",
@@ -62,6 +64,16 @@ _UsageError: Any = typer.BadParameter.__base__
 """Click's, wherever typer has it: an option that is unknown or lacks its value."""
 
 
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Let what typer says of the command line, which it repeats, control no terminal: it escapes only some of it."""
+    try:
+        yield
+    except _UsageError as error:
+        error.message = one_line(error.message)
+        raise
+
+
 class _Group(TyperGroup):
     """The commands, behind the one boundary of errors."""
 
@@ -75,7 +87,7 @@ class _Group(TyperGroup):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line, which may print help."""
-        with in_words(), naming(STDOUT):
+        with in_words(), naming(STDOUT), _harmless():
             return super().make_context(*arguments, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -88,7 +100,7 @@ class _Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with in_words(ctx):
+        with in_words(ctx), _harmless():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -178,7 +178,7 @@ def test_texts_without_labels_teach_as_those_of_the_command(
     common: dict[str, Any] = {"train": train, "progress": False, **settings}
     ours = greenadapt.finetune(model, "ner", out="ours", unlabelled=texts, **common)
     assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]
-    with pytest.raises(UsageError, match="texts without labels"):
+    with pytest.raises(UsageError, match=r"--unlabelled-[a-z]+ has no effect without --unlabelled"):
         greenadapt.finetune(model, "ner", out="none", **common)
 
 

@@ -250,7 +250,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
         (("--strategy", "single"), "--strategy has no effect without --memory"),
-        (("--cache-memory",), "--cache-memory has no effect without --memory"),
+        (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
         (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
