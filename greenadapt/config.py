@@ -46,6 +46,7 @@ def check(condition: bool, message: str) -> None:
 
 
 Count = Annotated[int, Ge(1)]
+NumberOfSeeds = Annotated[int, Interval(ge=1, le=1000)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
@@ -147,7 +148,10 @@ class SessionOptions(Checked):
         ),
     ] = None
     cores_each: Annotated[
-        Count, Option("With --cluster: cores, and threads, of each part of the work.", panel=Panel.MACHINE)
+        Count,
+        Option(
+            "With --cluster: cores, and threads, of each part of the work.", panel=Panel.MACHINE, needs=("--cluster",)
+        ),
     ] = 1
     gpus_each: Annotated[
         Share | None,
@@ -155,6 +159,7 @@ class SessionOptions(Checked):
             "With --cluster: GPUs of each part of the work; with 0.25, four share one.",
             panel=Panel.MACHINE,
             unset="1 if the cluster has GPUs, else 0",
+            needs=("--cluster",),
         ),
     ] = None
 
@@ -347,6 +352,7 @@ class W2VConfig(Checked):
         Option(
             "With --cluster: words that each core trains on before the nodes merge what they learned.",
             panel=Panel.ADVANCED,
+            needs=("--cluster",),
         ),
     ] = 1_000_000
     """Fewer in the beginning: see ``vectors.averaging``."""
@@ -378,6 +384,7 @@ class AlignConfig(Checked):
         Option(
             "Penalty of --method ridge, in units of the mean squared singular value of the word vectors.",
             panel=Panel.ADVANCED,
+            needs=("--method ridge",),
         ),
     ] = 1.0
     heldout: Annotated[float, Interval(gt=0, lt=1)] = 0.1
@@ -388,6 +395,7 @@ class AlignConfig(Checked):
             "Rows of --method random: N(0, 0.02), as BERT is initialised, or the mean and deviation of the base "
             "model's rows.",
             panel=Panel.ADVANCED,
+            needs=("--method random",),
         ),
     ] = "bert"
     seed: Annotated[Seed, Option("Random seed.")] = 1
@@ -409,7 +417,11 @@ class ExpandConfig(Checked):
     ] = "map"
     blend: Annotated[
         Share,
-        Option("Weight of the mapped vector with --rows blend; the rest is the mean of pieces.", panel=Panel.ADVANCED),
+        Option(
+            "Weight of the mapped vector with --rows blend; the rest is the mean of pieces.",
+            panel=Panel.ADVANCED,
+            needs=("--rows blend",),
+        ),
     ] = 0.5
     oov: Annotated[
         OovRule,
@@ -422,8 +434,10 @@ class ExpandConfig(Checked):
     replace_all: Annotated[
         bool,
         Option(
-            "Also replace the rows of words that the model already has (an ablation in the paper, and worse).",
+            "With --rows map, also replace the rows of words that the model already has (an ablation in the paper, and "
+            "worse).",
             panel=Panel.ADVANCED,
+            needs=("--rows map",),
         ),
     ] = False
     max_words: Annotated[Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
@@ -457,7 +471,7 @@ class AssessConfig(Checked):
     folds: Annotated[
         Annotated[int, Ge(2)], Option("Parts of the labelled examples, each left out once.", panel=Panel.TRAINING)
     ] = 3
-    seeds: Annotated[Count, Option("Number of models to train of each fold.", panel=Panel.TRAINING)] = 1
+    seeds: Annotated[NumberOfSeeds, Option("Number of models to train of each fold.", panel=Panel.TRAINING)] = 1
     seed: Annotated[Seed, Option("The first of the seeds, and that of the folds.", panel=Panel.TRAINING)] = 0
 
 
@@ -669,17 +683,28 @@ PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
 
 
+_WITH_TEXTS = ("--unlabelled",)
+
+
 @dataclass(frozen=True)
 class UnlabelledConfig(Checked):
     """How texts without labels take part in the training of a task."""
 
     unlabelled_batch: Annotated[
         Count,
-        Option("Texts of --unlabelled per optimizer step, each in both tokenizations.", panel=Panel.TRAINING),
+        Option(
+            "Texts of --unlabelled per optimizer step, each in both tokenizations.",
+            panel=Panel.TRAINING,
+            needs=_WITH_TEXTS,
+        ),
     ] = 16
     unlabelled_weight: Annotated[
-        Positive, Option("What the loss on texts of --unlabelled is multiplied by.", panel=Panel.TRAINING)
+        Positive,
+        Option("What the loss on texts of --unlabelled is multiplied by.", panel=Panel.TRAINING, needs=_WITH_TEXTS),
     ] = 1.0
+
+
+_WITH_MEMORY = ("--memory",)
 
 
 @dataclass(frozen=True)
@@ -693,6 +718,7 @@ class MemoryConfig(Checked):
             "(one shared head).",
             panel=Panel.MEMORY,
             paper="chunk",
+            needs=_WITH_MEMORY,
         ),
     ] = "chunk"
     attention: Annotated[
@@ -702,6 +728,7 @@ class MemoryConfig(Checked):
             "--memory-attention",
             panel=Panel.ADVANCED,
             paper="memory",
+            needs=_WITH_MEMORY,
         ),
     ] = "memory"
     layers: Annotated[
@@ -712,6 +739,7 @@ class MemoryConfig(Checked):
             panel=Panel.ADVANCED,
             parse=parse_numbers,
             unset="the strategy's",
+            needs=_WITH_MEMORY,
         ),
     ] = ()
     source: Annotated[
@@ -721,6 +749,7 @@ class MemoryConfig(Checked):
             "range for each layer, such as 1-6,7-12, where 0 is the embedding layer.",
             "--memory-source",
             panel=Panel.ADVANCED,
+            needs=_WITH_MEMORY,
         ),
     ] = "paper"
     gate_init: Annotated[
@@ -728,6 +757,7 @@ class MemoryConfig(Checked):
         Option(
             "Initial gates: zero, which is the mean over their layers, or N(0, 0.02), as in the released code.",
             panel=Panel.ADVANCED,
+            needs=_WITH_MEMORY,
         ),
     ] = "zero"
     project: Annotated[
@@ -736,10 +766,18 @@ class MemoryConfig(Checked):
             "Learn a linear map from the general model's hidden size to the domain model's.",
             "--memory-project",
             panel=Panel.ADVANCED,
+            needs=_WITH_MEMORY,
         ),
     ] = False
     frozen: Annotated[
-        bool, Option("Also train the general model.", "--unfreeze-memory", panel=Panel.MEMORY, negated=True)
+        bool,
+        Option(
+            "Also train the general model.",
+            "--unfreeze-memory",
+            panel=Panel.MEMORY,
+            negated=True,
+            needs=_WITH_MEMORY,
+        ),
     ] = True
 
     def __post_init__(self) -> None:
@@ -833,7 +871,14 @@ class RunConfig(Checked):
         ),
     ] = False
     max_cache: Annotated[
-        Count, Option("Largest size of the cache, such as 20G.", panel=Panel.ADVANCED, parse=parse_bytes, shown="20G")
+        Count,
+        Option(
+            "Largest size of the cache of --cache-memory, such as 20G.",
+            panel=Panel.ADVANCED,
+            parse=parse_bytes,
+            shown="20G",
+            needs=("--cache-memory",),
+        ),
     ] = 20 << 30
 
 
@@ -952,6 +997,7 @@ class IndexConfig(Checked):
         Option(
             "With --search: parts of the index, which the server can keep on as many machines; they stay as many.",
             unset="as the server is set",
+            needs=("--search",),
         ),
     ] = None
 
@@ -971,7 +1017,9 @@ class RetrievalConfig(Checked):
     by: Annotated[
         SearchBy,
         Option(
-            "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.", panel=Panel.SEARCH
+            "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.",
+            panel=Panel.SEARCH,
+            needs=("--index", "--search"),
         ),
     ] = "bm25"
     search_weight: Annotated[
@@ -1066,7 +1114,9 @@ class PretrainConfig(Checked):
         Annotated[int, Ge(0)],
         Option("Steps that train only the head first, if the checkpoint has none.", panel=Panel.ADVANCED),
     ] = 200
-    head_learning_rate: Annotated[Positive, Option("Peak learning rate of --head-steps.", panel=Panel.ADVANCED)] = 1e-3
+    head_learning_rate: Annotated[
+        Positive, Option("Peak learning rate of --head-steps.", panel=Panel.ADVANCED, needs=("--head-steps",))
+    ] = 1e-3
     eval_inputs: Annotated[
         Count, Option("Evaluate the loss on at most this many inputs per set.", panel=Panel.ADVANCED)
     ] = 2000

@@ -1,13 +1,15 @@
 """The fields of a configuration: how they are checked on construction, and how they look as options of a command."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
+from os import PathLike, fsencode, fspath
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Option:
     """The default as such a text."""
     negated: bool = False
     """Whether the option is a flag that switches the field off."""
+    needs: tuple[str, ...] = ()
+    """Options such as ``--memory`` or ``--rows blend``: without any of them this one has no effect."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,20 @@ def option_fields(config: Any) -> dict[str, Field]:
     return found
 
 
+def refuse_without_effect(field: Field, values: Mapping[str, Any]) -> None:
+    """Raise ``UsageError`` if none of the options that ``field`` needs is among ``values``, by parameter."""
+    said = []
+    for need in field.option.needs:
+        option, *wanted = need.split()
+        value = values.get(option.removeprefix("--").replace("-", "_"))
+        if value in wanted if wanted else value:
+            return
+        said += [f"this is {option} {value}"] if wanted and value is not None else []
+    if field.option.needs:
+        missing = ", ".join([f"{field.option_name} has no effect without {' or '.join(field.option.needs)}", *said])
+        raise UsageError(missing, f"give that too, or leave out {field.option_name}")
+
+
 class Checked:
     """A frozen dataclass whose values are checked against its types and ranges; pydantic is imported by the first."""
 
@@ -92,6 +110,7 @@ def check_types(values: Any) -> None:
     except ValidationError as error:
         [first, *_] = error.errors(include_url=False, include_context=False)
     else:
+        _check_paths(values)
         return
     name = str(first["loc"][0])
     known = option_fields(config).get(name)
@@ -104,6 +123,24 @@ def check_types(values: Any) -> None:
     raise UsageError(f"{option} {'has' if is_inside else 'is'} {first['input']!r}, must be {words}")
 
 
+def _check_paths(values: Any) -> None:
+    config: Any = type(values)
+    for name, field in option_fields(config).items():
+        value = getattr(values, name)
+        for path in value if field.option.is_path else (value,):
+            if isinstance(path, PathLike) or field.option.is_path:
+                check_path(path, field.option_name)
+
+
+def check_path(path: Any, name: str) -> None:
+    """Raise ``UsageError`` for what no file can be called: a NUL, or a character that no encoding has."""
+    text = fspath(path)
+    with suppress(UnicodeEncodeError):
+        if b"\0" not in fsencode(text):
+            return
+    raise UsageError(f"{name} is {text!r}, which no file can be called", "correct it")
+
+
 @cache
 def _model(config: Any) -> Any:
     """A pydantic model with the fields of a configuration."""
@@ -114,6 +151,7 @@ def _model(config: Any) -> Any:
 
 
 _KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}
+_GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping: "a mapping"}
 
 
 def allowed(kind: Any) -> str:
@@ -131,6 +169,8 @@ def allowed(kind: Any) -> str:
         return f"one of {', '.join(arguments)}"
     if origin in (Union, UnionType):
         return " or ".join(allowed(each) for each in arguments if each is not NoneType)
+    if origin in _GENERIC:
+        return _GENERIC[origin]
     if origin is tuple:
         return f"a tuple, each of it {allowed(arguments[0])}"
     return _KINDS.get(kind) or f"a {kind.__name__}"
@@ -157,6 +197,19 @@ def without_ranges(kind: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         return Union[tuple(map(without_ranges, get_args(kind)))]  # noqa: UP007
     return kind
+
+
+def by_option(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys of a TOML table as names of options: ``min_count`` and ``min-count`` are both ``min-count``.
+
+    Raises ``InputError``, which begins with ``where``, if two keys are the same option.
+    """
+    written: dict[str, str] = {}
+    for key in table:
+        other = written.setdefault(key.replace("_", "-"), key)
+        if other != key:
+            raise InputError(f"{where} sets the same option twice, as {other} and as {key}", "leave out one of them")
+    return {option: table[key] for option, key in written.items()}
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 STAGE: ContextVar[str | None] = ContextVar("stage", default=None)
 """The stage that runs, for log lines."""
@@ -16,6 +16,7 @@ class Bar(Protocol):
         """Count ``amount`` more units as done; ``facts`` (such as ``lr="0.021"``) are shown beside the bar."""
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Where notes and bars go: stderr under the command line, nowhere in a library call."""
 

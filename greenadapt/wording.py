@@ -16,20 +16,30 @@ _KINDS = {
 }
 
 
-# What terminals take as commands; what turns the direction of writing; what no encoding has.
-_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# What terminals take as commands; what turns the direction of writing; what no encoding and no XML has. The pages of
+# `serve` have the same: server/page/page.js.
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_ESCAPED = re.compile(f"{_UNSHOWN.pattern}|[\u2028\u2029]")
+_BREAKS = re.compile("[\t\n\x0b\x0c\r\x85\u2028\u2029]+")
 
 
 def harmless(text: str) -> str:
-    """``text`` with U+FFFD for characters by which a name or a word from a file could control a terminal or turn the
-    direction of what is shown after it.
+    """``text``, which may have several lines, with U+FFFD for characters by which a name or a word from a file could
+    control a terminal, turn the direction of what is shown after it, or end the program that draws it.
     """
     return _UNSHOWN.sub("\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    """The same on one line: a name with a line break cannot pass for a line of its own."""
+    return harmless(_BREAKS.sub(" ", text))
+
+
 def harmless_json(text: str) -> str:
-    """The same for JSON, with escapes, so that the value stays as it is."""
-    return _UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    """JSON with escapes for the same, and for what ends a line elsewhere, so that the value stays as it is."""
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def counted(n: int, one: str, many: str | None = None) -> str:

@@ -19,7 +19,7 @@ LAYERS = [
     ["errors", "progress", "wording", "workers", "cost", "stopping", "grouping"],
     ["cluster"],
     ["fields", "architectures"],
-    ["config", "storage"],
+    ["calls", "config", "storage"],
     ["tokenization"],
     ["checkpoints", "corpus"],
     ["tasks", "vectors"],

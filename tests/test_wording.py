@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.wording import as_percent, byte_size, counted, harmless, harmless_json, json_kind, rounded
+from greenadapt.wording import as_percent, byte_size, counted, harmless, harmless_json, json_kind, one_line, rounded
 
 
 def test_one_is_singular() -> None:
@@ -43,6 +43,9 @@ def test_texts_that_are_shown_control_nothing() -> None:
     text = "a\x1b[2J\x9b1m\u202ebc\u2069\u200f\ud800\tde\nf"
     assert harmless(text) == "a\ufffd[2J\ufffd1m\ufffdbc\ufffd\ufffd\ufffd\tde\nf"
     assert harmless("naïve 日本 \u200c\u200d 🦠") == "naïve 日本 \u200c\u200d 🦠"
+    assert one_line(text) == "a\ufffd[2J\ufffd1m\ufffdbc\ufffd\ufffd\ufffd de f"
+    assert one_line("  a\r\nb\u2028c\u2029\x85d\ufffe\uffff\0") == "  a b c d\ufffd\ufffd\ufffd"
     written = harmless_json(json.dumps([text], ensure_ascii=False))
     assert written.isascii()
     assert json.loads(written) == [text]
+    assert harmless_json('["a\u2028b"]').splitlines() == [r'["a\u2028b"]']

@@ -1,17 +1,20 @@
 """``greenadapt.adapt``."""
 
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_session
 from greenadapt.api.data import Data, corpus_of, is_named
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
+from greenadapt.calls import checked_call
 from greenadapt.config import AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
+from greenadapt.corpus.recipes import may_have_fields
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.overlap import reading
 
 
+@checked_call
 def adapt(
     corpus: Data,
     model: str | PathLike[str] | EncoderModel | None = None,
@@ -56,10 +59,13 @@ def adapt(
         TextOptions: (),
         SessionOptions: OF_COMMANDS,
     }
-    given = Arguments("adapt", settings, configs, ("corpus", "model", "update", "progress"))
+    own = {"corpus": corpus, "model": model, "update": update, "progress": progress}
+    given = Arguments("adapt", settings, configs, own)
     if update and not is_named(corpus):
         raise UsageError("update finds a corpus by its path, and that of texts is their content", "give a file")
     align, expand, text = (given.make(config) for config in (AlignConfig, ExpandConfig, TextOptions))
+    if text.fields and is_named(corpus) and not may_have_fields(fspath(corpus), text.format):
+        raise UsageError(f"field is for JSON lines and tables, and {fspath(corpus)} is neither", "leave it out")
     session = make_session(given.make(SessionOptions), progress)
     w2v = given.make(W2VConfig, workers=session.workers)
 

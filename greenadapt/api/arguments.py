@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import Field, option_fields, without_ranges
+from greenadapt.fields import Field, option_fields, refuse_without_effect, without_ranges
 from greenadapt.progress import Progress
 
 if TYPE_CHECKING:
@@ -21,17 +21,22 @@ OF_COMMANDS = ("dry_run", "max_time", "nice")
 
 
 class Arguments:
-    """The keyword arguments of one call; raises ``UsageError`` for one that belongs to none of ``configs``."""
+    """The keyword arguments of one call; raises ``UsageError`` for one that belongs to none of ``configs``, or that has
+    no effect without another. ``own`` are the arguments that the call has besides.
+    """
 
-    def __init__(self, call: str, given: Mapping[str, Any], configs: Configs, own: Sequence[str] = ()) -> None:
+    def __init__(self, call: str, given: Mapping[str, Any], configs: Configs, own: Mapping[str, Any]) -> None:
         self._given = given
         self._fields = {config: _fields(config, without) for config, without in configs.items()}
-        known = {field.parameter: None for fields in self._fields.values() for field in fields}
+        known = {field.parameter: field for fields in self._fields.values() for field in fields}
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, [*own, *known], n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"see help(greenadapt.{call})"
                 raise UsageError(f"{call} has no argument {name}", hint)
+        values = {name: field.default for name, field in known.items()} | dict(given) | dict(own)
+        for name in given:
+            refuse_without_effect(known[name], values)
 
     def make(self, config: Any, **defaults: Any) -> Any:
         """The configuration of the class ``config``; ``defaults`` are fields of this call.

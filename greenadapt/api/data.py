@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from greenadapt.corpus.standard_input import keep_records
 from greenadapt.errors import InputError, UsageError
@@ -15,7 +15,7 @@ Data = str | PathLike[str] | Iterable[Any]
 """A path, texts, records (dictionaries), a ``datasets.Dataset``, or a data frame of pandas or polars."""
 
 
-def is_named(data: Data) -> bool:
+def is_named(data: Data) -> TypeGuard[str | PathLike[str]]:
     """Whether ``data`` is a path or a name, not text: a string with a line break is a text."""
     return isinstance(data, PathLike) or (isinstance(data, str) and "\n" not in data)
 
@@ -23,13 +23,12 @@ def is_named(data: Data) -> bool:
 def corpus_of(data: Data, root: Path) -> str:
     """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in
     ``root``."""
-    return fspath(data) if isinstance(data, str | PathLike) and is_named(data) else _kept_texts(data, root, "corpus")[0]
+    return fspath(data) if is_named(data) else _kept_texts(data, root, "corpus")[0]
 
 
 def text_source(data: Data, root: Path, argument: str) -> str:
     """A file of texts: a path as it is, and the file of texts or records, kept in ``root``."""
-    is_path = isinstance(data, str | PathLike) and is_named(data)
-    return fspath(data) if is_path else str(_kept_texts(data, root, argument)[1])  # type: ignore[arg-type]
+    return fspath(data) if is_named(data) else str(_kept_texts(data, root, argument)[1])
 
 
 def _kept_texts(data: Data, root: Path, argument: str) -> tuple[str, Path]:

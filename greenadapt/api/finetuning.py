@@ -9,12 +9,15 @@ from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_sessi
 from greenadapt.api.data import Data, labelled_sources, one_labelled_source, text_source
 from greenadapt.api.models import EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
+from greenadapt.calls import checked_call
 from greenadapt.config import (
     NOT_WITH_ADD_TO,
     AdapterConfig,
     MemoryConfig,
+    NumberOfSeeds,
     RunConfig,
     SamplingConfig,
+    Seed,
     SessionOptions,
     TaskConfig,
     TaskName,
@@ -34,6 +37,7 @@ _ONE: Configs = {**_COMMON, TaskConfig: ("task",), UnlabelledConfig: ()}
 _MANY: Configs = {**_COMMON, AdapterConfig: (), SamplingConfig: ()}
 
 
+@checked_call
 def finetune(
     model: str | PathLike[str] | EncoderModel | TaskModel | None = None,
     task: TaskName | None = None,
@@ -47,8 +51,8 @@ def finetune(
     memory: str | PathLike[str] | EncoderModel | None = None,
     memory_config: MemoryConfig = MemoryConfig(),  # noqa: B008  (it is frozen)
     preset: str | None = None,
-    seeds: int = 1,
-    seed: int = 0,
+    seeds: NumberOfSeeds = 1,
+    seed: Seed = 0,
     progress: bool | Progress = True,
     **settings: Any,
 ) -> TaskModel:
@@ -92,13 +96,12 @@ def finetune(
         >>> ner.scores["mean"]["f1"]
         0.87
     """
-    if type(seeds) is not int or seeds < 1:
-        raise UsageError(f"seeds is {seeds!r}, must be a whole number, at least 1")
     whole_sentences = bool(settings.pop("whole_sentences", False))
     if whole_sentences and (tasks is not None or "chunk" in settings):
         other = "tasks" if tasks is not None else "chunk"
         raise UsageError(f"{other} and whole_sentences exclude each other", "leave out one of them")
-    given = Arguments("finetune", settings, _ONE if tasks is None else _MANY, tuple(finetune.__annotations__))
+    own = {**dict.fromkeys(finetune.__annotations__), "unlabelled": unlabelled, "memory": memory}
+    given = Arguments("finetune", settings, _ONE if tasks is None else _MANY, own)
     of_training, of_sampling = preset_settings(preset, many=tasks is not None)
     session = make_session(given.make(SessionOptions), progress)
     shared: dict[str, Any] = {

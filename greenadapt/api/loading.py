@@ -7,19 +7,22 @@ from typing import Any
 from greenadapt.api.arguments import Arguments
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
+from greenadapt.calls import checked_call
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.names import expanded
 
 
+@checked_call
 def load(
-    model: str | PathLike[str] | EncoderModel | TaskModel, **settings: Any
+    model: str | PathLike[str] | EncoderModel | TaskModel, *, task: str | None = None, **settings: Any
 ) -> AdaptedModel | TaskModel | EncoderModel:
     """Open a model by what its folder holds.
 
     Args:
         model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
-        settings: Of a task's model: ``task``, which of several; ``seed``, which of several; ``pool`` (``"mean"``,
+        task: Which of several tasks.
+        settings: Of a task's model: ``seed``, which of several; ``pool`` (``"mean"``,
             ``"base"`` or ``"expanded"``), ``margin``, ``precision``, ``max_tokens``, ``max_length``, ``memory``. Of
             any model: ``backend`` (``"torch"``, ``"onnx"``, ``"openvino"``), ``quantize`` (``"none"``, ``"int8"``,
             ``"bf16"``).
@@ -43,8 +46,7 @@ def load(
     from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
     from greenadapt.tokenization.added_words import WORDS_FILE
 
-    task = settings.pop("task", None)
-    given = Arguments("load", settings, {ReadingOptions: ()}, ("model", "task"))
+    given = Arguments("load", settings, {ReadingOptions: ()}, {"model": model, "task": task})
     reading = given.make(ReadingOptions)
     name = folder_of(model)
     _refuse_other_result(expanded(name))

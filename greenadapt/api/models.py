@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.config import Backend, Pool, Quantize, ReadingOptions
+from greenadapt.calls import checked_call
+from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -32,6 +33,7 @@ class EncoderModel:
         (2, 384)
     """
 
+    @checked_call
     def __init__(
         self, folder: str | PathLike[str], backend: Backend | None = None, quantize: Quantize | None = None
     ) -> None:
@@ -59,12 +61,13 @@ class EncoderModel:
 
         return DualTokenizer.of_model(self.folder, Checkpoint.open(self.folder).n_rows)
 
+    @checked_call
     def encode(
         self,
         texts: str | Iterable[str],
         *,
         view: Pool = "mean",
-        batch_size: int = 32,
+        batch_size: Count = 32,
         progress: bool | Progress = False,
     ) -> "FloatArray":
         """Sentence vectors, pooled as the model's files for sentence-transformers say, else the mean over the pieces.
@@ -90,12 +93,9 @@ class EncoderModel:
         """
         from greenadapt.inference.sentence_vectors import check_texts
 
-        if view not in get_args(Pool):
-            raise UsageError(f"view is {view!r}, must be one of {', '.join(get_args(Pool))}")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise UsageError(f"batch_size is {batch_size!r}, must be a whole number, at least 1")
-        given = check_texts([texts] if isinstance(texts, str) else texts)
-        vectors = self._encoder.vectors(given, view, batch_size, shown_progress(progress))
+        shown = shown_progress(progress)
+        given = check_texts([texts] if isinstance(texts, str) else texts, shown)
+        vectors = self._encoder.vectors(given, view, batch_size, shown)
         return vectors[0] if isinstance(texts, str) else vectors
 
     @cached_property
@@ -107,10 +107,14 @@ class EncoderModel:
 
 @dataclass(frozen=True)
 class AlignmentQuality:
-    """How well the map predicts the rows of held-out words; see ``HeldOut`` of ``greenadapt.vectors.diagnostics``."""
+    """How well rows of the model's recipe predict those of held-out words; see ``HeldOut`` of
+    ``greenadapt.vectors.diagnostics``.
+    """
 
+    recipe: str
+    """What the new rows are: ``--rows``."""
     n_heldout: int
-    """Words that the map was not fitted on."""
+    """Words that nothing was fitted on."""
     precision_at_1: float
     """Share of them whose own row is the nearest of all rows to the predicted one, by cosine."""
     precision_at_5: float
@@ -147,21 +151,30 @@ class AdaptedModel(EncoderModel):
     """
 
     def __repr__(self) -> str:
-        facts = self.facts
-        lines = [super().__repr__(), f"  {facts['model']['name']} with {facts['words']:,} words of {facts['title']}"]
+        lines = [super().__repr__()]
         try:
+            facts = self.facts
+            lines.append(f"  {facts['model']['name']} with {facts['words']:,} words of {facts['title']}")
             quality = self.alignment
         except MissingError:
             return "\n".join(lines)
-        found = f"{quality.n_heldout:,} held-out words: precision@10 {quality.precision_at_10:.3f}, R² {quality.r2:.3f}"
-        return "\n".join([*lines, f"  {found}"])
+        figure = f"R² {quality.r2:.3f}" if quality.recipe == "map" else f"cosine {quality.cosine:.3f}"
+        found = f"{quality.n_heldout:,} held-out words: precision@10 {quality.precision_at_10:.3f}, {figure}"
+        return "\n".join([*lines, f"  --rows {quality.recipe} on {found}"])
 
     @cached_property
     def facts(self) -> Json:
-        """How the model was adapted: ``corpus``, ``title``, ``licence``, ``model``, ``words``, ``rows``, ``config``."""
+        """How the model was adapted: ``corpus``, ``title``, ``licence``, ``model``, ``words``, ``rows``, ``config``.
+
+        Raises:
+            MissingError: If the folder does not hold an adapted model.
+        """
         from greenadapt.checkpoints.provenance import read_facts
 
-        return read_facts(self.folder) or {}
+        facts = read_facts(self.folder)
+        if facts is None:
+            raise MissingError(f"{self.folder} is not an adapted model", "open it with greenadapt.load")
+        return facts
 
     @property
     def corpus(self) -> str:
@@ -176,25 +189,35 @@ class AdaptedModel(EncoderModel):
 
     @property
     def alignment(self) -> AlignmentQuality:
-        """How well the map predicts the rows of held-out words.
+        """How well rows as the new ones are predict the rows of held-out words.
 
         Raises:
-            MissingError: If the map's folder is not where it was, or fewer than 50 words could be compared.
+            MissingError: If nobody measured such rows: fewer than 50 words could be compared; or, of a model of an
+                earlier version, the map's folder is not where it was.
 
         Examples:
             >>> adapted.alignment.precision_at_10
             0.41
         """
-        aligned = self._aligned
-        figures = aligned.manifest.facts["heldout"]["figures"]
+        from greenadapt.report.map_quality import MAP, figures_of
+        from greenadapt.storage.results import read_manifest
+
+        facts = read_manifest(self.folder).facts
+        rows = facts.get("rows") or {"recipe": self.facts["config"].get("rows", MAP)}
+        heldout = {"figures": None, "note": f"rows by --rows {rows['recipe']} were not compared with held-out words"}
+        if rows["recipe"] == MAP and not rows.get("heldout"):
+            heldout = self._aligned.manifest.facts["heldout"]
+        figures = figures_of(rows, heldout)
         if figures is None:
-            raise MissingError(f"no figures: {aligned.manifest.facts['heldout']['note']}", "use a larger corpus")
+            raise MissingError(f"no figures: {heldout['note']}", "use a larger corpus")
         names = ("n_heldout", "r2", "cosine")
         found = figures["base_rows"]["cosine"]
         ranks = ("precision_at_1", "precision_at_5", "precision_at_10", "mrr")
-        return AlignmentQuality(**{name: figures[name] for name in names}, **{name: found[name] for name in ranks})
+        of_figures = {name: figures[name] for name in names}
+        return AlignmentQuality(rows["recipe"], **of_figures, **{name: found[name] for name in ranks})
 
-    def neighbours(self, *words: str, top: int = 5, progress: bool | Progress = False) -> NeighbourList:
+    @checked_call
+    def neighbours(self, *words: str, top: Count = 5, progress: bool | Progress = False) -> NeighbourList:
         """The wordpieces and domain words nearest to words in both spaces, before and after alignment.
 
         Args:
@@ -206,6 +229,7 @@ class AdaptedModel(EncoderModel):
             One entry for each word and view, as ``greenadapt neighbours`` prints them.
 
         Raises:
+            UsageError: If there is no word.
             MissingError: If no word has a vector, or the map's folder is not where it was.
 
         Examples:
@@ -215,9 +239,12 @@ class AdaptedModel(EncoderModel):
         from greenadapt.config import SessionOptions
         from greenadapt.stages.neighbours import neighbours
 
+        if not words:
+            raise UsageError("no word", "give one or more")
         session = make_session(SessionOptions(), progress)
         return NeighbourList(neighbours(session, None, None, words, top, self._aligned.path))
 
+    @checked_call
     def to_sentence_transformers(self, views: Literal["mean", "expanded"] = "mean", **options: Any) -> Any:
         """The model as a ``SentenceTransformer``, to encode, train or save.
 
@@ -237,8 +264,6 @@ class AdaptedModel(EncoderModel):
             >>> model.encode(["The patient had tachycardia."]).shape
             (1, 384)
         """
-        if views not in ("mean", "expanded"):
-            raise UsageError(f"views is {views!r}, must be mean or expanded")
         if importlib.util.find_spec("sentence_transformers") is None:
             raise MissingError("sentence-transformers is not installed", 'pip install "greenadapt[sentence]"')
         if views == "mean":

@@ -1,6 +1,6 @@
 """Models of tasks: predictions, answers, scores."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from greenadapt.api.arguments import shown_progress
 from greenadapt.api.data import Data, one_labelled_source, plain_record, rows_of
-from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
+from greenadapt.calls import checked_call
+from greenadapt.config import Count, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -32,6 +33,7 @@ class TaskModel:
         [{'first': 3, 'last': 3, 'type': 'Disease', 'score': 0.98, 'start': 16, 'end': 27, 'text': 'tachycardia'}]
     """
 
+    @checked_call
     def __init__(
         self,
         folder: str | PathLike[str],
@@ -89,6 +91,7 @@ class TaskModel:
 
         return scores_in(self.folder, self.task_name) if (self.folder / SCORES).is_file() else {}
 
+    @checked_call
     def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:
         """Predict for texts or records.
 
@@ -114,6 +117,7 @@ class TaskModel:
         rows = list(self.predictions(data, tags=tags, progress=progress))
         return rows[0] if is_one else rows
 
+    @checked_call
     def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:
         """``predict`` for data of any size: one prediction after the other, in order.
 
@@ -129,17 +133,18 @@ class TaskModel:
 
             blocks = Predictor(self._request(fspath(data))).predict(shown)
         else:
-            blocks = self._predictor.predict_records(_cleaned(rows_of(data, "data", takes_texts=True)), shown)
-        for block in blocks:
-            yield from (one.shown(tags=tags) for one in block)
+            rows = _cleaned(rows_of(data, "data", takes_texts=True), shown)
+            blocks = self._predictor.predict_records(rows, shown)
+        return (one.shown(tags=tags) for block in blocks for one in block)
 
+    @checked_call
     def answer(
         self,
-        question: str | Sequence[str],
-        context: str | Sequence[str],
+        question: str | Iterable[str],
+        context: str | Iterable[str],
         *,
-        top: int = 1,
-        passages: int | None = None,
+        top: Count = 1,
+        passages: Count | None = None,
     ) -> Any:
         """Answer questions about texts of any length.
 
@@ -164,6 +169,9 @@ class TaskModel:
             >>> qa.answer("Which dose was given?", "Patients received 20 mg daily.")["answer"]
             '20 mg'
         """
+        config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
+        is_one = isinstance(question, str) and isinstance(context, str)
+        records = enumerate(_questions(question, context))
         [name] = self._one("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
@@ -171,10 +179,7 @@ class TaskModel:
         from greenadapt.inference.qa.lookups import QaModel, answers
         from greenadapt.inference.qa.passages import OwnPassages
 
-        config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
         own = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
-        is_one = isinstance(question, str) and isinstance(context, str)
-        records = enumerate(_cleaned(_questions(question, context)))
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
@@ -182,6 +187,7 @@ class TaskModel:
         rows = [one[0] for one in found] if top == 1 else found
         return rows[0] if is_one else rows
 
+    @checked_call
     def evaluate(
         self,
         data: Data,
@@ -207,6 +213,7 @@ class TaskModel:
             >>> ner.evaluate("test.tsv")["mean"]["f1"]
             0.87
         """
+        from greenadapt.inference.sentence_vectors import check_texts
         from greenadapt.stages.evaluate import EvaluateRequest, evaluate
         from greenadapt.storage.workspace import Workspace
 
@@ -214,7 +221,8 @@ class TaskModel:
         root = Workspace.find(None if workspace is None else Path(workspace)).root
         fields: Json = {"label_field": label_field} if label_field else {}
         if text_field:
-            fields["text_fields"] = (text_field,) if isinstance(text_field, str) else tuple(text_field)
+            names = [text_field] if isinstance(text_field, str) else text_field
+            fields["text_fields"] = tuple(check_texts(names, shown_progress(False)))
         source = one_labelled_source(data, root, "data")
         request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading, fields)
         [found] = evaluate(request, shown_progress(progress))
@@ -261,24 +269,35 @@ class TaskModel:
         return Predictor(self._request("-"))
 
 
-def _questions(question: str | Sequence[str], context: str | Sequence[str]) -> list[Json]:
+def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> list[Json]:
     """Records of questions, each with its context."""
-    n = max(1 if isinstance(one, str) else len(one) for one in (question, context))
-    questions, contexts = ([one] * n if isinstance(one, str) else list(one) for one in (question, context))
+    from greenadapt.inference.sentence_vectors import check_texts
+
+    given = [[one] if isinstance(one, str) else list(one) for one in (question, context)]
+    n = max(map(len, given))
+    questions, contexts = (
+        texts * n if isinstance(one, str) else texts for one, texts in zip((question, context), given, strict=True)
+    )
     if len(questions) != len(contexts):
         raise UsageError(
             f"{len(questions)} questions and {len(contexts)} contexts", "give one context, or one for each"
         )
-    return [{"question": one, "context": text} for one, text in zip(questions, contexts, strict=True)]
+    progress = shown_progress(False)
+    pairs = zip(check_texts(questions, progress), check_texts(contexts, progress), strict=True)
+    return [{"question": one, "context": text} for one, text in pairs]
 
 
-def _cleaned(rows: Iterable[Any]) -> Iterator[Any]:
+def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
     """Records in JSON's types, and texts as a tokenizer takes them."""
     from greenadapt.corpus.decoding import Decoder
 
     decoder = Decoder()
     for row in rows:
-        yield decoder.without_surrogates(row, "data") if isinstance(row, str) else plain_record(row)
+        if isinstance(row, str):
+            yield decoder.without_surrogates(row, "data")
+        else:
+            yield decoder.record_without_surrogates(plain_record(row), "data")
+    decoder.warn_replaced("data", progress)
 
 
 def _score_lines(scores: Json) -> list[str]:

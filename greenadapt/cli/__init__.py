@@ -3,7 +3,8 @@
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from greenadapt.cli.options.help import as_shown
 from greenadapt.cli.options.inputs import read_by, require_names
 from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
 from greenadapt.cli.options.shared import start_output
+from greenadapt.cli.options.unused import leave_out_unused
 from greenadapt.cli.output.messages import hide_details, set_output
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.fields import allowed
 from greenadapt.storage.overlap import reading
 from greenadapt.storage.publish import STDOUT, naming
+from greenadapt.wording import one_line
 
 _ORDER = [
     "adapt",
@@ -64,6 +67,16 @@ _UsageError: Any = typer.BadParameter.__base__
 """Click's, wherever typer has it: an option that is unknown or lacks its value."""
 
 
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Let what typer says of the command line, which it repeats, control no terminal: it escapes only some of it."""
+    try:
+        yield
+    except _UsageError as error:
+        error.message = one_line(error.message)
+        raise
+
+
 class _Group(TyperGroup):
     """Commands."""
 
@@ -84,7 +97,7 @@ class _Main(_Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line, which may print help."""
-        with in_words(), naming(STDOUT):
+        with in_words(), naming(STDOUT), _harmless():
             return super().make_context(*arguments, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -97,7 +110,7 @@ class _Main(_Group):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with in_words(ctx):
+        with in_words(ctx), _harmless():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -151,6 +164,7 @@ class _Command(TyperCommand):
         try:
             ctx.meta[FORCED] = bool(ctx.params.get("force"))
             require_names(ctx)
+            leave_out_unused(ctx)
             start_output(ctx)
             with reading(read_by(ctx)):
                 return super().invoke(ctx)

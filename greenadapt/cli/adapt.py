@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
 
@@ -42,7 +43,8 @@ def adapt(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import adapt as stage
 
+    unused.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
-    named = o.named(ctx, W2VConfig)
+    named = unused.named(ctx, W2VConfig)
     request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update, named)
     print_results(stage.adapt(session, corpus, model, request), as_json)

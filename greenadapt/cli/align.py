@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import AlignConfig, SessionOptions
@@ -19,6 +20,7 @@ Vectors = Annotated[
 
 @app.command(epilog=examples("align -c pydocs -m minilm", "align -m minilm --vectors vectors.bin -o aligned"))
 def align(
+    ctx: typer.Context,
     *,
     corpus: Annotated[o.CorpusOfResults, AsArgument()] = None,
     model: o.Model = None,
@@ -31,5 +33,7 @@ def align(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import align as stage
 
+    if vectors is not None and vectors.is_dir():
+        [corpus] = unused.own(ctx, "corpus")
     session = o.make_session(options)
     print_results([stage.align(session, corpus, model, config, vectors)], as_json)

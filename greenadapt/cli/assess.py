@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples, names_of
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
@@ -75,16 +76,18 @@ def assess(
     from greenadapt.cli.output.tables import print_folds, print_rows
     from greenadapt.stages.session import adapted_model
 
-    given = o.given(ctx)
+    given = unused.given(ctx)
+    if corpus is None:
+        unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace: add --corpus, or leave it out")
     session = o.make_session(options, variant=variant)
     found: dict[str, Any]
     if not train:
-        o.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
+        unused.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
         from greenadapt.stages.assess import assess_rows
 
         found = assess_rows(session, adapted_model(session, corpus, model), config)
     else:
-        o.refuse(ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
+        unused.refuse(ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.cross_validation import cross_validate

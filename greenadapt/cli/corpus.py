@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import completion
+from greenadapt.cli.options import completion, unused
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions, TextOptions
@@ -107,6 +107,7 @@ def _shown(value: object) -> str:
     epilog=examples("corpus prepare pydocs -m minilm", "corpus prepare abstracts.jsonl -m minilm --field body")
 )
 def prepare(
+    ctx: typer.Context,
     *,
     name: Name,
     model: Splitter = None,
@@ -119,6 +120,7 @@ def prepare(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import corpus as stage
 
+    unused.refuse_field(ctx, [name], text.format)
     session = o.make_session(options)
     result = stage.prepare(session, name, model, text)
     if not isinstance(result, str):

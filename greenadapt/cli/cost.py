@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
 
@@ -46,7 +47,7 @@ def cost(
     """
     if folders:
         why = "chooses from the workspace, but folders are given: leave out one of the two"
-        o.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        unused.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.tables import print_costs, print_paper_costs

@@ -38,7 +38,7 @@ def demo(
             ["expanded", f"{after:.3f}", f"{shown.fertility.whole_words / max(words, 1):.1%}"],
         ],
     )
-    print_heldout(shown.heldout)
+    print_heldout(shown.heldout, shown.adapted.manifest.facts["rows"]["recipe"])
     if shown.task is not None:
         task = shown.task.as_dict()
         train, test = (f"{task['sentences'][part]:,}" for part in ("train", "test"))

@@ -2,8 +2,11 @@
 
 from typing import Annotated
 
+import typer
+
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.argument import AsArgument
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
@@ -11,6 +14,7 @@ from greenadapt.config import ExpandConfig, SessionOptions
 
 @app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows blend --variant blend"))
 def expand(
+    ctx: typer.Context,
     *,
     corpus: Annotated[o.CorpusOfResults, AsArgument()] = None,
     model: o.Model = None,
@@ -23,5 +27,7 @@ def expand(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import expand as stage
 
+    if alignment is not None:
+        corpus, model = unused.own(ctx, "corpus", "model")
     session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

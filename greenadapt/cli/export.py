@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
 
@@ -16,6 +17,7 @@ Vectors = Annotated[Path | None, typer.Option("--vectors", help="Path of vectors
 
 @app.command(epilog=examples("export vectors.bin -c pydocs -m minilm", "export words.txt.gz --vectors vectors.bin"))
 def export(
+    ctx: typer.Context,
     *,
     file: File,
     corpus: o.CorpusOfResults = None,
@@ -29,8 +31,11 @@ def export(
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import export as stage
 
+    if vectors is not None:
+        unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --vectors names the vectors")
+        corpus, model = unused.own(ctx, "corpus", "model")
     facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
     if as_json:
         print_json(facts)
     else:
-        print_lines([f"{facts['words']:,} vectors of {facts['dim']} dimensions\n  {facts['file']}"])
+        print_lines([f"{facts['words']:,} vectors of {facts['dim']} dimensions", f"  {facts['file']}"])

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from greenadapt.calls import check_value
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples, names_of
 from greenadapt.config import (
     NOT_WITH_ADD_TO,
@@ -17,6 +19,7 @@ from greenadapt.config import (
     PAPER,
     AdapterConfig,
     MemoryConfig,
+    NumberOfSeeds,
     Panel,
     RunConfig,
     SamplingConfig,
@@ -177,9 +180,8 @@ def finetune(
 
     With --tasks, many tasks at once on one shared encoder.
     """
-    given = o.given(ctx)
-    if seeds < 1:
-        raise UsageError(f"--seeds is {seeds}, must be at least 1")
+    given = unused.given(ctx)
+    check_value("--seeds", seeds, NumberOfSeeds)
     of_training, of_sampling = preset_settings(preset, many=tasks is not None)
     training = replace(training, **{name: value for name, value in of_training.items() if name not in given})
     sampling = replace(sampling, **{name: value for name, value in of_sampling.items() if name not in given})
@@ -192,7 +194,7 @@ def finetune(
     common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
     common |= {"memory": memory, "memory_config": memory_config}
     if tasks is None:
-        o.refuse(ctx, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
+        unused.refuse(ctx, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
         if whole_sentences and "chunk" in given:
@@ -205,12 +207,12 @@ def finetune(
         common |= {"unlabelled": unlabelled, "unlabelled_config": unlabelled_config}
         request = FinetuneRequest.of_one(start, *sources, config, save_logits=save_logits, **common)
     else:
-        o.refuse(ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
+        unused.refuse(ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
         if add_to is not None:
             if not (corpus is None and model is None):
                 raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
             why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            o.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in NOT_WITH_ADD_TO}, why)
+            unused.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in NOT_WITH_ADD_TO}, why)
             session = replace(session, out=None)
         start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
         request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)

@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import IndexConfig, SessionOptions
 from greenadapt.errors import UsageError
@@ -55,6 +56,7 @@ Field = Annotated[
     )
 )
 def index(
+    ctx: typer.Context,
     *,
     documents: Documents,
     out: Out = None,
@@ -78,6 +80,7 @@ def index(
 
     if o.index_place(None if out is None else str(out), search, "--out") is None:
         raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
+    unused.refuse_field(ctx, documents, format)
     fields = tuple(field or stage.IndexRequest.fields)
     request = stage.IndexRequest(tuple(documents), model, config, format, fields, sample_by, update, search)
     row = stage.index(o.make_session(options, out=out), request)
@@ -85,4 +88,4 @@ def index(
         print_json(row)
         return
     status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
-    print_lines([f"index: {status}; {counts_in_words(row['counts'])}\n  {row.get('folder') or row['search']}"])
+    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row.get('folder') or row['search']}"])

@@ -6,6 +6,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
 
@@ -15,6 +16,7 @@ Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each wo
 
 @app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))
 def neighbours(
+    ctx: typer.Context,
     *,
     words: Words,
     corpus: o.CorpusOfResults = None,
@@ -30,6 +32,9 @@ def neighbours(
     from greenadapt.cli.output.tables import print_neighbours
     from greenadapt.stages import neighbours as stage
 
+    if alignment is not None:
+        unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --alignment names the map")
+        corpus, model = unused.own(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:

@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples, names_of
 from greenadapt.config import AdapterConfig
 
@@ -38,12 +39,12 @@ def params(
     from greenadapt.cli.output.console import print_json
     from greenadapt.stages.params import METHODS, count_params
 
-    given = o.given(ctx)
+    given = unused.given(ctx)
     adapters: Sequence[AdapterConfig] = METHODS
     if "adapter" in given:
         adapters = [adapter()]
     else:
-        o.refuse(ctx, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
+        unused.refuse(ctx, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
     rows = count_params(model, adapters, tasks)
     if as_json:
         for row in rows:

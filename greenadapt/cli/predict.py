@@ -1,7 +1,7 @@
 """``greenadapt predict``."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output
-from greenadapt.wording import harmless
+from greenadapt.wording import harmless, harmless_json
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Prediction, Predictor
@@ -99,9 +99,10 @@ def predict(
     """
     from greenadapt.cli.output.console import make_progress, say_loading
 
-    for option, is_given, written in (("--bio", bio, "one word per line"), ("--glue", glue, "a table")):
-        if is_given and as_json:
-            raise UsageError(f"{option} writes {written}, not JSON", f"leave out {option} or --json")
+    lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
+    written = [option for option, is_given in lines.items() if is_given]
+    if len(written) > 1 and written != ["--tags", "--json"]:
+        raise UsageError(f"{written[0]} and {written[1]} write different lines", "leave out one of them")
     if out is not None:
         check_file(out)
     say_loading(model)
@@ -119,7 +120,9 @@ def predict(
         return
     with open_output(out) as (stream, is_ascii):
         head = style.head
-        shown = harmless if stream.isatty() else str  # a word of the input could control a terminal
+        shown: Callable[[str], str] = str
+        if stream.isatty():  # a word of the input could control it
+            shown = harmless if bio or glue else harmless_json
         for block in predictor.predict(progress, spread):
             # One by one, so that those before an entry that cannot be written are written.
             stream.writelines(map(shown, chain(head, style.lines(block, is_ascii=is_ascii))))

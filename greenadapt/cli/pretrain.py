@@ -7,6 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import (
     GMAP_PRETRAINING,
@@ -53,6 +54,7 @@ OutFolder = Annotated[
     )
 )
 def pretrain(
+    ctx: typer.Context,
     *,
     text: Text,
     corpus: o.AdaptedTo = None,
@@ -78,6 +80,7 @@ def pretrain(
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
 
+    unused.refuse_field(ctx, [*text, general_text], read.format)
     session = o.make_session(options, out=out)
     request = PretrainRequest(
         model=adapted_model(session, corpus, model),

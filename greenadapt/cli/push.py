@@ -57,4 +57,4 @@ def push(
         print_table(f"Would be uploaded to {repo}:", ["file", "bytes"], rows)
         return
     is_private = "" if found["private"] is None else f" ({'private' if found['private'] else 'public'})"
-    print_lines([f"{len(found['files'])} files in {repo}{is_private}\n  {found['url']}"])
+    print_lines([f"{len(found['files'])} files in {repo}{is_private}", f"  {found['url']}"])

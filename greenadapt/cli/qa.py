@@ -9,6 +9,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
 from greenadapt.errors import UsageError
@@ -127,6 +128,10 @@ NullOdds = Annotated[
 ]
 
 
+_OF_DOCUMENTS = {"format": "--format", "field": "--field", "sample_by": "--sample-by"}
+"""Parameters that say how documents are read → their options."""
+
+
 @app.command(
     epilog=examples(
         'qa -m runs/qa-minilm-squad --context paper.txt -q "Which dose was given?"',
@@ -135,6 +140,7 @@ NullOdds = Annotated[
     )
 )
 def qa(
+    ctx: typer.Context,
     *,
     model: Model,
     data: Data = None,
@@ -164,16 +170,18 @@ def qa(
     without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
     place = o.index_place(index, search, "--index")
-    if place is not None and (format or field or sample_by):
-        raise UsageError("--format, --field and --sample-by are for documents, not for an index", "leave them out")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
-    if data is not None and (format or field or sample_by):
-        raise UsageError("--format, --field and --sample-by are for documents, not for --data", "leave them out")
-    if out is None and options.force:
-        raise UsageError("--force replaces a result, but nothing is saved without --out", "leave it out")
-    if out is None and options.dry_run:
-        raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
+    if place is not None or data is not None:
+        other = "--data" if place is None else "an index"
+        unused.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
+        format, field, sample_by = None, None, None  # noqa: A001
+    else:
+        unused.refuse_field(ctx, [context, *(documents or ())], format)
+    if out is None:
+        unused.refuse(ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out")
+        if options.dry_run:
+            raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
     from greenadapt.cli.output.console import say_loading
 

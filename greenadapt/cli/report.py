@@ -7,9 +7,9 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
-from greenadapt.errors import UsageError
 
 Folders = Annotated[
     list[Path] | None,
@@ -34,6 +34,7 @@ Svg = Annotated[Path | None, typer.Option("--svg", help="Write each plot as SVG 
 
 @app.command(epilog=examples("report -c pydocs", "report runs/ner runs/ner-minilm --out ner.html --svg figures"))
 def report(
+    ctx: typer.Context,
     *,
     folders: Folders = None,
     corpus: Corpus = None,
@@ -48,10 +49,9 @@ def report(
 
     The page opens without network. Give the folders of fine-tuned models to compare them.
     """
-    if folders and (corpus is not None or model is not None):
-        raise UsageError(
-            "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
-        )
+    if folders:
+        why = "chooses from the workspace, but folders are given: leave out one of the two"
+        unused.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.stages.report.page import report as stage

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from greenadapt.calls import check_value
 from greenadapt.cli import app
 from greenadapt.cli.options import completion
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
-from greenadapt.config import Panel, SessionOptions
+from greenadapt.config import NumberOfSeeds, Panel, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.storage.names import expanded
 
@@ -93,8 +94,7 @@ def reproduce(
     Each run is kept when it is finished, and the same command does only those that are missing. Data sets, corpora and
     models that are not there are cells that say so. --dry-run tells sizes, hours and prices.
     """
-    if seeds is not None and seeds < 1:
-        raise UsageError(f"--seeds is {seeds}, must be at least 1")
+    check_value("--seeds", seeds, NumberOfSeeds | None)
 
     from greenadapt.cli.output.console import print_json
     from greenadapt.stages.reproduce.run import ReproduceRequest

@@ -7,9 +7,9 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import SessionOptions
-from greenadapt.errors import UsageError
 
 Folders = Annotated[
     list[Path] | None,
@@ -28,6 +28,7 @@ Verify = Annotated[
 
 @app.command(epilog=examples("status", "status -c pydocs --verify", "status runs --json"))
 def status(
+    ctx: typer.Context,
     *,
     folders: Folders = None,
     corpus: Corpus = None,
@@ -40,10 +41,9 @@ def status(
 
     Reads manifests only, so that it is fast: an input counts as unchanged unless it is newer than the result.
     """
-    if folders and (corpus is not None or model is not None):
-        raise UsageError(
-            "--corpus and --model choose from the workspace, but folders are given", "leave out one of the two"
-        )
+    if folders:
+        why = "chooses from the workspace, but folders are given: leave out one of the two"
+        unused.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.workspace import print_status

@@ -6,6 +6,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
+from greenadapt.cli.options import unused
 from greenadapt.cli.options.generated import examples
 from greenadapt.config import SessionOptions, TextOptions, W2VConfig
 
@@ -25,6 +26,7 @@ def w2v(
     from greenadapt.cli.output.results import print_results
     from greenadapt.stages import w2v as stage
 
+    unused.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
     config = replace(config, workers=session.workers)
-    print_results([stage.w2v(session, corpus, model, config, text, o.named(ctx, W2VConfig))], as_json)
+    print_results([stage.w2v(session, corpus, model, config, text, unused.named(ctx, W2VConfig))], as_json)

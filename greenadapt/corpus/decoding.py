@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import json
 import os
 import re
 import select
@@ -14,6 +15,7 @@ from typing import IO, Protocol
 from greenadapt.config import TextLimits
 from greenadapt.errors import InputError
 from greenadapt.progress import Progress
+from greenadapt.storage.files import Json
 from greenadapt.wording import byte_size, counted
 
 _BLOCK = 1 << 16
@@ -98,6 +100,15 @@ class Decoder:
             self.counts["replaced"] += sum("\ud800" <= character <= "\udfff" for character in text)
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
+
+    def record_without_surrogates(self, record: Json, where: str) -> Json:
+        """The same for all texts and names in a record of JSON's types."""
+        text = json.dumps(record, ensure_ascii=False)
+        whole = self.without_surrogates(text, where)
+        if whole is text:
+            return record
+        clean: Json = json.loads(whole)
+        return clean
 
     def warn_replaced(self, name: str, progress: Progress) -> None:
         """Warn how much of ``name`` was replaced, if any."""

@@ -18,6 +18,7 @@ from greenadapt.config import TextLimits
 from greenadapt.corpus.decoding import UNALTERABLE
 from greenadapt.corpus.unpacking import unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.fields import check_path
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.names import expanded, require_utf8, short
@@ -58,6 +59,7 @@ def open_binary(path: str, limits: TextLimits = UNALTERABLE) -> Iterator[IO[byte
 
 def _opened(path: str, limits: TextLimits) -> IO[bytes]:
     if "://" not in path:
+        check_path(path, "a file's name")
         file = open(path, "rb")  # noqa: SIM115
         return unpacked(file, path, limits) if is_compressed(path) else file
     import smart_open  # a fifth of a second

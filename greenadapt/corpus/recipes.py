@@ -35,6 +35,10 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
+_WITH_FIELDS = ("jsonl", "csv", "tsv", "auto")
+"""Formats whose documents may have fields with names."""
+
+
 _LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
 
 
@@ -131,6 +135,13 @@ def corpus_name(name_or_path: str) -> str:
     if re.match(r"(https?|s3)://", name_or_path):
         return path_name(name_or_path)
     return path_name(str(path.resolve())) if path.exists() else name_or_path
+
+
+def may_have_fields(name_or_path: str, format: str | None = None) -> bool:  # noqa: A002  (the option's name)
+    """Whether documents of a corpus, a file or a folder may have fields with names; ``format`` is that of the user."""
+    known = {recipe.name: recipe.format for recipe in list_recipes()}
+    kind = format or known.get(name_or_path) or format_of(name_or_path)
+    return not kind or kind in _WITH_FIELDS or Path(name_or_path).is_dir()
 
 
 def format_of(name: str) -> str:

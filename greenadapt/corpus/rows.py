@@ -85,9 +85,7 @@ def _escapes_surrogates(text: str) -> bool:
 
 def _checked(value: Any, where: str, escapes: bool, decoder: Decoder) -> Json:
     row = require_object(value, where)
-    if escapes:
-        row = json.loads(decoder.without_surrogates(json.dumps(row, ensure_ascii=False), where))
-    return row
+    return decoder.record_without_surrogates(row, where) if escapes else row
 
 
 class TableRow(NamedTuple):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.config import Pool, ReadingOptions, TrainConfig
+from greenadapt.config import Backend, Pool, Precision, Quantize, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.second_look import second_look
 from greenadapt.models.graphs import GraphRunner, chosen, open_graph
@@ -182,11 +182,13 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
 
 
 def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
-    """Raise what ``chosen`` raises for a model, and ``UsageError`` if there is a margin and a model does not read both
-    tokenizations, or has no probabilities to compare.
+    """Raise what ``chosen`` raises for a model, and ``UsageError`` if there is a precision of other numbers than those
+    that the model computes with, or if there is a margin and a model does not read both tokenizations, or has no
+    probabilities to compare.
     """
     for folder in folders:
-        chosen(folder.folder, options)
+        backend, quantize = chosen(folder.folder, options)
+        _check_precision(options.precision, backend, quantize)
     if options.margin is None:
         return
     if len({folder.name for folder in folders}) > 1:
@@ -199,6 +201,15 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
             )
         if folder.task.head_config().get("problem_type") == "regression":
             raise UsageError(f"--margin is between probabilities, and {folder.folder} predicts numbers", "leave it out")
+
+
+def _check_precision(precision: Precision, backend: Backend, quantize: Quantize) -> None:
+    if precision == "auto":
+        return
+    if backend != "torch":
+        raise UsageError(f"--precision {precision} is for --backend torch, this is {backend}", "leave it out")
+    if quantize == "bf16" and precision != "bfloat16":
+        raise UsageError(f"--precision {precision} and --quantize bf16 exclude each other", "leave out one of them")
 
 
 def exported(folder: TaskFolder) -> "Exported":

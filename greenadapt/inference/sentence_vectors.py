@@ -113,11 +113,15 @@ def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Pre
     return partial(outputs, model, rows), machine.autocast
 
 
-def check_texts(texts: Iterable[Any]) -> list[str]:
-    """The texts as a tokenizer takes them; raises ``InputError`` naming one that is none."""
+def check_texts(texts: Iterable[Any], progress: Progress) -> list[str]:
+    """The texts as a tokenizer takes them: lone surrogates are replaced, with a warning that counts them.
+
+    Raises ``InputError`` naming one that is no text.
+    """
     decoder, found = Decoder(), []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"item {number} is of type {type(text).__name__}, not a text", "give texts")
         found.append(decoder.without_surrogates(text, f"item {number}"))
+    decoder.warn_replaced("the texts", progress)
     return found

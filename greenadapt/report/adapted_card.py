@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from greenadapt.report.card_text import Card, escaped
-from greenadapt.report.map_quality import recipes, sentences
+from greenadapt.report.map_quality import MAP, recipes, sentences
 from greenadapt.storage.files import Json
 
 _ABOUT = """
@@ -64,7 +64,6 @@ class AdaptedCard(Card):
     counts: Json
     rows: Json
     """The recipe of the new rows, and figures of recipes on held-out words."""
-    heldout: Json
     imported: bool = False
     """Whether the vectors were made elsewhere."""
     head: str = ""
@@ -95,12 +94,11 @@ class AdaptedCard(Card):
         return about, _USE_GENERATIVE.replace("HEAD", self.head) if self.head else _USE, self.sentences
 
     def notes(self) -> Sequence[str]:
-        figures = self.heldout.get("figures")
-        notes = [sentences(figures)] if figures else []
+        notes, figures = [], self.rows["heldout"].get(self.rows["recipe"])
+        if figures is not None:
+            notes.append(sentences(figures) if self.rows["recipe"] == MAP else recipes(self.rows))
         if self.has_output:
             notes.append(_OUTPUT)
-        if self.rows["heldout"]:
-            notes.append(recipes(self.rows))
         if hidden := self.counts["hidden_words"]:
             times = self.counts.get("hidden_occurrences")
             notes.append(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from greenadapt.report.tables import VIEW_NAMES, Table, figure, signed
 from greenadapt.storage.files import Json
-from greenadapt.wording import harmless
+from greenadapt.wording import one_line
 
 SHOWN_NAMES = {"base_model": "the base model", **VIEW_NAMES}
 
@@ -59,7 +59,7 @@ def printable(text: str) -> str:
     """``text`` on one line, runs of white space as one space, without what a terminal would act on: control
     characters, those that turn the direction of writing, and lone surrogates are U+FFFD.
     """
-    return harmless(_WHITE_SPACE.sub(" ", text))
+    return one_line(_WHITE_SPACE.sub(" ", text))
 
 
 def answer_lines(row: Json) -> AnswerLines:

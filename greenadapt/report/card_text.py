@@ -12,7 +12,7 @@ from greenadapt.corpus.opening import hub_data_set
 from greenadapt.report.tables import VIEW_NAMES, Table
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
-from greenadapt.wording import harmless
+from greenadapt.wording import harmless, one_line
 
 _SENTENCES = """
 `sentence-transformers` reads this folder by the expanded tokenizer alone. In greenadapt's test of search, embeddings of
@@ -163,12 +163,12 @@ def _emissions(cost: Json, training: str | None) -> Json:
 
 def escaped(text: str) -> str:
     """``text`` in one line, of which nothing is read as Markdown or HTML."""
-    return _MARKS.sub(r"\\\g<0>", escape(" ".join(harmless(text).split()), quote=False))
+    return _MARKS.sub(r"\\\g<0>", escape(" ".join(one_line(text).split()), quote=False))
 
 
 def code(text: str) -> str:
     """``text`` in one line, as code within a line."""
-    text = " ".join(harmless(text).split())
+    text = " ".join(one_line(text).split())
     fence = "`" * (1 + _longest_run(text))
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
 

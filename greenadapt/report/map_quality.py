@@ -1,8 +1,12 @@
-"""How good a map is, in words; ``figures`` are those of ``diagnostics.HeldOut`` as a manifest has them."""
+"""How good a map is, and the rows of a recipe, in words; ``figures`` are those of ``diagnostics.HeldOut`` as a manifest
+has them.
+"""
 
 from greenadapt.storage.files import Json
 from greenadapt.wording import as_percent
 
+MAP = "map"
+"""The recipe whose rows are the mapped vectors."""
 _TRY = "try more text, a higher --alpha (such as 0.05) or more --epochs of w2v"
 
 
@@ -16,10 +20,36 @@ def r2(figures: Json) -> str:
     return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if explains_nothing(figures) else ''}"
 
 
-def warning(figures: Json | None) -> str:
-    """What a map that explains nothing means and what to do; empty for any other, and without figures."""
-    if not figures or not explains_nothing(figures):
+def figures_of(rows: Json | None, heldout: Json) -> Json | None:
+    """The figures of a model's new rows, ``rows`` of its manifest; where that lacks them, those of the map,
+    ``heldout``, if the rows are the mapped vectors. ``None`` if nobody measured them.
+    """
+    known = rows or {}
+    recipe = known.get("recipe")
+    found: Json | None = known.get("heldout", {}).get(recipe)
+    return heldout["figures"] if found is None and recipe == MAP else found
+
+
+def warning(figures: Json | None, recipe: str = MAP) -> str:
+    """What rows that predict nothing mean and what to do; empty for any others, and without figures.
+
+    Least squares makes the mapped vectors as near as it can, so their R² counts. Rows of other recipes have lengths of
+    their own; what counts is whether they find words more often than by chance.
+    """
+    if not figures:
         return ""
+    if recipe == MAP:
+        return _map_warning(figures) if explains_nothing(figures) else ""
+    found, n = figures["base_rows"]["cosine"], figures["n_heldout"]
+    if (ten := found["precision_at_10"]) > 10 / found["n_candidates"]:
+        return ""
+    return (
+        f"of {n:,} rows by --rows {recipe} of held-out words {ten:.1%} have the word's own row among the ten nearest, "
+        f"no more than by chance; {_TRY}"
+    )
+
+
+def _map_warning(figures: Json) -> str:
     return (
         f"on {figures['n_heldout']:,} held-out words R² is {figures['r2']:.3f}, under 0: the map explains nothing, and "
         f"the mean of their rows would be closer to these than the mapped vectors are; {_TRY}"

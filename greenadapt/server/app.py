@@ -31,6 +31,7 @@ from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicte
 from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
+from greenadapt.wording import one_line
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ def _add_handlers(app: FastAPI) -> None:
         if isinstance(error, TooLargeError):
             return problem(413, str(error))
         if isinstance(error, GreenadaptError):
-            sys.stderr.write(f"greenadapt: {error}\n")
+            sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
         if isinstance(error, ServerError):
             return problem(503, "the search server does not answer: try again later")
         if isinstance(error, ResourceError):

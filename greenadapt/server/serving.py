@@ -23,6 +23,7 @@ from greenadapt.inference.search.index import Index
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
 from greenadapt.server.token import TOKEN, read_token
+from greenadapt.wording import one_line
 from greenadapt.workers import end_with_parent, usable_cores
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -70,7 +71,7 @@ class Application:
         try:
             return self.make()
         except GreenadaptError as error:
-            sys.stderr.write(f"greenadapt: {error}\n")
+            sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
         except Exception:  # such as that of a GPU without memory
             traceback.print_exc()
         raise SystemExit(STARTUP_FAILURE)

@@ -50,5 +50,5 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
         prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)
         trained = run_w2v(inner, chosen, prepared, training, update=request.update)
         base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change within hours
-        aligned = run_align(inner, recipe.name, base, vectors, request.align)
+        aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)
         return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]

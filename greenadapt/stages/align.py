@@ -11,9 +11,8 @@ from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.progress import Progress
 from greenadapt.report import map_quality
-from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of
+from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, write_json
 from greenadapt.storage.input_paths import found_at
@@ -58,12 +57,24 @@ def align(
         if model is None:
             raise UsageError("--vectors needs --model", "give the model whose space the vectors are mapped into")
         chosen = find_model(model)
-        source = _given_vectors(vectors, None if corpus is None else session.corpus_name(corpus), session.progress)
+        source = _given_vectors(session, vectors, corpus)
     name = source.facts["corpus"]
     check_model(chosen, generative=True)
     check_align(session, name, chosen, config)
     with session.locked(None if session.out else name, chosen.name):
         return run_align(session, name, OpenedBase(chosen), source, config)
+
+
+def find_alignment(session: Session, corpus: str | None, model: str | None, alignment: Path | None) -> Result:
+    """The map in the folder ``alignment``, or else that of a corpus and a model in the workspace.
+
+    Raises ``UsageError`` if the folder's is of another corpus or model.
+    """
+    if alignment is None:
+        return session.find_only(corpus, model, ALIGN)
+    aligned = open_result(alignment, ALIGN)
+    require_made_for(session, aligned, "--alignment", corpus, model)
+    return aligned
 
 
 def trained_vectors(result: Result) -> VectorSource:
@@ -72,15 +83,19 @@ def trained_vectors(result: Result) -> VectorSource:
     return VectorSource(result.as_input(), facts, lambda: WordVectors.load(verified(result).folder), imported=False)
 
 
-def _given_vectors(path: Path, corpus: str | None, progress: Progress) -> VectorSource:
+def _given_vectors(session: Session, path: Path, corpus: str | None) -> VectorSource:
+    """Vectors of ``w2v``, or of a file, which may be called by any ``corpus``."""
     if path.is_dir():
-        return trained_vectors(open_result(path, W2V))
+        trained = open_result(path, W2V)
+        require_made_for(session, trained, "--vectors", corpus, None)
+        return trained_vectors(trained)
     if not path.is_file():
         raise MissingError(f"no vectors file {path}", "give a .bin, .vec or .txt file, or a w2v result's folder")
-    facts = {"corpus": corpus or path_name(str(path.resolve())), "title": path.name, "licence": "unknown"}
+    name = path_name(str(path.resolve())) if corpus is None else session.corpus_name(corpus)
+    facts = {"corpus": name, "title": path.name, "licence": "unknown"}
     facts["given"] = short(str(path))
     entry = {"sha256": hash_file(path), "path": str(path.resolve())}
-    return VectorSource(entry, facts, lambda: read_vectors(path, progress), imported=True)
+    return VectorSource(entry, facts, lambda: read_vectors(path, session.progress), imported=True)
 
 
 def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
@@ -89,8 +104,18 @@ def check_align(session: Session, corpus: str, model: PretrainedModel, config: A
     session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
 
-def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSource, config: AlignConfig) -> Result:
-    """The stage itself; the caller holds the lock."""
+def run_align(
+    session: Session,
+    corpus: str,
+    base: OpenedBase,
+    source: VectorSource,
+    config: AlignConfig,
+    *,
+    is_judged: bool = True,
+) -> Result:
+    """The stage itself; the caller holds the lock. ``is_judged``: warn of a map that explains nothing, since no
+    ``expand`` comes, which judges the rows that it writes.
+    """
     place = session.place(corpus, base.model.name, ALIGN)
     former = place.current()
 
@@ -110,7 +135,9 @@ def run_align(session: Session, corpus: str, base: OpenedBase, source: VectorSou
         for warning in (*alignment.warnings, diagnostics.note):
             if warning:
                 session.progress.warn(warning)
-        of_quality = "" if config.method == "random" else map_quality.warning(diagnostics.as_dict()["figures"])
+        of_quality = ""
+        if is_judged and config.method != "random":
+            of_quality = map_quality.warning(diagnostics.as_dict()["figures"])
         if of_quality:  # a nightly update need not warn of it again
             was = former is not None and map_quality.warning(former.manifest.facts["heldout"]["figures"])
             say = session.progress.note if was else session.progress.warn

@@ -25,8 +25,10 @@ from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.occurring import words_in_files
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.report import map_quality
 from greenadapt.report.adapted_card import AdaptedCard
-from greenadapt.stages.align import VectorSource, fitted_vectors, overlap
+from greenadapt.report.map_quality import MAP
+from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array, Streamed
 from greenadapt.storage.files import Json, hash_file, write_json
@@ -49,7 +51,7 @@ def expand(
     session: Session, corpus: str | None, model: str | None, config: ExpandConfig, alignment: Path | None = None
 ) -> Result:
     """Add the mapped vectors of new words to the model, and write a folder that transformers loads."""
-    aligned = session.find_only(corpus, model, ALIGN) if alignment is None else open_result(alignment, ALIGN)
+    aligned = find_alignment(session, corpus, model, alignment)
     chosen = model_of(aligned, model)
     name = aligned.manifest.facts["corpus"]
     check_expand(session, name, chosen, config)
@@ -106,6 +108,9 @@ def run_expand(
             "path": str(path),
         }
 
+    place = session.place(corpus, model.name, EXPAND)
+    former = place.current()
+
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
         note_code(model, session.progress)
@@ -128,17 +133,26 @@ def run_expand(
             "changed_entries": len(report.changed_entries),
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
-        chosen = expansion.recipe.config.rows
-        figures = {name: asdict(each) for name, each in expansion.figures.items()}
-        facts["rows"] = {"recipe": chosen, "heldout": figures}
+        figures: Json = {name: asdict(each) for name, each in expansion.figures.items()}
+        if recipe == MAP and (of_map := aligned.manifest.facts["heldout"]["figures"]):
+            figures = {MAP: of_map}
+        facts["rows"] = {"recipe": recipe, "heldout": figures}
+        if fitting.method != "random" or not expansion.recipe.needs_map:
+            _warn(session, facts["rows"], None if former is None else former.manifest.facts.get("rows"))
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, facts)
 
     def card(work: Path, outcome: Outcome, cost: Json) -> str:
         return _card(session, aligned, work, config, outcome, cost).text()
 
-    job = Job(EXPAND, asdict(config), inputs, build, card=card)
-    return session.run(session.place(corpus, model.name, EXPAND), job)
+    return session.run(place, Job(EXPAND, asdict(config), inputs, build, card=card))
+
+
+def _warn(session: Session, rows: Json, former: Json | None) -> None:
+    """Warn if the rows predict nothing; a note where those before them did neither, since updates run every night."""
+    if said := map_quality.warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]):
+        was = former is not None and map_quality.warning(former["heldout"].get(former["recipe"]), former["recipe"])
+        (session.progress.note if was else session.progress.warn)(said)
 
 
 AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
@@ -201,11 +215,12 @@ class Expansion:
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:
-        """Of the recipes to choose from, or of the one given, on held-out words; empty if ``align`` measured it.
+        """Of the recipes to choose from, or of the one given, on held-out words; empty for the mapped vectors, which
+        ``align`` measured.
 
         Raises ``InputError`` if the words are too few to choose by.
         """
-        if self.config.rows in ("map", "norm"):
+        if self.config.rows == MAP:
             return {}
         names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
         if self.config.rows != "auto" and len(self.known.rows) < MIN_OVERLAP:
@@ -335,7 +350,6 @@ def _card(
         expand=asdict(config),
         counts=outcome.counts,
         rows=facts["rows"],
-        heldout=aligned.manifest.facts["heldout"],
         imported=imported,
         head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
         has_output=checkpoint.untied_output() is not None,

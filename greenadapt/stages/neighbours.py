@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from greenadapt.corpus.decoding import Decoder
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.stages.align import fitted_vectors
-from greenadapt.stages.session import ALIGN, OpenedBase, Session, model_of
+from greenadapt.stages.align import find_alignment, fitted_vectors
+from greenadapt.stages.session import OpenedBase, Session, model_of
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import open_result, verified
+from greenadapt.storage.results import verified
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
@@ -31,7 +32,7 @@ def neighbours(
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
-    aligned = session.find_only(corpus, model, ALIGN) if alignment is None else open_result(alignment, ALIGN)
+    aligned = find_alignment(session, corpus, model, alignment)
     opened = OpenedBase(model_of(verified(aligned)))
     opened.require_unchanged(aligned)
     vectors, tokenizer, vocabulary = fitted_vectors(aligned).vectors, opened.tokenizer, opened.vocabulary
@@ -61,7 +62,8 @@ def _known(words: Sequence[str], splitter: WordSplitter, domain: Space, base: Sp
     """Those of ``words`` that have a vector; warns of the others, or raises what the first one met where all are."""
     known: dict[str, None] = {}
     unknown: list[GreenadaptError] = []
-    for given in dict.fromkeys(words):
+    decoder = Decoder()
+    for given in dict.fromkeys(decoder.without_surrogates(word, "a word") for word in words):
         try:
             word = _one_word(given, splitter)
             _require_vector(word, domain, base)

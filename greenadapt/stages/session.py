@@ -185,6 +185,24 @@ def model_of(result: Result, asked: str | None = None) -> PretrainedModel:
     return find_model(source) if source == asked else model_here(source, result.path)
 
 
+def require_made_for(session: Session, result: Result, option: str, corpus: str | None, model: str | None) -> None:
+    """Raise ``UsageError`` if ``result``, which ``option`` names, is of another corpus or model than these."""
+    facts = result.manifest.facts
+    if corpus is not None and (asked := session.corpus_name(corpus)) != facts["corpus"]:
+        raise UsageError(
+            f"{option} {result.path} is of the corpus {facts['corpus']}, and --corpus names {asked}",
+            "leave out one of them",
+        )
+    if model is None or model in facts["model"].values() or model_name(model) == facts["model"]["name"]:
+        return
+    # The same model may have several names; the manifest of a map has the hash of its files.
+    if result.manifest.inputs.get("model", {}).get("sha256") != model_input(find_model(model))["sha256"]:
+        raise UsageError(
+            f"{option} {result.path} is for the model {facts['model']['source']}, and --model names {model}",
+            "leave out one of them",
+        )
+
+
 @dataclass(frozen=True)
 class OpenedBase:
     """The model that words are added to; each part is read once, lazily."""

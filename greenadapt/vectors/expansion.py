@@ -66,6 +66,11 @@ class Recipe:
         """Whether ``rows`` reads the words' pieces."""
         return self.config.rows not in ("map", "norm")
 
+    @property
+    def needs_map(self) -> bool:
+        """Whether ``rows`` reads the mapped vectors."""
+        return self.config.rows in ("map", "norm", "blend")
+
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
         if self.config.rows == "form":

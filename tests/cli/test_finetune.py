@@ -244,7 +244,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--seeds", 0), "--seeds is 0, must be at least 1"),
+        (("--seeds", 0), "--seeds is 0, must be from 1 to 1000"),
         (("--seed", -1), "--seed is -1, must be from 0 to 4294967295"),
         (("--reference", "x"), "--reference needs --compare"),
         (("--keep", "best"), "--keep best needs a development set"),
@@ -258,7 +258,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
-        (("--strategy", "single"), "settings of a memory, but no memory: give the general model with --memory"),
+        (("--strategy", "single"), "--strategy has no effect without --memory"),
         (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
@@ -268,7 +268,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
         (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),
-        (("--memory", "bertmodel", "--max-cache", "much"), "--max-cache is 'much'"),
+        (("--memory", "bertmodel", "--cache-memory", "--max-cache", "much"), "--max-cache is 'much'"),
     ],
 )
 def test_wrong_usage(

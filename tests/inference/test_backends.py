@@ -278,6 +278,7 @@ def test_a_model_that_is_not_compiled_is_compiled_for_the_command(tagger: Path, 
     [
         ({"backend": "openvino"}, "was compiled with --backend onnx"),
         ({"quantize": "int8"}, "was compiled with --quantize none"),
+        ({"precision": "bfloat16"}, "--precision bfloat16 is for --backend torch, this is onnx"),
         ({"memory": "minilm"}, "no model here needs a general model"),
     ],
 )

@@ -32,7 +32,6 @@ def expanded(**changes: Any) -> str:
         "expand": asdict(ExpandConfig()),
         "counts": {"rows": 2, "words": 2, "overlap": 3, "hidden_words": 1, "changed_entries": 0},
         "rows": {"recipe": "map", "heldout": {}},
-        "heldout": {},
     }
     return AdaptedCard(**{**made, **changes}).text()
 

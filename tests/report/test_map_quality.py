@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.report.map_quality import new_words
+from greenadapt.report.map_quality import figures_of, new_words, warning
 
 
 def assessed(ours: list[float | None], split: list[float | None]) -> dict[str, Any]:
@@ -39,3 +39,29 @@ def test_without_torch_or_counts() -> None:
     found = assessed([0.3] * 4, [0.5] * 4)
     assert len(new_words({**found, "substitution": None})) == 1
     assert new_words({**found, "added": None}) == []
+
+
+def figures(r2: float, ten: float, n_candidates: int = 1000) -> dict[str, Any]:
+    found = {"n_candidates": n_candidates, "precision_at_1": 0.0, "precision_at_10": ten}
+    return {"n_heldout": 90, "r2": r2, "cosine": 0.1, "base_rows": {"cosine": found}, "by_count": []}
+
+
+def test_the_figures_are_those_of_the_rows_that_were_written() -> None:
+    form, norm, of_map = figures(0.4, 0.5), figures(-0.2, 0.3), figures(-0.1, 0.2)
+    rows = {"recipe": "form", "heldout": {"norm": norm, "form": form}}
+    assert figures_of(rows, {"figures": of_map}) == form
+    assert figures_of({"recipe": "map", "heldout": {}}, {"figures": of_map}) == of_map  # as earlier versions wrote it
+    for recipe in ("norm", "pieces", "blend", "form"):
+        assert figures_of({"recipe": recipe, "heldout": {}}, {"figures": of_map}) is None
+    assert figures_of(None, {"figures": of_map}) is None
+
+
+def test_rows_of_other_lengths_are_judged_by_what_they_find() -> None:
+    assert "under 0: the map explains nothing" in warning(figures(-0.1, 0.2))
+    assert warning(figures(0.1, 0.0)) == warning(None) == warning(None, "form") == ""
+    assert warning(figures(-0.3, 0.2), "norm") == ""
+    said = warning(figures(0.1, 0.01), "form")
+    assert "--rows form" in said
+    assert "90 rows" in said
+    assert "1.0%" in said
+    assert "no more than by chance" in said

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.fields import by_option
 
 CONFIG = "config"
 """The option that names the file; it cannot be in the file."""
@@ -38,7 +39,7 @@ class SettingsFile:
         """Read it; ``commands`` by ``command_key``.
 
         Raises ``MissingError`` if there is no such file, ``InputError`` for what is not TOML and for a table, a key or
-        a kind of value that no command has.
+        a kind of value that no command has, or that is there twice, with - and with _.
         """
         from greenadapt.storage.small_files import read_toml
 
@@ -57,6 +58,9 @@ class SettingsFile:
                 self._check(_key(key), {name for one in known.values() for name in one}, "key", "", "any command")
         self._for_all = {name: value for name, value in content.items() if not isinstance(value, dict)}
         self._tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+        by_option(self._for_all, str(path))
+        for name, table in self._tables.items():
+            by_option(table, f"{path}, [{name}]")
 
     def settings(self, key: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Setting]]:
         """What the file sets of ``options``, those of the command ``key``; its own table comes last."""

@@ -1,7 +1,6 @@
 """Options that several commands share, and the session that they make."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +9,10 @@ import typer
 
 from greenadapt import config
 from greenadapt.cli.options.argument import AsArgument
-from greenadapt.cli.options.command_line import GIVEN, PLAN, forget
+from greenadapt.cli.options.command_line import GIVEN, PLAN
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import option_fields
 from greenadapt.stopping import limit_time
 
 if TYPE_CHECKING:
@@ -109,30 +107,6 @@ def index_place(folder: str | None, address: str | None, name: str) -> str | Non
     if address is not None and not is_address(address):
         raise UsageError("--search takes an address", "give one such as https://localhost:9200/papers")
     return folder if address is None else address
-
-
-def given(ctx: typer.Context) -> set[str]:
-    """The parameters that the user gave, also in a file or in the environment."""
-    sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    return {name for name, source in sources.items() if source.name != "DEFAULT"}
-
-
-def named(ctx: typer.Context, config: type) -> frozenset[str]:
-    """The fields of a configuration that the user gave a value for."""
-    parameters = given(ctx)
-    return frozenset(field.name for field in option_fields(config).values() if field.parameter in parameters)
-
-
-def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
-    """Raise ``UsageError`` where one of ``options``, by the parameter's name, was given; ``why`` ends it.
-
-    What is set for all commands does not count, since others have a use for it: the caller has to ignore it.
-    """
-    for_all = {name for name, setting in used_settings(ctx).items() if setting.is_for_all}
-    for name, option in options.items():
-        if name in given(ctx) - for_all:
-            raise UsageError(f"{option} {why}")
-    forget(for_all & options.keys())
 
 
 def start_output(ctx: typer.Context) -> None:

@@ -12,7 +12,7 @@ from greenadapt.cli.output.messages import output, write_message
 from greenadapt.cli.output.speed import Speed
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import STDOUT, naming
-from greenadapt.wording import harmless, harmless_json
+from greenadapt.wording import harmless_json, one_line
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
 _JSON_EVERY = 10.0  # the same for machines
@@ -55,21 +55,23 @@ def warn_in_words() -> None:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on one line; pure ASCII if stdout is not UTF-8, and nothing that controls a terminal."""
     plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    print_lines([harmless_json(json.dumps(value, ensure_ascii=plain))])
+    print_lines([harmless_json(json.dumps(value, ensure_ascii=plain))], styled=True)
 
 
 def print_lines(lines: Iterable[str], *, styled: bool = False) -> None:
-    """Print plain lines, flushed at once; names in them control no terminal, unless they are ``styled`` already."""
+    """Print plain lines, flushed at once; names in them control no terminal and break no line, unless the lines are
+    ``styled`` already.
+    """
     with naming(STDOUT):
         for line in lines:
-            sys.stdout.write((line if styled else harmless(line)) + "\n")
+            sys.stdout.write((line if styled else one_line(line)) + "\n")
         sys.stdout.flush()  # a full disk shows here, not when Python exits
 
 
 def print_text(lines: Iterable[str]) -> None:
     """Print lines for people, wrapped at spaces to the terminal's width; names in them control no terminal."""
     width = terminal_width()
-    print_lines(part for line in lines for part in wrapped(harmless(line), width))
+    print_lines(part for line in lines for part in wrapped(one_line(line), width))
 
 
 def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]], *, numbers: bool = True) -> None:
@@ -77,7 +79,7 @@ def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]
 
     On a terminal it fits the width; elsewhere each row is one line, for grep and mail.
     """
-    cells = [[harmless(" ".join(str(cell).split())) for cell in row] for row in rows]
+    cells = [[one_line(" ".join(str(cell).split())) for cell in row] for row in rows]
     if title:
         print_text([title])
     print_lines([*table(columns, cells, terminal_width(), numbers=numbers), ""])
@@ -145,13 +147,13 @@ class _Terminal(_Quiet):
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
     def note(self, message: str) -> None:
-        self.console.print(harmless(message))
+        self.console.print(one_line(message))
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
         from greenadapt.cli.output.bar import drawn_bar
 
-        with drawn_bar(self.console, label, total, unit) as bar:
+        with drawn_bar(self.console, one_line(label), total, unit) as bar:
             yield bar
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, Literal
 
-from greenadapt.wording import harmless
+from greenadapt.wording import one_line
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -46,7 +46,7 @@ def write_message(level: Level, message: str, **numbers: Any) -> None:
         head = {"time": time, "level": level, "stage": STAGE.get() or _output.command or None}
         sys.stderr.write(json.dumps({**head, "message": message, **numbers}) + "\n")
         return
-    line = harmless(message)
+    line = one_line(message)
     if level == "warning":
         line = f"warning: {' '.join(line.split())}"
         line = f"\x1b[33m{line}\x1b[0m" if has_colour(sys.stderr) else line

@@ -5,7 +5,7 @@ from typing import Any
 
 from greenadapt.cli.output.console import print_json, print_text
 from greenadapt.cli.output.messages import output
-from greenadapt.report.map_quality import r2
+from greenadapt.report.map_quality import MAP, r2
 from greenadapt.storage.results import Result
 from greenadapt.wording import as_percent
 
@@ -36,17 +36,19 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
         print_json(last)
         return
     if not output().quiet:
-        print_text(line for result in results for line in _lines(result))
+        recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP) if results else MAP
+        print_text(line for result in results for line in _lines(result, judges_map=recipe == MAP))
 
 
-def _lines(result: Result) -> list[str]:
+def _lines(result: Result, *, judges_map: bool) -> list[str]:
+    """``judges_map``: whether no rows of another recipe were made, whose figures would be others."""
     manifest = result.manifest
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
-    quality = [_quality(heldout)] if heldout else []
+    quality = [_quality(heldout)] if heldout and judges_map else []
     rows = manifest.facts.get("rows")
-    quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] else []
+    quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] and not judges_map else []
     return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}"]
 
 
@@ -66,9 +68,14 @@ def _quality(figures: dict[str, Any]) -> str:
 
 
 def _recipes(rows: dict[str, Any]) -> str:
-    """Which recipe the new rows are, and the figures that it was chosen by, in one line."""
-    figures = ", ".join(f"{name} {each['cosine']:.3f}" for name, each in rows["heldout"].items())
-    return f"  rows {rows['recipe']}; mean cosine with the rows of held-out words: {figures}"
+    """Which recipe the new rows are, its figures, and those that it was chosen by, in one line."""
+    line = f"  rows {rows['recipe']}"
+    if figures := rows["heldout"].get(rows["recipe"]):
+        found = figures["base_rows"]["cosine"]
+        first, ten = found["precision_at_1"], found["precision_at_10"]
+        line += f" on {figures['n_heldout']:,} held-out words: own row first for {first:.1%}, among ten for {ten:.1%}"
+    cosines = ", ".join(f"{name} {each['cosine']:.3f}" for name, each in rows["heldout"].items())
+    return f"{line}; mean cosine with the rows of held-out words: {cosines}"
 
 
 def _number(value: object) -> str:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
-from greenadapt.report.map_quality import new_words, r2
+from greenadapt.report.map_quality import new_words
 from greenadapt.report.tables import VIEW_NAMES, Table, assessment, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
@@ -53,8 +53,8 @@ def _named(row: Json) -> str:
     return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
 
 
-def print_heldout(figures: Json) -> None:
-    """How well a map finds the rows of held-out words; nothing if there were too few to hold any out."""
+def print_heldout(figures: Json, recipe: str) -> None:
+    """How well rows find those of held-out words; nothing if there were too few to hold any out."""
     if not figures:
         return
     names = ("precision_at_1", "precision_at_5", "precision_at_10")
@@ -63,7 +63,7 @@ def print_heldout(figures: Json) -> None:
         for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
         for measure, found in figures[key].items()
     ]
-    title = f"The map on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}"
+    title = f"Rows by --rows {recipe} on {figures['n_heldout']:,} held-out words: cosine {figures['cosine']:.3f}"
     print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
 
 

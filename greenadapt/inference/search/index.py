@@ -7,7 +7,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenadapt.config import SearchBy
+from greenadapt.calls import checked_call
+from greenadapt.config import Count, SearchBy
+from greenadapt.corpus.decoding import Decoder
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.search.connection import is_address
 from greenadapt.inference.search.facts import AGAIN
@@ -57,6 +59,7 @@ class Index:
         'PMC7095418.xml'
     """
 
+    @checked_call
     def __init__(self, place: str | PathLike[str], model: str | None = None) -> None:
         self.store = open_store(place)
         """The paragraphs."""
@@ -76,7 +79,8 @@ class Index:
         """How many paragraphs there are now."""
         return len(self.store)
 
-    def search(self, query: str, top: int = 10, by: SearchBy = "bm25") -> list[Passage]:
+    @checked_call
+    def search(self, query: str, top: Count = 10, by: SearchBy = "bm25") -> list[Passage]:
         """The ``top`` best paragraphs for a query, best first.
 
         ``bm25`` ranks by the words of title and paragraph: Okapi BM25 with k1 1.2 and b 0.75 (Robertson and Zaragoza,
@@ -84,10 +88,10 @@ class Index:
         paragraph. ``hybrid`` ranks by reciprocal rank fusion of these two, the sum of 1 / (60 + rank) over the rankings
         that have the paragraph among their 100 best (Cormack et al., 2009, doi 10.1145/1571941.1572114).
 
-        Raises ``UsageError`` for ``dense`` and ``hybrid`` if the index has no vectors, and where ``top`` is below 1.
+        A lone surrogate in the query is replaced by U+FFFD. Raises ``UsageError`` for ``dense`` and ``hybrid`` if the
+        index has no vectors, and for an argument that is not allowed.
         """
-        if top < 1:
-            raise UsageError(f"top is {top}, must be at least 1")
+        query = Decoder().without_surrogates(query, "query")
         self._refresh()
         if by == "bm25":
             return self._by_words(query, top)

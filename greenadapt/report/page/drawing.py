@@ -1,5 +1,6 @@
 """Plots drawn by vl-convert, without a browser or network: within the page, and as files."""
 
+import math
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from greenadapt.report.page.blocks import Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import open_file
+from greenadapt.wording import one_line
 
 # The colours of Okabe and Ito (2008), which people who are blind to colours can tell apart; dark enough on white.
 _PRINT = {
@@ -30,6 +32,7 @@ _SCREEN = {
 }
 _FONT = "Helvetica, Arial, sans-serif"  # as in the style sheet
 _LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
+_LONGEST = 200  # characters of a text
 _SCALE = 3  # of a PNG for papers
 
 
@@ -55,7 +58,7 @@ def drawn(plot: Plot) -> str:
             if name in element.attrib:
                 element.set(name, _LONG_NUMBER.sub(r"\1", element.get(name, "")))
     root.set("role", "img")
-    root.set("aria-label", f"{plot.title}; the table has what it shows")
+    root.set("aria-label", f"{one_line(plot.title)}; the table has what it shows")
     return str(etree.tostring(root, encoding="unicode"))
 
 
@@ -122,7 +125,40 @@ def _library() -> Any:
     return vl_convert
 
 
+class _Labels:
+    """Texts as they can be drawn: characters that end the library's process (it aborts) are replaced, and the middle of
+    long ones is left out. Texts that differ stay different.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, value: Any) -> Any:
+        """A specification with such texts, and without numbers that JSON does not have."""
+        if isinstance(value, dict):
+            return {name: self.of(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.of(one) for one in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return self._label(value) if isinstance(value, str) else value
+
+    def _label(self, text: str) -> str:
+        if text not in self._shown:
+            line = one_line(text)
+            label = line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}…{line[-_LONGEST // 2 :]}"
+            n_alike = 1
+            while label in self._taken:
+                n_alike += 1
+                label = f"{line} ({n_alike})"
+            self._taken.add(label)
+            self._shown[text] = label
+        return self._shown[text]
+
+
 def _with_theme(spec: Json, colours: Json) -> Json:
+    spec = _Labels().of(spec)
     text = {"labelColor": colours["ink"], "titleColor": colours["ink"], "labelFontSize": 12, "titleFontSize": 12}
     return spec | {
         "background": None if colours is _SCREEN else "white",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from greenadapt.report.page.blocks import Page, Plot
 from greenadapt.report.page.drawing import drawn
@@ -23,7 +23,7 @@ def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> st
     from markupsafe import Markup
 
     style, script = _asset("page.css"), _asset("page.js")
-    return _template().render(
+    written = _template().render(
         page=page,
         version=version,
         style=Markup(style),
@@ -37,8 +37,9 @@ def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> st
                 "form-action 'none'",
             ]
         ),
-        picture=lambda plot: Markup(harmless(picture(plot))),
+        picture=lambda plot: Markup(picture(plot)),
     )
+    return harmless(written)  # texts must not turn the direction of the page
 
 
 def _hash(text: str) -> str:
@@ -49,16 +50,19 @@ def _asset(name: str) -> str:
     return files("greenadapt.report.page").joinpath(name).read_text("utf-8")
 
 
-def _shown(value: object) -> object:
-    """Text without what would turn the direction of the page; what is HTML already stays."""
-    return harmless(value) if type(value) is str else value
+def _shown(value: Any) -> Any:
+    """The texts in lists and dictionaries as they are shown: JSON escapes what ``harmless`` looks for."""
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(one) for one in value]
+    return harmless(value) if isinstance(value, str) else value
 
 
 @cache
 def _template() -> "Template":
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["shown"] = _shown
     return environment.from_string(_asset("page.html.j2"))

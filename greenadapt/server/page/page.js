@@ -1,4 +1,4 @@
-import { asked, byId, made, whenTokenIsGiven } from "/shared.js";
+import { asked, byId, made, shown, whenTokenIsGiven } from "/shared.js";
 
 (() => {
   const VIEWS = { mean: "average of both", base: "base tokenization", expanded: "expanded tokenization" };
@@ -10,7 +10,7 @@ import { asked, byId, made, whenTokenIsGiven } from "/shared.js";
     for (const { start, end, element } of marks) {
       if (start < at) continue;
       parts.push(points.slice(at, start).join(""));
-      element.prepend(points.slice(start, end).join(""));
+      element.prepend(shown(points.slice(start, end).join("")));
       parts.push(element);
       at = end;
     }
@@ -179,7 +179,7 @@ import { asked, byId, made, whenTokenIsGiven } from "/shared.js";
       status.textContent = task.said(columns);
     } catch (error) {
       place.replaceChildren();
-      status.textContent = error.message;
+      status.textContent = shown(error.message);
       status.classList.add("wrong");
     } finally {
       button.disabled = false;
@@ -224,9 +224,9 @@ import { asked, byId, made, whenTokenIsGiven } from "/shared.js";
         const able = models.filter((model) => (kind === "near" ? model.neighbours : model.kind === kind));
         if (able.length) prepare(kind, task, able, index);
       }
-      about.textContent = models.map((model) => model.name).join(", ");
+      about.textContent = shown(models.map((model) => model.name).join(", "));
     } catch (error) {
-      about.textContent = `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
+      about.textContent = shown(`${error.message[0].toUpperCase()}${error.message.slice(1)}.`);
     }
   };
   whenTokenIsGiven(start);

@@ -20,10 +20,14 @@ scheme.value = ["light", "dark"].includes(chosen) ? chosen : "";
 use(scheme.value);
 scheme.addEventListener("change", () => { use(scheme.value); kept(local, "greenadapt-scheme", scheme.value); });
 
+// As wording.harmless: what controls nothing here, but turns the direction of the page, or shows nothing.
+const UNSHOWN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]/gu;
+export const shown = (text) => String(text).replace(UNSHOWN, "\ufffd");
+
 // Everything from the server or the user becomes text, never markup.
 export const made = (tag, content, attributes = {}) => {
   const element = document.createElement(tag);
-  element.append(...[content ?? []].flat().map((one) => (one instanceof Node ? one : String(one))));
+  element.append(...[content ?? []].flat().map((one) => (one instanceof Node ? one : shown(one))));
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
 };

@@ -69,8 +69,9 @@ class Demo:
 
     @property
     def heldout(self) -> Json:
-        """The map's figures on held-out words; see ``diagnostics.HeldOut``."""
-        return dict(self.stages[2].manifest.facts["heldout"]["figures"] or {})
+        """The figures of the new rows on held-out words; see ``diagnostics.HeldOut``."""
+        rows = self.adapted.manifest.facts["rows"]
+        return dict(rows["heldout"].get(rows["recipe"]) or {})
 
     def as_dict(self) -> Json:
         """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours``, ``task``, and each stage's ``cost``."""

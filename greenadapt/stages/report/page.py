@@ -7,6 +7,7 @@ from pathlib import Path
 from greenadapt import __version__
 from greenadapt.corpus.word_counts import read_vocabulary
 from greenadapt.errors import MissingError
+from greenadapt.report.map_quality import MAP
 from greenadapt.report.page.blocks import Missing, Page, Section
 from greenadapt.report.page.corpus import CorpusData, corpus_section
 from greenadapt.report.page.costs import StageData, cost_section, pipeline_section
@@ -173,8 +174,12 @@ class _Report:
         for one in self.adapted:
             manifest = one.result.manifest
             prefix = "" if len(self.adapted) == 1 else f"{one.name}, "
-            for recipe, figures in manifest.facts["rows"]["heldout"].items():
-                maps.append(MapData(f"{prefix}--rows {recipe}", recipe, manifest.counts["overlap"], figures))
+            made = manifest.facts["rows"]
+            for recipe, figures in made["heldout"].items():
+                if recipe == MAP and self._of(ALIGN):  # whose figures these are
+                    continue
+                name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == made['recipe'] else ''}"
+                maps.append(MapData(name, recipe, manifest.counts["overlap"], figures))
         rows = [one.rows_data(self._neighbours(one)) for one in self.adapted]
         sections = [space_section(maps, rows)] if maps or rows else []
         if self.adapted:

@@ -18,6 +18,7 @@ from greenadapt.config import (
 )
 from greenadapt.corpus.sources import check_keys
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.fields import by_option
 from greenadapt.stages.reproduce.sets import DataSet, find_set
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import own_folder
@@ -181,9 +182,18 @@ def _check_settings(recipe: Recipe) -> None:
         make_config(AdapterConfig, settings, f"recipe {recipe.name}, adapter {method}")
 
 
+def _refuse_twice(table: Json, where: str) -> None:
+    """Raise ``InputError`` for an option that a table of the file, or one within it, has with - and with _."""
+    by_option(table, where)
+    for name, value in table.items():
+        if isinstance(value, dict):
+            _refuse_twice(value, f"{where}, {name}")
+
+
 def _read(path: Path) -> Json:
     """The content of a recipe upon that of the one that it ``extends``; its sets are found."""
     content = read_toml(path, f"see {own_folder(FOLDER) / 'README.md'} for the format")
+    _refuse_twice(content, str(path))
     names = content.get("sets", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: sets is not a list of strings", 'write sets = ["..."]')

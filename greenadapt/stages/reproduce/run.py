@@ -92,6 +92,8 @@ def reproduce(session: Session, request: ReproduceRequest) -> Reproduction:
     known = list(dict.fromkeys(row.method for table in recipe.tables for row in table.rows))
     methods = _chosen("--method", request.methods, known)
     n_seeds = request.seeds or recipe.seeds
+    if recipe.kind == "qa" and n_seeds > 1 and request.seeds is not None:
+        raise UsageError(f"--seeds {n_seeds}, but {recipe.name} trains no model", "leave it out")
     root = session.workspace.reproduced(recipe.name)
     runs = runs_of(recipe, methods, sets, n_seeds)
     if session.plan is None:

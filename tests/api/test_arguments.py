@@ -1,0 +1,162 @@
+"""Wrong arguments of any method are one ``UsageError`` that names them; texts with lone surrogates are read."""
+
+import importlib.util
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import greenadapt
+from greenadapt.config import MemoryConfig
+from greenadapt.errors import MissingError, UsageError
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import finetune
+from tests.conftest import Run, tiny_model_in
+from tests.support.small_tasks import NEW, TinyModel, adapted, qa_file, session, worded_model
+
+NOWHERE = "/nowhere"
+TASK, ADAPTED = greenadapt.TaskModel(NOWHERE), greenadapt.AdaptedModel(NOWHERE)
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "corpus": lambda value: greenadapt.adapt(value, "minilm"),
+    "model": lambda value: greenadapt.load(value),
+    "task": lambda value: greenadapt.load(NOWHERE, task=value),
+    "folder": lambda value: greenadapt.EncoderModel(value),
+    "backend": lambda value: greenadapt.EncoderModel(NOWHERE, backend=value),
+    "texts": lambda value: ADAPTED.encode(value),
+    "view": lambda value: ADAPTED.encode("a", view=value),
+    "batch_size": lambda value: ADAPTED.encode("a", batch_size=value),
+    "progress": lambda value: ADAPTED.encode("a", progress=value),
+    "words": lambda value: ADAPTED.neighbours("virus", value),
+    "top": lambda value: ADAPTED.neighbours("virus", top=value),
+    "views": lambda value: ADAPTED.to_sentence_transformers(value),
+    "place": lambda value: greenadapt.Index(value),
+    "reading": lambda value: greenadapt.TaskModel(NOWHERE, reading=value),
+    "data": lambda value: TASK.predict(value),
+    "tags": lambda value: TASK.predictions("a", tags=value),
+    "question": lambda value: TASK.answer(value, "a context"),
+    "context": lambda value: TASK.answer("who", value),
+    "passages": lambda value: TASK.answer("who", "a context", passages=value),
+    "label_field": lambda value: TASK.evaluate("a.tsv", label_field=value),
+    "train": lambda value: greenadapt.finetune(NOWHERE, "ner", value),
+    "memory_config": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", memory_config=value),
+    "seeds": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seeds=value),
+    "seed": lambda value: greenadapt.finetune(NOWHERE, "ner", "a.tsv", seed=value),
+    "add_to": lambda value: greenadapt.finetune(tasks="a.toml", add_to=value),
+}
+OPTIONAL = {"task", "backend", "passages", "label_field", "train", "add_to"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_value_of_a_wrong_type_is_named_before_any_work(name: str) -> None:
+    for value in [object(), 1.5, float("nan"), *([] if name in OPTIONAL else [None])]:
+        with pytest.raises(UsageError, match=rf"^{name} is .*, must be "):
+            CALLS[name](value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("top", 0, "top is 0, must be at least 1"),
+        ("top", True, "top is True, must be a whole number, at least 1"),
+        ("top", "3", "top is '3', must be a whole number, at least 1"),
+        ("seeds", 10**30, "must be from 1 to 1000"),
+        ("seed", -1, "seed is -1"),
+        ("view", "both", "view is 'both', must be one of mean, base, expanded"),
+        ("views", "base", "views is 'base', must be one of mean, expanded"),
+        ("folder", "a\0b", r"folder is 'a\\x00b', which no file can be called"),
+        ("place", "\ud800", r"place is '\\ud800', which no file can be called"),
+        ("data", SimpleNamespace(collect=None), "data is of type SimpleNamespace, .*: call collect\\(\\) first"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        CALLS[name](value)
+
+
+def test_folders_of_settings_have_names_that_a_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--out is 'a\\x00b', which no file can be called"):
+        greenadapt.adapt("a text\nof two lines", "minilm", out="a\0b", workspace=tmp_path)
+
+
+def test_what_is_no_adapted_model_says_so() -> None:
+    assert repr(ADAPTED) == f"AdaptedModel({NOWHERE!r})"
+    with pytest.raises(MissingError, match="not an adapted model"):
+        _ = ADAPTED.corpus
+    with pytest.raises(UsageError, match="no word"):
+        ADAPTED.neighbours()
+
+
+def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
+    model = greenadapt.EncoderModel(Path(tiny_model()))
+    texts = ["the virus", "the patient"]
+    forms: list[Any] = [iter(texts), tuple(texts), np.array(texts), dict.fromkeys(texts)]
+    for module, make in (("pandas", "Series"), ("polars", "Series")):
+        if importlib.util.find_spec(module):
+            forms.append(getattr(importlib.import_module(module), make)(texts))
+    if importlib.util.find_spec("datasets"):
+        from datasets import Dataset
+
+        forms.append(Dataset.from_dict({"text": texts})["text"])
+    wanted = model.encode(texts, batch_size=np.int64(2), progress=np.bool_(False))  # type: ignore[arg-type]
+    for form in forms:
+        np.testing.assert_allclose(model.encode(form), wanted, atol=1e-6)
+    (tmp_path / "a.txt").write_text("the virus was here\n")
+    run_alone("index", "--documents", "a.txt", "-o", "ix")
+    index = greenadapt.Index(tmp_path / "ix")
+    assert [one.document for one in index.search("virus", np.int64(3))] == ["a.txt"]  # type: ignore[arg-type]
+    for value in (1.5, float("nan"), None):
+        with pytest.raises(UsageError, match=r"top is .*, must be a whole number, at least 1"):
+            index.search("virus", value)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="by is 'sense', must be one of bm25"):
+        index.search("virus", by="sense")  # type: ignore[arg-type]
+    assert [one.document for one in index.search("virus \ud800")] == ["a.txt"]
+
+
+def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tmp_path: Path) -> None:
+    """And a warning counts them, where texts are data."""
+    folder = adapted(partial(tiny_model_in, tmp_path))
+    model = greenadapt.EncoderModel(folder)
+    with pytest.warns(UserWarning, match=r"1 .* not UTF-8, replaced by U\+FFFD"):
+        found = model.encode("the \ud800 virus")
+    np.testing.assert_array_equal(found, model.encode("the \ufffd virus"))
+    request = FinetuneRequest.of_one(str(folder), (str(qa_file(tmp_path / "qa.json", 4)),), task=_qa(), **_quick())
+    qa = greenadapt.TaskModel(finetune(session(tmp_path, "qa"), request).path)
+    with pytest.warns(UserWarning, match="replaced"):
+        found_answer = qa.answer("which \ud800", "the \ud800 virus")
+    assert found_answer == qa.answer("which \ufffd", "the \ufffd virus")
+    record = {"question": "which \ud800", "context": "the \ud800 virus"}
+    with pytest.warns(UserWarning, match="replaced"):
+        predicted = qa.predict(record)
+    assert predicted == qa.predict({name: value.replace("\ud800", "\ufffd") for name, value in record.items()})
+    (tmp_path / "q.jsonl").write_text('{"question": "which \\ud800", "context": "the \\ud800 virus"}\n')
+    with pytest.warns(UserWarning, match="replaced"):
+        [from_file] = qa.predict(tmp_path / "q.jsonl")
+    assert {**predicted, "line": 1} == from_file
+
+
+@pytest.mark.slow
+def test_neighbours_of_what_is_no_word_is_a_usage_error(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model, settings = worded_model(tiny_model), {"min_count": 1, "epochs": 1, "workers": 1, "progress": False}
+    text = f"the virus {NEW[0]}\n" * 60
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the few words
+        made = greenadapt.adapt(text, model, out=tmp_path / "out", workspace=tmp_path / "ws", **settings)
+    with pytest.raises(UsageError, match="0 words"):
+        made.neighbours("\ud800")
+
+
+def _qa() -> Any:
+    from greenadapt.config import TaskConfig
+
+    return TaskConfig(task="qa", max_length=48)
+
+
+def _quick() -> dict[str, Any]:
+    from greenadapt.config import TrainConfig
+
+    return {"training": TrainConfig(epochs=1, batch_size=4), "memory_config": MemoryConfig()}

@@ -1,0 +1,94 @@
+"""Names and words from files, from folders and from the command line control no terminal and break no line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from greenadapt.cli.output.console import make_progress
+from tests.conftest import WORDS, Run, last_line
+from tests.support.small_tasks import texts_file, worded_model
+
+EVIL = "a\x1b]0;b\x07\x9b2J\u202egnp.exe\u2066\r\nb\u2028c\td"
+UNSHOWN = {*"\x1b\x07\x9b\u202e\u2066\r\t\u2028"}
+
+
+def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a\x1b[31m\nfake result.txt").write_text("the virus \x1b[2J was\there")
+    record = {"id": EVIL, "title": EVIL, "text": "the virus was here"}
+    (tmp_path / "docs" / "b.jsonl").write_text(json.dumps(record) + "\n")
+    done = run_alone("index", "--documents", "docs", "-o", "ix")
+    shown = run_alone("search", "ix", "virus").stdout
+    assert not UNSHOWN & {*done.stdout, *done.stderr, *shown}
+    numbered = [line for line in shown.splitlines() if line[:3] in ("1. ", "2. ")]
+    assert sorted("fake result" in line for line in numbered) == [False, True]
+    assert not any(line.startswith("fake result") for line in shown.splitlines())
+    rows = [json.loads(line) for line in run_alone("search", "ix", "virus", "--json").stdout.splitlines()]
+    assert {row["document"] for row in rows} == {"docs/a\x1b[31m\nfake result.txt", EVIL}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["adapt", "-c", EVIL, "-m", "m"],
+        ["adapt", "-c", "x", f"--{EVIL}"],
+        ["adapt", "-c", "x", "-m", "m", "--rows", EVIL],
+        [EVIL],
+        ["status", EVIL],
+        ["neighbours", EVIL, "--alignment", EVIL],
+        ["predict", "-m", EVIL, "-i", "x"],
+        ["search", EVIL, EVIL],
+        ["w2v", "-c", "x", "-m", "m", "surplus\x1b[2J"],
+        ["push", EVIL, EVIL],
+        ["config", EVIL],
+        ["reproduce", EVIL],
+    ],
+)
+def test_what_the_command_line_repeats_is_harmless(run_alone: Run, words: list[str]) -> None:
+    from typer.testing import CliRunner
+
+    from greenadapt.cli import app
+
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code in (1, 2)
+    assert done.stderr
+    assert not UNSHOWN & {*done.stdout, *done.stderr}
+
+
+def test_notes_warnings_and_bars_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make_progress()
+    progress.note(EVIL)
+    progress.warn(EVIL)
+    with progress.bar(EVIL, 3, "words") as bar:
+        bar.advance(3, lr=EVIL)
+    written = capsys.readouterr().err
+    assert not UNSHOWN & {*written}
+    assert len(written.splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_labels_and_words_with_control_characters_go_through_every_command(
+    run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """``report`` drew them by a library that aborts the process."""
+    model = worded_model(tiny_model)
+    (tmp_path / "text.txt").write_text(f"{' '.join(WORDS)} ta\x1bchy car\u202edia\n" * 40)
+    run_alone("adapt", "-c", "text.txt", "-m", model, "-o", "adapted", "--min-count", 1, "--epochs", 1, "--workers", 1)
+    train = texts_file(tmp_path / "train.jsonl")
+    rows = [json.loads(line) for line in train.read_text().splitlines()]
+    for row in rows:
+        row["label"] = f"{row['label']}{EVIL}"
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["--task", "classification", "--train", train, "--test", train]
+    done = run_alone("finetune", "-m", "adapted", *given, "--epochs", 1, "--max-length", 32, "-o", "run")
+    assert not UNSHOWN & {*done.stdout, *done.stderr}
+    done = run_alone("report", "run", "--out", "page.html", "--png", "pictures", "--svg", "pictures")
+    assert not UNSHOWN & {*done.stdout, *done.stderr}
+    for page in (tmp_path / "page.html", tmp_path / "run" / "README.md", *(tmp_path / "pictures").glob("*.svg")):
+        assert not (UNSHOWN - {"\t", "\u2028"}) & {*page.read_text()}, page
+    assert [*(tmp_path / "pictures").glob("*.png")]
+    exact = json.loads(run_alone("evaluate", "-m", "run", "--test", train, "--json").stdout)
+    assert all(label.endswith(EVIL) for label in exact["seeds"][0]["test"]["by_class"])
+    assert last_line(run_alone("evaluate", "-m", "run", "--test", EVIL, code=1)).isprintable()

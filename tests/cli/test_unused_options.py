@@ -1,0 +1,156 @@
+"""An option that would have no effect is refused with the one that it needs, or that stands in its way."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer.main
+
+import greenadapt
+from greenadapt.cli import app
+from greenadapt.cli.options.generated import FIELDS
+from greenadapt.cli.options.settings import commands_of, options_of
+from greenadapt.errors import UsageError
+from tests.conftest import WORDS, Run, last_line, tiny_model_in
+
+COMMANDS = commands_of(typer.main.get_command(app))
+
+
+@pytest.fixture
+def maps(run_alone: Run, tmp_path: Path) -> Path:
+    """``one`` and ``other``, two base models, ``copy`` of the first, and maps of the first, of two corpora."""
+    models = [tiny_model_in(tmp_path, name=name) for name in ("one", "copy")]
+    models.append(tiny_model_in(tmp_path, name="other", width=48))
+    for name in ("text", "notes"):
+        (tmp_path / f"{name}.txt").write_text(f"{' '.join(WORDS)} tachycardia {name}x\n" * 30)
+        run_alone("w2v", "-c", f"{name}.txt", "-m", models[0], "--min-count", 1, "--epochs", 1, "--workers", 1)
+        run_alone("align", "-c", f"{name}.txt", "-m", models[0], "-o", f"map-{name}")
+    return tmp_path
+
+
+def test_a_map_of_another_model_or_corpus_is_refused(run_alone: Run, maps: Path) -> None:
+    for command in (["expand", "-o", "adapted"], ["neighbours", "tachycardia"]):
+        command += ["--alignment", "map-text"]
+        refused = last_line(run_alone(*command, "-m", "other", code=2))
+        assert str(maps / "one") in refused
+        assert "--model names other" in refused
+        refused = last_line(run_alone(*command, "-c", "notes.txt", code=2))
+        assert "map-text is of the corpus text" in refused
+        assert "--corpus names notes" in refused
+        assert not (maps / "adapted").exists()
+        assert "chooses from the workspace" in last_line(run_alone("neighbours", "x", "--alignment", "map-text",
+                                                                   "--variant", "b", code=2))  # fmt: skip
+    run_alone("expand", "--alignment", "map-text", "-m", "copy", "-c", "text.txt", "-o", "adapted")  # the same files
+    run_alone("neighbours", "tachycardia", "--alignment", "map-text", "-m", "one", "-c", "text.txt")
+
+
+def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
+    run_alone: Run, maps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"MODEL": "other", "CORPUS": "notes.txt", "VARIANT": "b", "BLEND": "0.2"}.items():
+        monkeypatch.setenv(f"GREENADAPT_{name}", value)
+    run_alone("expand", "--alignment", "map-text", "-o", "adapted")
+    assert "blend" not in (maps / "adapted" / "README.md").read_text()
+    run_alone("neighbours", "tachycardia", "--alignment", "map-text")
+    run_alone("status", "adapted")
+    monkeypatch.setenv("GREENADAPT_EXPAND_BLEND", "0.3")
+    refused = last_line(run_alone("expand", "--alignment", "map-text", "-o", "adapted", code=2))
+    assert refused.startswith("greenadapt: GREENADAPT_EXPAND_BLEND has no effect without --rows blend")
+
+
+def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Path) -> None:
+    [vectors, *_] = (maps / "ws").glob("notes*/*/w2v")
+    refused = last_line(run_alone("align", "-m", "one", "--vectors", vectors, "-c", "text.txt", "-o", "m", code=2))
+    assert "is of the corpus notes" in refused
+    assert "--corpus names text" in refused
+    refused = last_line(run_alone("export", "x.txt", "--vectors", vectors, "-m", "other", code=2))
+    assert "--model names other" in refused
+    run_alone("export", "x.txt", "--vectors", vectors, "-c", "notes.txt", "-m", "one")
+    refused = last_line(run_alone("export", "y.txt", "--vectors", "x.txt", "-c", "notes.txt", code=2))
+    assert "--vectors" in refused
+    assert "--corpus" in refused
+    assert not (maps / "y.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "both"),
+    [
+        ("adapt -c t.txt -m m --blend 0.3", ("--blend", "--rows blend", "--rows map")),
+        ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
+        ("align -c t.txt --ridge 2", ("--ridge", "--method ridge", "--method lstsq")),
+        ("align -c t.txt --method ridge --random-scale matched", ("--random-scale", "--method random")),
+        ("w2v -c t.txt -m m --sync-words 9", ("--sync-words", "--cluster")),
+        ("predict -m m -i t.txt --cores-each 2", ("--cores-each", "--cluster")),
+        ("finetune --task ner -m m --train t.tsv --gpus-each 1", ("--gpus-each", "--cluster")),
+        ("finetune --task ner -m m --train t.tsv --max-cache 1G", ("--max-cache", "--cache-memory")),
+        ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
+        ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
+        ("finetune --task ner -m m --train t.tsv --unlabelled-weight 2", ("--unlabelled-weight", "--unlabelled")),
+        ("pretrain -m m --text t.txt --head-steps 0 --head-learning-rate 1e-4",
+         ("--head-learning-rate", "--head-steps")),
+        ("index --documents t.txt -o ix --shards 2", ("--shards", "--search")),
+        ("qa -m m --context t.txt -q x --by dense", ("--by", "--index or --search")),
+        ("serve -m m --by hybrid", ("--by", "--index or --search")),
+        ("predict -m m -i t.txt --bio --tags", ("--bio", "--tags")),
+        ("predict -m m -i t.txt --bio --glue", ("--bio", "--glue")),
+        ("predict -m m -i t.txt --glue --tags", ("--glue", "--tags")),
+        ("predict -m m -i t.txt --glue --json", ("--glue", "--json")),
+        ("clean --only cache --downloads", ("--downloads", "--only cache", "--only download")),
+        ("clean --only download --keep-last", ("--keep-last", "--only version")),
+        ("assess -m m --variant b", ("--variant", "--corpus")),
+        ("adapt -c t.txt -m m --field abstract", ("--field", "t.txt", "--format")),
+        ("w2v -c t.txt -m m --field abstract", ("--field", "t.txt")),
+        ("corpus prepare t.txt --field abstract", ("--field", "t.txt")),
+        ("pretrain -m m --text t.txt --field abstract", ("--field", "t.txt")),
+        ("index --documents t.txt -o ix --field abstract", ("--field", "t.txt")),
+        ("qa -m m --context t.txt -q x --field abstract", ("--field", "t.txt")),
+        ("qa -m m --data t.jsonl --format text", ("--format", "--data")),
+        ("qa -m m --index ix -q x --field abstract", ("--field", "index")),
+        ("qa -m m --context t.txt -q x --force", ("--force", "--out")),
+        ("report a --corpus pydocs", ("--corpus", "folders")),
+        ("status a --model minilm", ("--model", "folders")),
+        ("reproduce green-qa --seeds 3", ("--seeds 3", "green-qa")),
+    ],
+)  # fmt: skip
+def test_both_options_are_named(run_alone: Run, tmp_path: Path, words: str, both: tuple[str, ...]) -> None:
+    (tmp_path / "t.txt").write_text("some text\n")
+    refused = last_line(run_alone(*words.split(), code=2))
+    assert [name for name in both if name not in refused] == []
+
+
+def test_options_that_need_others_need_those_of_their_command() -> None:
+    n_options = 0
+    for key, command in COMMANDS.items():
+        known: dict[str, Any] = options_of(command)
+        for field in getattr(command.callback, FIELDS, {}).values():
+            needs = [need.removeprefix("--").split() for need in field.option.needs]
+            n_options += bool(needs)
+            assert not needs or any(name in known for name, *_ in needs), (key, field.name)
+            for name, *values in needs:
+                of_command = getattr(command.callback, FIELDS)[name.replace("-", "_")] if values else None
+                for value in values:
+                    assert of_command is None or value in get_args(of_command.kind), (key, field.name)
+    assert n_options > 20
+
+
+def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the patient was isolated")
+    (tmp_path / "b.jsonl").write_text('{"abstract": "the virus"}\n')
+    run_alone("index", "--documents", "a.txt", "--documents", "b.jsonl", "--field", "abstract", "-o", "ix")
+    assert run_alone("search", "ix", "virus").stdout.startswith("1. b.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("settings", "both"),
+    [
+        ({"blend": 0.3}, ("--blend", "--rows blend")),
+        ({"ridge": 2.0, "method": "lstsq"}, ("--ridge", "--method ridge")),
+        ({"field": "abstract"}, ("field", "t.txt")),
+    ],
+)
+def test_the_same_in_python(settings: dict[str, Any], both: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("some text\n")
+    with pytest.raises(UsageError) as refused:
+        greenadapt.adapt(tmp_path / "t.txt", "minilm", workspace=tmp_path / "ws", **settings)
+    assert [name for name in both if name not in str(refused.value)] == []
