@@ -22,7 +22,7 @@ from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passag
 from greenadapt.storage.files import hash_file, hash_json, read_object, replace_json, write_json
 from greenadapt.storage.names import expanded
 from greenadapt.storage.publish import beside, creating, publish_folder
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
 
 if TYPE_CHECKING:
     import tantivy
@@ -82,7 +82,7 @@ class FolderStore:
             for name in (WORDS, VECTORS):
                 (work / name).mkdir(parents=True)
         if tokenizer is not None:
-            shutil.copyfile(tokenizer, work / TOKENIZER)
+            (work / TOKENIZER).write_bytes(tokenizer_json(tokenizer))
         tantivy.Index(_schema(), str(work / WORDS))
         write_json(work / INDEX_FILE, facts.as_json())
         publish_folder(work, folder)
