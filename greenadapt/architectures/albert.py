@@ -23,5 +23,6 @@ ARCHITECTURES = (
         layers="encoder.albert_layer_groups",
         n_layers="num_hidden_groups",
         has_segments=True,
+        tokenizer_class="AlbertTokenizer",
     ),
 )

@@ -96,6 +96,8 @@ class Architecture:
     """Whether there are two separators between the parts of a pair; ``None``: if they are RoBERTa's."""
     has_segments: bool = False
     """Whether it is told which part of a pair a piece is of."""
+    tokenizer_class: str | None = None
+    """transformers' class of its tokenizer, if one is made of vocabulary files where there is no ``tokenizer.json``."""
     counts_from_padding: bool = False
     """Whether positions are counted from behind the padding's id, and pieces of padding have none."""
 

@@ -13,6 +13,7 @@ _bert = partial(
     memory=BERT_ATTENTION,
     adapters=LayerParts(),
     has_segments=True,
+    tokenizer_class="BertTokenizer",
 )
 
 ARCHITECTURES = (

@@ -58,5 +58,6 @@ ARCHITECTURES = (
         ),
         adapters=LayerParts(),
         has_segments=True,
+        tokenizer_class="DebertaV2Tokenizer",
     ),
 )

@@ -30,5 +30,6 @@ ARCHITECTURES = (
         adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
         layers="transformer.layer",
         n_layers="n_layers",
+        tokenizer_class="BertTokenizer",
     ),
 )

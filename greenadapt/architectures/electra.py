@@ -14,5 +14,6 @@ ARCHITECTURES = (
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         has_segments=True,
+        tokenizer_class="BertTokenizer",
     ),
 )

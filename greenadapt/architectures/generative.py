@@ -36,6 +36,7 @@ ARCHITECTURES = (
     _llama(model_type="gemma3_text", examples="Gemma 3, those without images; SentencePiece BPE"),
     _causal(
         model_type="gpt2",
+        tokenizer_class="GPT2Tokenizer",
         examples="GPT-2; byte-level BPE",
         prefix="transformer.",
         embedding="wte.weight",

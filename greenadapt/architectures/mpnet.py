@@ -55,5 +55,6 @@ ARCHITECTURES = (
         adapters=LayerParts(attention_output="attention.dropout"),
         has_two_separators=True,
         counts_from_padding=True,
+        tokenizer_class="MPNetTokenizer",
     ),
 )

@@ -40,6 +40,7 @@ ARCHITECTURES = (
         apply_head=lambda model, states: model.cls(states),
         sizes=_sizes("encoder.layers.0.mlp.fc2.weight"),
         published_layers="encoder.layers",
+        tokenizer_class="BertTokenizer",
     ),
     _rotary(
         model_type="gte",
@@ -51,5 +52,6 @@ ARCHITECTURES = (
         sizes=_sizes("encoder.layer.0.mlp.down_proj.weight"),
         published_layers="encoder.layer",
         has_two_separators=None,
+        tokenizer_class="XLMRobertaTokenizer",
     ),
 )

@@ -16,8 +16,6 @@ from greenadapt.tokenization.splitter import load_tokenizer
 
 _BLOCK_BYTES = 1 << 20
 _POOLER = "pooler."
-# Checkpoints that came from TensorFlow have these; transformers renames them when it loads.
-_OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # Settings that leave the shapes as they are, but say what the weights mean.
 _SETTINGS = ("num_attention_heads", "n_heads", "hidden_act", "activation", "hidden_activation")
 
@@ -93,14 +91,11 @@ def _encoder(checkpoint: Checkpoint) -> dict[str, str]:
     """Name without the encoder's prefix, as transformers has it → name in the file; only floating point numbers."""
     prefix = checkpoint.architecture.prefix
     prefix = prefix if checkpoint.embedding_name.startswith(prefix) else ""
-    names = {}
-    for name in checkpoint.names:
-        if name.startswith(prefix) and _is_floating(checkpoint[name]):
-            current = name.removeprefix(prefix)
-            for old, new in _OLD_NAMES.items():
-                current = current.removesuffix(old) + new if current.endswith(old) else current
-            names[current] = name
-    return names
+    return {
+        name.removeprefix(prefix): name
+        for name in checkpoint.names
+        if name.startswith(prefix) and _is_floating(checkpoint[name])
+    }
 
 
 def _check_alike(domain: Checkpoint, general: Checkpoint) -> None:

@@ -23,7 +23,8 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.names import expanded
 from greenadapt.tokenization.added_words import WORDS_FILE
-from greenadapt.tokenization.special_tokens import read_settings
+from greenadapt.tokenization.special_tokens import FILES_OF_SETTINGS, SETTINGS_FILE, read_settings
+from greenadapt.tokenization.vocabulary_files import TOKENIZER_FILE, VocabularyFolder, tokenizer_files
 from greenadapt.tokenization.writer import copy_tokenizers
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -159,13 +160,24 @@ def check_model(model: PretrainedModel, *, whole: bool = False, generative: bool
 
 def model_input(model: PretrainedModel) -> Json:
     """A model as an input in a manifest: a hash of its files that count, and the commit of one from the hub."""
-    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+    names = ("config.json", *FILES_OF_SETTINGS)
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
-    files = [*present, *Checkpoint.open(model.folder, generative=True).files]
+    weights = Checkpoint.open(model.folder, generative=True).files
+    files = {*present, *tokenizer_files(model.folder), *weights}
     entry = {"sha256": hash_json({path.name: hash_file(path) for path in files}), "source": model.source}
     if model.folder.parent.name == "snapshots" and _COMMIT.fullmatch(model.folder.name):  # in the hub's cache
         entry["revision"] = model.folder.name
     return entry
+
+
+def note_lowercasing(model: PretrainedModel, progress: Progress) -> None:
+    """Report if a model without ``tokenizer.json`` may be cased, and nothing says so."""
+    if not (model.folder / TOKENIZER_FILE).is_file() and VocabularyFolder.find(model.folder).may_be_cased:
+        progress.note(
+            f"vocab.txt of {model.name} has capitals, but no {SETTINGS_FILE} says do_lower_case: texts are lower-cased "
+            "as by transformers; if the model is cased, give a copy of its folder in which that file is "
+            '{"do_lower_case": false}'
+        )
 
 
 def note_code(model: PretrainedModel, progress: Progress) -> None:

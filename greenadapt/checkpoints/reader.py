@@ -9,13 +9,24 @@ from typing import Any
 import numpy as np
 
 from greenadapt.architectures.architecture import Architecture
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures.registry import ARCHITECTURES, stated_type
 from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.arrays import Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
+
+
+OLD_WEIGHTS = "pytorch_model.bin"
+
+
+_OLD_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+"""Ends of names in weights that came from TensorFlow, and their names since."""
+
+
+_FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", "rust_model*")
+"""Weights of other frameworks."""
 
 
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
@@ -36,8 +47,9 @@ class Checkpoint:
     """A model folder: ``config``, ``architecture``, and by name its weights in their own element type.
 
     ``config`` is without ``auto_map`` and other keys that can name code, which is never run nor copied; ``names_code``
-    says if it had an ``auto_map``.
-    ``checkpoint[name]`` is a read-only array, memory-mapped. Reads safetensors, and an old ``pytorch_model.bin`` only
+    says if it had an ``auto_map``. It has a ``model_type`` though releases of transformers before 2.3 wrote none.
+    ``checkpoint[name]`` is a read-only array, memory-mapped, by the name that transformers gives it today. Reads
+    safetensors, and an old ``pytorch_model.bin`` only
     through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
     ``ARCHITECTURES``, for a generative language model unless ``generative`` accepts it, for damaged files and if the
     configuration does not match the sizes of the weights, ``MissingError`` if there are no weights.
@@ -54,9 +66,14 @@ class Checkpoint:
         self.names_code = "auto_map" in self.config
         for name in CODE_KEYS:
             self.config.pop(name, None)
-        if "model_type" not in self.config:
-            raise InputError(f"{folder / 'config.json'} has no model_type", "download the model again")
-        model_type = str(self.config["model_type"])
+        model_type = stated_type(self.config, {path.name for path in folder.iterdir()})
+        if model_type is None:
+            raise InputError(
+                f"{folder / 'config.json'} has no model_type, and neither its architectures nor other settings tell it",
+                'write it there, such as "model_type": "bert"',
+            )
+        is_stated = bool(self.config.get("model_type") or self.config.get("architectures"))
+        self.config["model_type"] = model_type
         if model_type not in ARCHITECTURES:
             raise InputError(
                 f"{folder} holds a model of type {model_type}, which greenadapt does not support",
@@ -71,12 +88,16 @@ class Checkpoint:
         self.is_compiled = (folder / COMPILED_FILE).is_file()
         """Whether its weights but the embedding are in a graph, which is only run."""
         weights = _open_weights(folder)
-        self._weights = {name: own for name, own in weights.items() if name not in kind.embedding_again}
+        self._weights = {
+            _current(name): (own, name) for name, own in weights.items() if name not in kind.embedding_again
+        }
         names = (kind.prefix + kind.embedding, kind.embedding)
         found = [name for name in names if name in self._weights]
         if not found:
             raise InputError(f"{folder} has no weight {' or '.join(dict.fromkeys(names))}", "download the model again")
         self.embedding_name = found[0]
+        if not is_stated:
+            self._require_layers()
         self.n_rows: int
         self.dim: int
         shape = self.shape(self.embedding_name)
@@ -102,12 +123,13 @@ class Checkpoint:
         return list(self._weights)
 
     def __getitem__(self, name: str) -> Array:
-        return self._weights[name][name]
+        weights, stored = self._weights[name]
+        return weights[stored]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of one weight, without touching its bytes."""
-        weights = self._weights[name]
-        return weights.shape(name) if isinstance(weights, ArrayFile) else weights[name].shape
+        weights, stored = self._weights[name]
+        return weights.shape(stored) if isinstance(weights, ArrayFile) else weights[stored].shape
 
     def setting(self, *names: str) -> Any:
         """The value of the first of ``names`` that its configuration has, else ``None``."""
@@ -149,6 +171,18 @@ class Checkpoint:
                         f"{self.folder}: {n_bad:,} of the {weight.size:,} numbers of {name} are NaN or infinity",
                         "download or train the model again",
                     )
+
+    def _require_layers(self) -> None:
+        """Refuse weights that are not of the architecture that a configuration seems to have which names none."""
+        kind = self.architecture
+        prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
+        lacking = [size.weight for size in kind.sizes if prefix + size.weight not in self._weights]
+        if lacking:
+            raise InputError(
+                f"{self.folder / 'config.json'} has no model_type and looks like that of {kind.model_type}, but there "
+                f"is no weight {prefix}{lacking[0]}",
+                'write what it is there, such as "model_type": "electra"',
+            )
 
     def _check_sizes(self, kind: Architecture) -> None:
         """Refuse a configuration that does not match the sizes of the weights: the model would not load."""
@@ -204,7 +238,7 @@ def _open_weights(folder: Path) -> dict[str, StoredWeights]:
     """Name of each weight → the opened file that contains it; prefers safetensors."""
     openers: dict[str, Callable[[Path], StoredWeights]] = {
         "model.safetensors": ArrayFile,
-        "pytorch_model.bin": _open_torch_file,
+        OLD_WEIGHTS: open_torch_file,
     }
     if (folder / COMPILED_FILE).is_file():
         openers = {EMBEDDING_FILE: ArrayFile}
@@ -214,7 +248,16 @@ def _open_weights(folder: Path) -> dict[str, StoredWeights]:
             return dict.fromkeys(opened.names if isinstance(opened, ArrayFile) else opened, opened)
         if (folder / f"{file}.index.json").is_file():
             return _open_shards(folder / f"{file}.index.json", opener)
-    raise MissingError(f"{folder} has no model.safetensors", "save the model with transformers' save_pretrained")
+    foreign = sorted(path.name for pattern in _FOREIGN for path in folder.glob(pattern))
+    raise MissingError(
+        f"{folder} has no model.safetensors" + (f", only {foreign[0]} of another framework" if foreign else ""),
+        "save the model with transformers' save_pretrained",
+    )
+
+
+def _current(name: str) -> str:
+    """The name that transformers gives a weight today."""
+    return next((name.removesuffix(old) + new for old, new in _OLD_ENDS.items() if name.endswith(old)), name)
 
 
 def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[str, StoredWeights]:
@@ -234,7 +277,11 @@ def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[s
     return {name: opened[shard] for name, shard in shard_of.items()}
 
 
-def _open_torch_file(path: Path) -> dict[str, Array]:
+def open_torch_file(path: Path) -> dict[str, Array]:
+    """The weights in a ``.bin`` file by name, memory-mapped if it is a zip archive; read-only.
+
+    Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it.
+    """
     try:
         import torch
     except ImportError:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from greenadapt.checkpoints.reader import OLD_WEIGHTS
 from greenadapt.errors import InputError
 from greenadapt.storage.files import Json, described_in, read_json, read_object
 
@@ -28,6 +29,7 @@ class DenseLayer:
     """A dense layer after pooling."""
 
     weights: Path
+    """``model.safetensors``, or an old ``pytorch_model.bin``."""
     activation: Activation
 
 
@@ -109,13 +111,15 @@ def _dense(folder: Path) -> DenseLayer:
     activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     if activation not in get_args(Activation):
         raise InputError(f"{folder / 'config.json'}: the activation {activation} is not supported", _HINT)
-    return DenseLayer(folder / "model.safetensors", cast("Activation", activation))
+    file = folder / "model.safetensors"
+    return DenseLayer(file if file.is_file() else folder / OLD_WEIGHTS, cast("Activation", activation))
 
 
 def _max_length(folder: Path) -> int | None:
     """The length that sentence-transformers cuts at: its own setting, or the tokenizer's."""
     places = [(file, "max_seq_length") for file in sorted(folder.glob("sentence_*_config.json"))]
-    for file, name in [*places, (folder / "tokenizer_config.json", "model_max_length")]:
+    lengths = [(folder / "tokenizer_config.json", name) for name in ("model_max_length", "max_len")]
+    for file, name in [*places, *lengths]:
         config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
         if (given := config.get(name)) is not None:
             with described_in(file):

@@ -2,11 +2,13 @@
 
 import difflib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.packaged import PACKAGED
+from greenadapt.checkpoints.sentence_modules import listed_modules
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import described_in, read_object
 from greenadapt.storage.hub import hub_answers
@@ -14,15 +16,16 @@ from greenadapt.storage.names import expanded, path_name, require_utf8
 from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
+from greenadapt.tokenization.vocabulary_files import tokenizer_files
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
-_OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only if there is nothing else
+_HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
+_OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only where there is no other file of weights
 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A model folder with ``config.json``, ``tokenizer.json`` and weights, and its name in a workspace."""
+    """A model folder with ``config.json``, a tokenizer and weights, and its name in a workspace."""
 
     name: str
     folder: Path
@@ -101,8 +104,8 @@ def _from_hub(repo: str, download: bool) -> Path:
     try:
         with hub_answers():
             folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES, local_files_only=not download))
-            if not any(folder.glob("*.safetensors")):
-                patterns = [*_HUB_FILES, _OLD_WEIGHTS]
+            if old := _old_weights(folder):
+                patterns = [*_HUB_FILES, *old]
                 folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=not download))
     except HFValidationError:
         raise MissingError(f"{repo} is not a hub id", _near(repo)) from None
@@ -118,6 +121,18 @@ def _from_hub(repo: str, download: bool) -> Path:
     _require_files(folder)
     require_whole(folder)
     return folder
+
+
+def _old_weights(folder: Path) -> list[str]:
+    """Patterns of the files of weights that are needed since there are no safetensors: the model's own, and those of
+    dense layers of sentence-transformers.
+    """
+    old = [] if any(folder.glob("model*.safetensors")) else [_OLD_WEIGHTS]
+    modules: list[tuple[str, str]] = []
+    with suppress(InputError):  # which only concerns those who ask for sentence vectors
+        modules = listed_modules(folder)
+    dense = [path.rstrip("/") for kind, path in modules if kind == "Dense"]
+    return [*old, *(f"{path}/{_OLD_WEIGHTS}" for path in dense if not (folder / path / "model.safetensors").is_file())]
 
 
 def require_whole(folder: Path, seed: int | None = None) -> None:
@@ -181,8 +196,4 @@ def _require_files(folder: Path) -> None:
         raise InputError(
             f"{folder} is not a model folder: it has no config.json", "give a folder that save_pretrained wrote"
         )
-    if not (folder / "tokenizer.json").is_file():
-        raise InputError(
-            f"{folder} has no tokenizer.json",
-            "load it with transformers' AutoTokenizer and save it there with save_pretrained",
-        )
+    tokenizer_files(folder)

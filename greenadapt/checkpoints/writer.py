@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.reader import OLD_WEIGHTS, Checkpoint, open_torch_file
 from greenadapt.config import DType
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_arrays, write_arrays
@@ -64,7 +64,7 @@ def copy_side_files(source: Path, folder: Path) -> None:
     """Copy the other files of ``source`` for transformers and sentence-transformers; no tokenizer, no code, no pickle.
 
     These are generation settings, and the module list, settings and module folders (pooling, normalisation, dense
-    layers) of sentence-transformers.
+    layers) of sentence-transformers, whose weights become safetensors.
     """
     for pattern in _SIDE_FILES:
         for file in source.glob(pattern):
@@ -73,6 +73,8 @@ def copy_side_files(source: Path, folder: Path) -> None:
         (folder / name).mkdir(exist_ok=True)
         for file in chain.from_iterable((source / name).glob(pattern) for pattern in _MODULE_FILES):
             shutil.copyfile(file, folder / name / file.name)
+        if (old := source / name / OLD_WEIGHTS).is_file() and not any((source / name).glob("*.safetensors")):
+            write_arrays(folder / name / "model.safetensors", open_torch_file(old), _METADATA)
 
 
 def _grown(

@@ -99,6 +99,7 @@ def prepare_corpus(  # noqa: PLR0913
 ) -> dict[str, int]:
     """Split ``documents`` as the tokenizer in ``splitter_file`` does, and write the files of a prepared corpus.
 
+    ``splitter_file`` is a ``tokenizer.json`` or a model's folder.
     One line of the result is one line of a document; lines without words are left out, and so are documents that
     repeat an earlier one exactly (blank lines aside), unless ``config.keep_duplicates``. The bytes written do not
     depend on ``workers`` or ``max_memory`` (bytes; the shuffle holds a quarter of it or less). ``folder`` also takes

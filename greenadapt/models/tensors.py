@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import linear
 
+from greenadapt.checkpoints.reader import open_torch_file
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.tasks.features import Features
 
@@ -30,7 +31,9 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a safetensors file, by name; raises ``InputError`` if it is none."""
+    """All tensors of a safetensors file, or of an old ``.bin``, by name; raises ``InputError`` if it is none."""
+    if path.suffix == ".bin":
+        return {name: as_tensor(array) for name, array in open_torch_file(path).items()}
     file = ArrayFile(path)
     return {name: as_tensor(file[name]) for name in file.names}
 

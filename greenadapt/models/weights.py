@@ -232,7 +232,9 @@ def load_model(
     import transformers
 
     with _quiet(), _described(checkpoint):
-        settings = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False, **config)
+        auto: Any = transformers.AutoConfig
+        config_class: Any = type(auto.for_model(checkpoint.architecture.model_type))  # old files do not state a type
+        settings = config_class.from_pretrained(checkpoint.folder, return_dict=True, **config)
         _leave_out_code(settings)
         model_class = getattr(transformers, mapping)[type(settings)]
         torch.manual_seed(seed)

@@ -14,10 +14,11 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.input_paths import found_at
 from greenadapt.storage.names import expanded
 from greenadapt.storage.results import CARD, MANIFEST, Result, read_manifest, verified
+from greenadapt.tokenization.vocabulary_files import TOKENIZER_FILE, tokenizer_files, tokenizer_hash
 
 _HASHED_AT_ONCE = 64 << 20
 """Bytes of an input that are hashed if only its time differs."""
-_MODEL_FILES = (".json", ".txt", ".safetensors", ".bin")
+_MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _parts(result: Result, name: str, entry: Json) -> Iterator[_Part]:
     elif "path" in entry:
         yield _file(path, expected)
     elif (folder := _model_folder(given)) is not None:
-        yield _file(folder / "tokenizer.json", expected) if name == "tokenizer" else _model(folder, expected)
+        yield _tokenizer(folder, expected) if name == "tokenizer" else _model(folder, expected)
     elif path.is_absolute():
         yield _file(path, expected)
 
@@ -126,6 +127,12 @@ def _file(path: Path, expected: str) -> _Part:
         return [path, *(each for each in path.rglob("*") if each.is_file())] if path.is_dir() else [path]
 
     return _Part(path, expected, lambda: [path_sha256(path)], files)
+
+
+def _tokenizer(folder: Path, expected: str) -> _Part:
+    file = folder / TOKENIZER_FILE
+    path = file if file.is_file() else folder
+    return _Part(path, expected, lambda: [tokenizer_hash(folder)], lambda: tokenizer_files(folder))
 
 
 def _model(folder: Path, expected: str) -> _Part:

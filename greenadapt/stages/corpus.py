@@ -4,7 +4,7 @@ import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from greenadapt.checkpoints.provenance import model_facts
+from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions
@@ -23,11 +23,12 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.stages.updates import count_update, former_corpus
-from greenadapt.storage.files import Json, hash_file, hash_json, plain
+from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.storage.results import EARLIER_COST, Result, verified
+from greenadapt.tokenization.vocabulary_files import tokenizer_hash
 from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20
@@ -175,10 +176,9 @@ def _run(
         workers=session.workers,
     )
     sources = reading.fingerprint()
-    tokenizer = model.folder / "tokenizer.json"
     inputs: dict[str, Json] = {
         "text": {"sha256": hash_json(sources), "sources": sources},
-        "tokenizer": {"sha256": hash_file(tokenizer), "source": model.source},
+        "tokenizer": {"sha256": tokenizer_hash(model.folder), "source": model.source},
     }
     settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
     if recipe.sample_by != Recipe.sample_by:
@@ -194,15 +194,16 @@ def _run(
     address = session.cluster if former is None and recipe.format != "pydocs" else None
 
     def build(work: Path) -> Outcome:
+        note_lowercasing(model, session.progress)
         common: Json = {"max_memory": min(session.max_memory, SHUFFLE_MEMORY), "progress": session.progress}
         common["size_hint"] = _size_hint(session, recipe)
         if address is not None:
             with connected(address) as cluster:
-                counts = prepare_on_cluster(cluster, reading, tokenizer, work, config, **common)
+                counts = prepare_on_cluster(cluster, reading, model.folder, work, config, **common)
         else:
             counts = prepare_corpus(
                 reading.documents(),
-                tokenizer,
+                model.folder,
                 work,
                 config,
                 workers=session.workers,

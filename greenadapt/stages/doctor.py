@@ -28,6 +28,7 @@ _EXTRAS = {
     "energy": (("codecarbon",), "measured energy; it is estimated from CPU time"),
     "hub": (("datasets",), "data sets of the hub"),
     "sentence": (("sentence-transformers",), "to_sentence_transformers"),
+    "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
     "search": (("tantivy", "usearch"), "index, search and qa --index"),
     "report": (("vl-convert-python", "jinja2"), "the page of report"),
     "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),

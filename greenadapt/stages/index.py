@@ -12,7 +12,7 @@ from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.building import Builder
 from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSettings
-from greenadapt.inference.search.folder_store import TOKENIZER, FolderStore
+from greenadapt.inference.search.folder_store import FolderStore
 from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -87,7 +87,7 @@ def index(session: Session, request: IndexRequest) -> Json:
         current = None if session.force else store.facts()
         facts = request.facts() if current is None else _updated(current, request, store.place)
         if current is None:
-            tokenizer = None if request.model is None else find_model(request.model).folder / TOKENIZER
+            tokenizer = None if request.model is None else find_model(request.model).folder
             store.create(facts, tokenizer)
         store.write_facts(replace(facts, counts=None))
         counts = Builder(Index(place), session.progress, request.sample_by).build()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from greenadapt.architectures.registry import stated_type
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
@@ -39,9 +40,10 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
     if n_tasks < 1:
         raise UsageError(f"--tasks is {n_tasks}, must be at least 1")
     path = None if model is None else config_file(model)
-    encoder = shaped_encoder(
-        BERT_BASE if path is None else read_object(path, "model folder", "download the model again"), str(path)
-    )
+    settings = BERT_BASE if path is None else read_object(path, "model folder", "download the model again")
+    if path is not None and (kind := stated_type(settings, {file.name for file in path.parent.iterdir()})):
+        settings["model_type"] = kind
+    encoder = shaped_encoder(settings, str(path))
     base = n_parameters(encoder)
     return [_row(count_adapter(config, encoder), base, n_tasks) for config in adapters]
 

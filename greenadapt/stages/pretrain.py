@@ -14,6 +14,7 @@ from greenadapt.checkpoints.provenance import (
     licence_of,
     model_facts,
     note_code,
+    note_lowercasing,
     read_facts,
     reads_sentences,
     starting_model,
@@ -234,6 +235,7 @@ class _Pretraining:
         checkpoint = Checkpoint.open(start.model.folder)
         encoder = _encoder(checkpoint, request.config.max_length)
         note_code(start.model, progress)
+        note_lowercasing(start.model, progress)
         if not encoder.has_words:
             progress.note(f"{start.model.name} has no added words: both tokenizations are the same")
         setup = Pretraining(

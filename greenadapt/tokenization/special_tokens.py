@@ -9,6 +9,8 @@ from tokenizers import Tokenizer
 from greenadapt.errors import InputError
 from greenadapt.storage.files import read_object
 
+SETTINGS_FILE, MAP_FILE = "tokenizer_config.json", "special_tokens_map.json"
+FILES_OF_SETTINGS = (SETTINGS_FILE, MAP_FILE)
 _USUAL_NAMES = {  # BERT's, then RoBERTa's
     "cls_token": ("[CLS]", "<s>"),
     "sep_token": ("[SEP]", "</s>"),
@@ -35,7 +37,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     Raises ``InputError`` if a file is not a JSON object.
     """
     settings: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+    for name in reversed(FILES_OF_SETTINGS):
         file = folder / name
         if file.is_file():
             settings |= read_object(file, "model folder", "download the model again")

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import InputError, MissingError, is_panic
+from greenadapt.errors import GreenadaptError, InputError, MissingError, is_panic
 from greenadapt.tokenization.bytelevel import from_byte_characters
 from greenadapt.tokenization.sentencepiece import SPACE, WordBounds, ends_word, find_unknown
+from greenadapt.tokenization.vocabulary_files import TOKENIZER_FILE, VocabularyFolder, make_tokenizer
 
 Kind = Literal["wordpiece", "bytelevel", "sentencepiece"]
 
@@ -28,7 +29,7 @@ _ASCII_WORD = {
 """What the pre-tokenizer matches in a printable ASCII chunk that follows a space."""
 _PLAIN_WORD = re.compile(r"\w+|[^\w\s]")
 _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
-_AGAIN = "download the model's tokenizer.json again"
+_AGAIN = "download the files of the model's tokenizer again"
 _MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
 """Ids that no entry has: some models keep a few for later."""
 
@@ -36,13 +37,19 @@ _MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
 def load_tokenizer(path: Path) -> Tokenizer:
     """Read ``tokenizer.json`` (``path`` is the file or its folder) with truncation and padding switched off.
 
-    Raises ``MissingError`` if there is no such file, ``InputError`` if it cannot be read.
+    That of a folder without the file is made of its vocabulary. Raises ``MissingError`` if there is no such file,
+    ``InputError`` if it cannot be read.
     """
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise MissingError(f"no tokenizer file {file}", "give a model folder that has a tokenizer.json")
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    found = VocabularyFolder.find(path) if path.is_dir() and not file.is_file() else None
+    if found is not None:
+        file = found.vocabulary[0]
+    elif not file.is_file():
+        raise MissingError(f"no tokenizer file {file}", f"give a model folder that has a {TOKENIZER_FILE}")
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_file(str(file)) if found is None else make_tokenizer(found)
+    except GreenadaptError:
+        raise
     except BaseException as error:  # the library raises nothing narrower, and a panic of Rust is no Exception
         if not isinstance(error, Exception) and not is_panic(error):
             raise
@@ -53,6 +60,15 @@ def load_tokenizer(path: Path) -> Tokenizer:
     if (last := max(ids, default=0)) > _MOST_GAPS + _GAPS_PER_ENTRY * len(ids):  # the library has a list of all gaps
         raise InputError(f"{file} has {len(ids):,} entries, one of them with the id {last:,}", _AGAIN)
     return tokenizer
+
+
+def tokenizer_json(path: Path) -> bytes:
+    """The bytes of ``tokenizer.json`` (``path`` is the file or its folder), or what they would be in a folder without.
+
+    Raises as ``load_tokenizer``.
+    """
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    return file.read_bytes() if file.is_file() else load_tokenizer(path).to_str().encode()
 
 
 class WordSplitter:

@@ -15,18 +15,18 @@ from greenadapt.tokenization.added_words import WORDS_FILE, NewEntries
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.sentencepiece_export import is_pre_token, with_pre_tokens, with_words
-from greenadapt.tokenization.special_tokens import end_names, read_settings, special_names
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.special_tokens import (
+    FILES_OF_SETTINGS,
+    MAP_FILE,
+    SETTINGS_FILE,
+    end_names,
+    read_settings,
+    special_names,
+)
+from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
+from greenadapt.tokenization.vocabulary_files import ADDED_FILE, TOKENIZER_FILE, VocabularyFolder
 
-_SETTINGS = "tokenizer_config.json"
-
-
-_BASE_FILES = (
-    _SETTINGS, "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt",
-)  # fmt: skip
-
-
-_TOKENIZER_FILES = ("tokenizer.json", *_BASE_FILES)
+_BASE_FILES = (*FILES_OF_SETTINGS, ADDED_FILE, "vocab.txt", "vocab.json", "merges.txt")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,12 @@ class ExportReport:
 
 
 def copy_tokenizers(source: Path, folder: Path) -> None:
-    """Copy the tokenizer of a model's folder; if expanded, also the base tokenizer and the added words."""
-    _copy_files(source, folder, _TOKENIZER_FILES)
+    """Copy the tokenizer of a model's folder; if expanded, also the base tokenizer and the added words.
+
+    A ``tokenizer.json`` is written even if the folder has only a vocabulary.
+    """
+    (folder / TOKENIZER_FILE).write_bytes(tokenizer_json(source))
+    _copy_base_files(source, folder)
     copy_views(source, folder)
 
 
@@ -73,7 +77,7 @@ def export_tokenizers(  # noqa: PLR0913
     ``is_generative``: of a generative language model, which has no special tokens to frame a text with.
     Raises ``InputError`` if the library would give other ids.
     """
-    base = _without_truncation(json.loads((source / "tokenizer.json").read_text(encoding="utf-8")))
+    base = _without_truncation(json.loads(tokenizer_json(source)))
     _write_base(source, folder / BASE_FOLDER, base)
     changed: list[str] = []
     if vocabulary.at_spaces:
@@ -86,11 +90,10 @@ def export_tokenizers(  # noqa: PLR0913
         expanded = with_entries(base, vocabulary, entries, first_id)
         changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "tokenizer.json", expanded)
-    _write_json(folder / _SETTINGS, _settings(source, vocabulary, is_generative=is_generative))
-    if (source / "special_tokens_map.json").is_file():
-        shutil.copyfile(source / "special_tokens_map.json", folder / "special_tokens_map.json")
-    _check_ids(folder / "tokenizer.json", vocabulary, entries, first_id)
+    _write_json(folder / TOKENIZER_FILE, expanded)
+    _write_json(folder / SETTINGS_FILE, _settings(source, vocabulary, is_generative=is_generative))
+    _copy_files(source, folder, (MAP_FILE,))
+    _check_ids(folder / TOKENIZER_FILE, vocabulary, entries, first_id)
     return ExportReport(_n_hidden(entries), changed)
 
 
@@ -173,32 +176,46 @@ def _without_truncation(tokenizer: Json) -> Json:
 
 def _write_base(source: Path, folder: Path, base: Json) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    _copy_files(source, folder, _BASE_FILES)
-    original = (source / "tokenizer.json").read_bytes()
+    _copy_base_files(source, folder)
+    original = tokenizer_json(source)
     if json.loads(original) == base:
-        (folder / "tokenizer.json").write_bytes(original)
+        (folder / TOKENIZER_FILE).write_bytes(original)
     else:
-        _write_json(folder / "tokenizer.json", base)
+        _write_json(folder / TOKENIZER_FILE, base)
+
+
+def _copy_base_files(source: Path, folder: Path) -> None:
+    """Copy what a tokenizer has beside ``tokenizer.json``, without settings that name code.
+
+    Settings of a folder with only a vocabulary get the class that its ``config.json`` tells.
+    """
+    _copy_files(source, folder, _BASE_FILES)
+    file = folder / SETTINGS_FILE
+    written = read_object(file, "model folder", "download the model again") if file.is_file() else {}
+    if (settings := _own_settings(source, written)) != written:
+        _write_json(file, settings)
+
+
+def _own_settings(source: Path, settings: Json) -> Json:
+    """``settings`` without ``auto_map``, which names code of the model that is not copied, and with the tokenizer's
+    class, if ``source`` has only a vocabulary.
+    """
+    own = {name: value for name, value in settings.items() if name != "auto_map"}
+    if not (source / TOKENIZER_FILE).is_file():
+        own["tokenizer_class"] = VocabularyFolder.find(source).tokenizer_class
+    return own
 
 
 def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
-    """Copy the existing files byte for byte, without settings that name code."""
+    """Copy the existing files byte for byte."""
     for name in names:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    settings = folder / _SETTINGS
-    if settings.is_file() and b'"auto_map"' in (written := settings.read_bytes()):
-        _write_json(settings, _without_code(json.loads(written)))
-
-
-def _without_code(settings: Json) -> Json:
-    """``settings`` without ``auto_map``, which names code of the model that is not copied."""
-    return {name: value for name, value in settings.items() if name != "auto_map"}
 
 
 def _settings(source: Path, vocabulary: BaseVocabulary, *, is_generative: bool) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
-    settings = _without_code(read_settings(source))
+    settings = _own_settings(source, read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
     # The classes of transformers would rebuild the model and drop ignore_merges, or another normalizer; their built-in

@@ -1,6 +1,7 @@
 """Sentence vectors: those of sentence-transformers and of transformers in one tokenization, and the mean of both."""
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,24 @@ def test_each_view_is_what_sentence_transformers_computes(
     assert_allclose(model.encode(TEXTS), mean, atol=1e-5)
     both = model.to_sentence_transformers(device="cpu")
     assert_allclose(both.encode(TEXTS, batch_size=3), mean, atol=1e-5)
+
+
+def test_old_dense_layers_are_read_and_become_safetensors(tiny_model: TinyModel) -> None:
+    new = describe_sentences(tiny_model(name="new", initializer_range=0.1), "Pooling", "Dense")
+    old = describe_sentences(tiny_model(name="old", initializer_range=0.1), "Pooling", "Dense", is_old=True)
+    expected = greenadapt.EncoderModel(new).encode(TEXTS)
+    np.testing.assert_array_equal(greenadapt.EncoderModel(old).encode(TEXTS), expected)
+    folder = expand(old, old.parent / "adapted")
+    assert not (folder / "2_Dense" / "pytorch_model.bin").exists()
+    assert_allclose(greenadapt.AdaptedModel(folder).encode(TEXTS, view="base"), expected, atol=1e-6)
+
+
+def test_settings_that_make_models_return_tuples(tiny_model: TinyModel) -> None:
+    folder = tiny_model(initializer_range=0.1)
+    expected = greenadapt.EncoderModel(folder).encode(TEXTS)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "return_dict": False}))
+    np.testing.assert_array_equal(greenadapt.EncoderModel(folder).encode(TEXTS), expected)
 
 
 @NO_SENTENCE_TRANSFORMERS

@@ -165,6 +165,70 @@ def test_unknown_model_type(tiny_model: TinyModel) -> None:
         Checkpoint.open(folder)
 
 
+WITHOUT_TYPE = [
+    ("BertForPreTraining", "vocab.txt", False, "bert"),
+    ("BertModel", "vocab.txt", False, "bert"),
+    ("RobertaModel", "merges.txt", False, "roberta"),
+    ("RobertaForMaskedLM", "merges.txt", True, "roberta"),
+    ("XLMRobertaForMaskedLM", "tokenizer.json", True, "xlm-roberta"),
+    ("DebertaV2Model", "spm.model", True, "deberta-v2"),
+    ("DistilBertForMaskedLM", "vocab.txt", True, "distilbert"),
+]
+
+
+def without_type(folder: Path, vocabulary: str, *, named: bool) -> None:
+    """Take the type out of a configuration, and the names of classes unless they are ``named``."""
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("model_type", *([] if named else ["architectures"])):
+        del config[name]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / vocabulary).touch()
+
+
+@pytest.mark.parametrize(("architecture", "vocabulary", "named", "expected"), WITHOUT_TYPE)
+def test_old_configurations_do_not_state_a_type(
+    tiny_model: TinyModel, architecture: str, vocabulary: str, named: bool, expected: str
+) -> None:
+    folder = tiny_model(architecture)
+    with_type = Checkpoint.open(folder)
+    without_type(folder, vocabulary, named=named)
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint.architecture.model_type == checkpoint.config["model_type"] == expected
+    np.testing.assert_array_equal(checkpoint.embedding(), with_type.embedding())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "vocabulary", "named", "message"),
+    [
+        (
+            "BertModel",
+            "notes.txt",
+            False,
+            "no model_type, and neither its architectures nor other settings tell it: wr",
+        ),
+        ("DistilBertModel", "vocab.txt", False, "no model_type, and neither its architectures nor other settings"),
+        ("MPNetModel", "vocab.txt", False, "no model_type, and neither its architectures nor other settings tell it"),
+        ("AlbertModel", "vocab.txt", False, r"looks like that of bert, but there is no weight encoder\.layer\.0\."),
+        ("ElectraForMaskedLM", "vocab.txt", False, "has no weight bert.embeddings.word_embeddings.weight or"),
+        ("RobertaForMaskedLM", "vocab.txt", False, "has no weight bert.embeddings.word_embeddings.weight or"),
+    ],
+)
+def test_a_type_is_not_guessed(
+    tiny_model: TinyModel, architecture: str, vocabulary: str, named: bool, message: str
+) -> None:
+    folder = tiny_model(architecture)
+    without_type(folder, vocabulary, named=named)
+    with pytest.raises(InputError, match=message):
+        Checkpoint.open(folder)
+
+
+def test_weights_of_other_frameworks_are_named(tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertModel")
+    (folder / "model.safetensors").rename(folder / "tf_model.h5")
+    with pytest.raises(MissingError, match=r"has no model\.safetensors, only tf_model\.h5 of another framework: save"):
+        Checkpoint.open(folder)
+
+
 @pytest.mark.parametrize("kept", [4, 100, -1])
 def test_a_file_that_is_cut_short(tiny_model: TinyModel, kept: int) -> None:
     folder = tiny_model("BertModel")

@@ -1,4 +1,7 @@
-from collections.abc import Callable
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,40 @@ def test_a_hub_model_is_found_in_the_cache_without_network(
     facts_file(model.folder)  # an adapted one
     found = starting_model("org/name")
     assert (found.name, found.source) == ("tiny-medicine", "org/name")
+
+
+DENSE = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.models.Dense"}
+TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+PUBLISHED = {
+    "vocab.txt": {"vocab.txt", "pytorch_model.bin"},
+    "spiece.model": {"spiece.model", "pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"},
+    "tokenizer.json": {"tokenizer.json", "model.safetensors", "1_Dense/pytorch_model.bin"},
+    "merges.txt": {"vocab.json", "merges.txt", "pytorch_model.bin", "1_Dense/model.safetensors"},
+}
+UNWANTED = {"tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "code.py", "optimizer.pt", "1_Dense/code.py"}
+
+
+@pytest.mark.parametrize("vocabulary", PUBLISHED)
+def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocabulary: str) -> None:
+    remote, cache, wanted = tmp_path / "remote", tmp_path / "cache", PUBLISHED[vocabulary] | {"config.json"}
+    more = {"pytorch_model.bin", "1_Dense/pytorch_model.bin"} if "model.safetensors" in wanted else set()
+    for name in wanted | UNWANTED | (more - {"1_Dense/pytorch_model.bin"}):
+        (remote / name).parent.mkdir(parents=True, exist_ok=True)
+        (remote / name).touch()
+    kinds = {"spiece.model": "albert", "merges.txt": "roberta"}
+    (remote / "config.json").write_text(json.dumps({"model_type": kinds.get(vocabulary, "bert")}))
+    if any(name.startswith("1_Dense") for name in wanted):
+        (remote / "modules.json").write_text(json.dumps([TRANSFORMER, DENSE]))
+        wanted |= {"modules.json"}
+
+    def download(repo: str, allow_patterns: Sequence[str]) -> str:
+        for file in filter(Path.is_file, remote.rglob("*")):
+            name = str(file.relative_to(remote))
+            if any(fnmatchcase(name, pattern) for pattern in allow_patterns):  # as the hub's library
+                (cache / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, cache / name)
+        return str(cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert find_model("org/name").folder == cache
+    assert {str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()} == wanted

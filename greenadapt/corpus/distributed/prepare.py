@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from greenadapt.corpus.seen import write_seen
 from greenadapt.corpus.steps import STREAM_FILE, Stream, check_resources, n_buckets, write_stream
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import ArrayFile, Int32Array
-from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.storage.files import Json, hash_json
+from greenadapt.tokenization.splitter import tokenizer_json
 from greenadapt.wording import counted
 
 DOCUMENTS_AT_ONCE = 4 << 20
@@ -111,7 +113,8 @@ def _job_folder(
 ) -> Path:
     """The folder in ``folder`` of exactly this job, with the tokenizer in it; what else is there is removed."""
     texts = [[asdict(piece) for piece in part] for part in parts]
-    key = hash_json([__version__, asdict(config), max_memory, hash_file(splitter_file), texts])
+    tokenizer = tokenizer_json(splitter_file)
+    key = hash_json([__version__, asdict(config), max_memory, sha256(tokenizer).hexdigest(), texts])
     own = folder / f"parts-{key[:16]}"
     for other in folder.iterdir():
         if other.is_dir() and other != own:
@@ -119,7 +122,7 @@ def _job_folder(
     own.mkdir(exist_ok=True)
     for unfinished in own.glob("*.part"):
         shutil.rmtree(unfinished)
-    shutil.copyfile(splitter_file, own / TOKENIZER)
+    (own / TOKENIZER).write_bytes(tokenizer)
     return own
 
 

@@ -5,7 +5,6 @@ moment at which anything changes: a process that is killed leaves what was commi
 """
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -25,7 +24,7 @@ from greenadapt.storage.names import expanded
 from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
 from greenadapt.storage.publish import beside, creating, publish_folder
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
 from greenadapt.wording import counted
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class FolderStore:
             for name in (WORDS, VECTORS):
                 (work / name).mkdir()
         if tokenizer is not None:
-            shutil.copyfile(tokenizer, work / TOKENIZER)
+            (work / TOKENIZER).write_bytes(tokenizer_json(tokenizer))
         tantivy.Index(_schema(), str(work / WORDS))
         files = {} if tokenizer is None else {TOKENIZER: FileMark.of(work / TOKENIZER)}
         write_json(work / INDEX_FILE, replace(facts, files=files).sealed().as_json())

@@ -20,6 +20,7 @@ from greenadapt.inference.search.connection import ATTEMPTS, BUSY, Connection
 from greenadapt.inference.search.facts import IndexFacts
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
 from greenadapt.storage.files import Json, hash_json
+from greenadapt.tokenization.splitter import tokenizer_json
 
 _META = "greenadapt"
 """Under which name the index's ``_meta`` says what it is."""
@@ -68,7 +69,7 @@ class ServerStore:
             settings = {"number_of_shards": facts.config.shards}
         self.asked("PUT", "", {"settings": settings, "mappings": {**_MAPPINGS, "_meta": {_META: {}}}})
         if tokenizer is not None:
-            self.asked("PUT", f"_doc/{_TOKENIZER}", {_TOKENIZER: tokenizer.read_text("utf-8")})
+            self.asked("PUT", f"_doc/{_TOKENIZER}", {_TOKENIZER: tokenizer_json(tokenizer).decode()})
         self.write_facts(facts)
 
     def write_facts(self, facts: IndexFacts) -> None:

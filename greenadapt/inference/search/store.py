@@ -63,7 +63,7 @@ class ParagraphStore(Protocol):
         """What ``write_facts`` wrote last, ``None`` if there is no index; raises ``InputError`` if it is broken."""
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
-        """Put an empty index in place of the one that may be there, with the tokenizer in this file.
+        """Put an empty index in place of the one that may be there, with the tokenizer of this model's folder.
 
         Raises ``ConflictError`` if something else is there.
         """

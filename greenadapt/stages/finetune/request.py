@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from greenadapt.checkpoints.layout import MEMORY_FILE
-from greenadapt.checkpoints.provenance import check_model, note_code, starting_model
+from greenadapt.checkpoints.provenance import check_model, note_code, note_lowercasing, starting_model
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
     AdapterConfig,
@@ -42,6 +42,7 @@ class Start:
     def report(self, encoder: Encoder, progress: Progress) -> None:
         """Report what the model, with inputs by ``encoder``, lacks."""
         note_code(self.model, progress)
+        note_lowercasing(self.model, progress)
         if not encoder.has_words:
             progress.note(f"{self.model.name} has no added words: both tokenizations are the same")
         if self.memory is None and (self.model.folder / MEMORY_FILE).is_file():

@@ -1,0 +1,128 @@
+"""Models as they were published from 2019 to 2022, from text to predictions, beside the same models of today."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from greenadapt.checkpoints.source import find_model
+from tests.conftest import WORDS, Run, tiny_model_in
+from tests.support.old_models import LAYOUTS, old_twin
+
+FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
+VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1, "--engine", "gensim")
+OLD = [
+    ("BertForPreTraining", "pytorch-pretrained-bert"),
+    ("BertModel", "pytorch-pretrained-bert"),
+    ("BertForMaskedLM", "transformers 2"),
+    ("RobertaForMaskedLM", "transformers 2"),
+    ("BertModel", "transformers 3"),
+    ("RobertaModel", "transformers 3"),
+    ("BertForTokenClassification", "transformers 4"),
+    ("RobertaForMaskedLM", "transformers 4"),
+]
+
+
+def texts(folder: Path) -> tuple[Path, Path]:
+    """Lines of text with new words, and labelled sentences."""
+    text, labelled = folder / "text.txt", folder / "labelled.tsv"
+    lines = (f"{word} tachycardia of the heart in coronavirus patients {i}" for i, word in enumerate(WORDS * 3))
+    text.write_text("\n".join(lines), "utf-8")
+    sentences = ("the\tO\ntachycardia\tB-D\n", "coronavirus\tB-D\nof\tO\nheart\tO\n")
+    labelled.write_text("\n".join(sentences * 8), "utf-8")
+    return text, labelled
+
+
+@pytest.fixture(params=OLD, ids=lambda old: " ".join(old))
+def twins(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+    """A model of today, and the same as an old release wrote it."""
+    architecture, layout = request.param
+    modern = tiny_model_in(tmp_path, architecture, name="modern", initializer_range=0.1)
+    return modern, old_twin(modern, tmp_path / "old", layout)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Those of a folder but for the buffer of positions, which old releases wrote."""
+    found = load_file(folder / "model.safetensors")
+    return {name: weight for name, weight in found.items() if not name.endswith("position_ids")}
+
+
+def states(folder: Path, text: str) -> torch.Tensor:
+    """By plain transformers."""
+    model, tokenizer = (each.from_pretrained(folder) for each in (transformers.AutoModel, transformers.AutoTokenizer))
+    with torch.no_grad():
+        found: torch.Tensor = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_an_old_folder_gives_what_a_new_one_gives(run_alone: Run, twins: tuple[Path, Path], tmp_path: Path) -> None:
+    text, labelled = texts(tmp_path)
+    modern, old = twins
+    assert not (old / "tokenizer.json").exists()
+    assert not list(old.glob("*.safetensors"))
+    predicted = []
+    for base in twins:
+        run_alone("adapt", "-c", text, "-m", base, "-o", f"{base.name}-adapted", *VECTORS)
+        training = ("--train", labelled, "--dev", labelled, *FAST)
+        run_alone("finetune", "--task", "ner", "-m", f"{base.name}-adapted", "-o", f"{base.name}-ner", *training)
+        run_alone("finetune", "--task", "ner", "-m", base, "-o", f"{base.name}-plain", *training)
+        predicted += [run_alone("predict", "-m", f"{base.name}-{kind}", "-i", text).stdout for kind in ("ner", "plain")]
+    assert predicted[:2] == predicted[2:]
+    for kind in ("adapted", "ner", "plain"):
+        expected, found = (weights(tmp_path / f"{base.name}-{kind}") for base in twins)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+        for name in ("tokenizer.json", "base_tokenizer/tokenizer.json"):
+            files = [tmp_path / f"{base.name}-{kind}" / name for base in twins]
+            if files[0].is_file():
+                assert json.loads(files[0].read_text()) == json.loads(files[1].read_text())
+    sentence = "the heart of patient dtype"
+    torch.testing.assert_close(states(tmp_path / "old-adapted", sentence), states(modern, sentence), rtol=0, atol=0)
+    base = transformers.AutoTokenizer.from_pretrained(tmp_path / "old-adapted" / "base_tokenizer")
+    assert (
+        base("Tachycardia!").input_ids == transformers.AutoTokenizer.from_pretrained(modern)("Tachycardia!").input_ids
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_model_without_tokenizer_json_is_found(tmp_path: Path, layout: str) -> None:
+    old = old_twin(tiny_model_in(tmp_path, "BertModel", name="modern"), tmp_path / "old", layout)
+    assert find_model(str(old)).folder == old
+
+
+@pytest.mark.slow
+def test_other_commands_read_old_folders(run_alone: Run, tmp_path: Path) -> None:
+    text, _ = texts(tmp_path)
+    modern = tiny_model_in(tmp_path, "BertForMaskedLM", name="modern", initializer_range=0.1)
+    old = old_twin(modern, tmp_path / "old", "pytorch-pretrained-bert")
+    run_alone("pretrain", "--text", text, "-m", old, "-o", "pretrained", "--max-steps", 2, "--batch-size", 4)
+    transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "pretrained")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "pretrained")("Virus").input_ids
+    counts = [rows(run_alone("params", "-m", base, "--json").stdout) for base in (modern, old)]
+    assert counts[0] == counts[1]
+    run_alone("corpus", "prepare", text, "-m", old)
+    status = rows(run_alone("status", "--json").stdout)
+    (old / "vocab.txt").write_text((old / "vocab.txt").read_text("utf-8").replace("tachy", "tacho"), "utf-8")
+    assert rows(run_alone("status", "--json").stdout) == status  # nothing changed
+    (old / "vocab.txt").write_text((old / "vocab.txt").read_text("utf-8").replace("virus", "viral"), "utf-8")
+    assert "changed" in run_alone("status", "--verify").stdout
+
+
+@pytest.mark.slow
+def test_a_vocabulary_with_capitals_is_told(run_alone: Run, tmp_path: Path) -> None:
+    text, _ = texts(tmp_path)
+    old = old_twin(tiny_model_in(tmp_path, "BertModel", name="modern"), tmp_path / "old", "pytorch-pretrained-bert")
+    told = "vocab.txt of .* has capitals, but no tokenizer_config.json says do_lower_case"
+    assert told.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old).stderr
+    (old / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert "has capitals" not in run_alone("corpus", "prepare", text, "-m", old, "--force").stderr
+
+
+def rows(output: str) -> list[Any]:
+    return [json.loads(line) for line in output.splitlines()]
