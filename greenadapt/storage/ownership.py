@@ -128,6 +128,12 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
+def remove_if_own(folder: Path) -> None:
+    """Remove ``folder`` if it is greenadapt's, or empty; something of somebody else stays."""
+    if is_own(folder) or _is_empty(folder):
+        remove_folder(folder)
+
+
 def added_files(folder: Path) -> list[str]:
     """The files, by name inside ``folder``, that greenadapt did not write into its result or index there."""
     of_result = (MANIFEST, CARD, NEW_CARD, *_object(folder / MANIFEST)["files"]) if is_result(folder) else ()

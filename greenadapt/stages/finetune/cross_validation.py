@@ -28,7 +28,7 @@ from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.own_json import parse_own
-from greenadapt.storage.ownership import is_own, remove_folder
+from greenadapt.storage.ownership import remove_if_own
 from greenadapt.storage.publish import beside, sync_file
 from greenadapt.storage.results import Manifest, Result
 from greenadapt.tasks.base import Task, make_task
@@ -176,9 +176,7 @@ class _Run:
 
                 measured = self._predict(finetune(self.session, self.request), examples)
                 measured.write(self.file)
-            left = self.file.parent / _RUNNING / self.file.stem
-            if is_own(left):
-                remove_folder(left)
+            remove_if_own(self.file.parent / _RUNNING / self.file.stem)
             return measured
 
     def _kept(self) -> "_Measured | None":

@@ -1,5 +1,6 @@
 """List the tasks that share a folder's encoder, with sizes and scores, and remove a task."""
 
+import re
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.publish import beside, real_folder
 from greenadapt.storage.results import MANIFEST, read_manifest
 
-_REMOVED = ".removed"
+_MOVED = re.compile(r"\..+-[0-9a-f]{8}\.removed")
+"""What a task's folder is called until it is deleted: a random name, which nobody else has."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,16 @@ def remove_task(folder: Path, name: str) -> None:
             _forget_files(folder, gone)
         for path in gone:
             if path.is_dir():  # atomically: others see all of it or nothing
-                path.rename(path.with_name(f".{name}-{uuid4().hex[:8]}{_REMOVED}"))
+                path.rename(path.with_name(f".{name}-{uuid4().hex[:8]}.removed"))
         end_removals(folder)
 
 
 def end_removals(folder: Path) -> None:
     """Delete what removals, killed ones included, have moved aside; the caller holds the folder's lock."""
     for base in (folder, *(folder / SEEDS).glob("*")):
-        for hidden in (base / TASKS).glob(f".*{_REMOVED}"):
-            shutil.rmtree(hidden)
+        for hidden in (base / TASKS).glob(".*"):
+            if _MOVED.fullmatch(hidden.name):
+                shutil.rmtree(hidden)
 
 
 def _listed(folder: Path, name: str) -> ListedTask:

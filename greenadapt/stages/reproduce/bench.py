@@ -17,7 +17,7 @@ from greenadapt.stages.reproduce.recipe import Recipe
 from greenadapt.stages.reproduce.sets import SetFiles, Sets
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, hash_json, plain
-from greenadapt.storage.ownership import is_own, new_folder, remove_folder, require_own
+from greenadapt.storage.ownership import new_folder, remove_folder, remove_if_own, require_own
 from greenadapt.storage.records import Records
 from greenadapt.storage.results import Result
 
@@ -102,9 +102,7 @@ class Bench:
         """The record of a run, made if it is missing: its scores, seconds and settings; the model itself is removed."""
         key = self.key(run, request)
         if self.finetuning(run, request) is None:
-            left = self.root / "runs" / run.place(key)
-            if is_own(left):  # killed after the record was added
-                remove_folder(left)
+            remove_if_own(self.root / "runs" / run.place(key))  # killed after the record was added
             return self.records.by_key[key]
         self.session.progress.note(run.name)
         result = finetune(self.inner("runs", run.place(key)), request)
