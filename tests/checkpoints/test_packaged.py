@@ -67,8 +67,8 @@ def test_it_is_unzipped_once_and_only_what_a_model_needs(install: Callable[..., 
     cache = install()
     found = find_model("mpnet")
     assert (found.name, found.source) == ("mpnet", "mpnet")
-    assert {path.name for path in found.folder.iterdir()} == {*FILES, "model.safetensors"}
-    for file in found.folder.iterdir():
+    assert {path.name for path in found.folder.iterdir()} == {*FILES, "model.safetensors", ".greenadapt"}
+    for file in found.folder.glob("[!.]*"):
         assert file.read_bytes() == (model / file.name).read_bytes()
     assert [path.name for path in cache.parent.rglob("*") if path.name == "escaped.json"] == []
     assert [*cache.iterdir()] == [found.folder]

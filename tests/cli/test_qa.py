@@ -346,7 +346,7 @@ ASK = ("-q", "what")
         ((*DOCUMENT, *ASK, "--predictions", "."), 1, "is a folder: give a file in it"),
         ((*DOCUMENT, *ASK, "--predictions", "no/such/p.json"), 1, "folder no/such does not exist"),
         ((*DOCUMENT, *ASK, "--force"), 2, "--force replaces a result, but nothing is saved without --out"),
-        ((*DOCUMENT, *ASK, "--out", "a.txt"), 1, "a.txt exists and is not a folder"),
+        ((*DOCUMENT, *ASK, "--out", "a.txt"), 2, "a.txt, which is an input"),
         (("--context", "-", *ASK, "--out", "run"), 2, "standard input is read once: name a file"),
     ],
 )
