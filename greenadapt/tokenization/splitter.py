@@ -37,11 +37,12 @@ _MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
 def load_tokenizer(path: Path) -> Tokenizer:
     """Read ``tokenizer.json`` (``path`` is the file or its folder) with truncation and padding switched off.
 
-    That of a folder without the file is made of its vocabulary. Raises ``MissingError`` if there is no such file,
-    ``InputError`` if it cannot be read.
+    That of a model's folder without the file is made of its vocabulary. Raises ``MissingError`` if there is no such
+    file, ``InputError`` if it cannot be read.
     """
     file = path / TOKENIZER_FILE if path.is_dir() else path
-    found = VocabularyFolder.find(path) if path.is_dir() and not file.is_file() else None
+    is_made = not file.is_file() and (path / "config.json").is_file()
+    found = VocabularyFolder.find(path) if is_made else None
     if found is not None:
         file = found.vocabulary[0]
     elif not file.is_file():

@@ -191,9 +191,10 @@ def _copy_base_files(source: Path, folder: Path) -> None:
     """
     _copy_files(source, folder, _BASE_FILES)
     file = folder / SETTINGS_FILE
-    written = read_object(file, "model folder", "download the model again") if file.is_file() else {}
-    if (settings := _own_settings(source, written)) != written:
-        _write_json(file, settings)
+    names_code = file.is_file() and b'"auto_map"' in file.read_bytes()
+    if names_code or not (source / TOKENIZER_FILE).is_file():
+        copied = read_object(file, "model folder", "download the model again") if file.is_file() else {}
+        _write_json(file, _own_settings(source, copied))
 
 
 def _own_settings(source: Path, settings: Json) -> Json:
