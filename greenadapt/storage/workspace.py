@@ -11,16 +11,23 @@ from pathlib import Path
 
 from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.storage.files import read_object, replace_json
+from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.names import expanded, require_utf8
+from greenadapt.storage.own_json import read_own
 from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
 _ELSEWHERE = ".elsewhere"
 """The folder of records of results that --out wrote, a file each."""
 _VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    folder: str
+    greenadapt: str
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,8 @@ class Workspace:
         folders = []
         for record in sorted((self.root / _ELSEWHERE).glob("*.json")):
             with suppress(InputError, MissingError, OSError):
-                folder = read_object(record, "record").get("folder")
-                folders += [Path(folder)] if isinstance(folder, str) and Path(folder).is_absolute() else []
+                folder = Path(read_own(record, _Elsewhere, "record").folder)
+                folders += [folder] if folder.is_absolute() else []
         return sorted(folders)
 
     def corpora(self) -> list[str]:

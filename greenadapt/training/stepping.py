@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
@@ -11,7 +11,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.progress import Progress
 from greenadapt.stopping import stoppable
 from greenadapt.storage.files import Json
-from greenadapt.storage.own_json import read_own
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.state import RECORD, STATE_HINT
 
@@ -31,7 +31,8 @@ class RunRecord:
     @classmethod
     def of_state(cls, state: Path) -> Self:
         """What was kept beside the training state in the folder ``state``; raises ``InputError`` if it is broken."""
-        return read_own(state / RECORD, cls, "training state", STATE_HINT)
+        values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
+        return cls(**{one.name: values[one.name] for one in fields(cls)})  # none may be missing, default or not
 
     def end_epoch(self, step: Step) -> Json:
         """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""

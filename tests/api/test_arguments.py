@@ -108,13 +108,13 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
     (tmp_path / "a.txt").write_text("the virus was here\n")
     run_alone("index", "--documents", "a.txt", "-o", "ix")
     index = greenadapt.Index(tmp_path / "ix")
-    assert [one.document for one in index.search("virus", np.int64(3))] == ["a.txt"]  # type: ignore[arg-type]
+    assert [one.document for one in index.search("virus", np.int64(3))] == ["a.txt:1"]  # type: ignore[arg-type]
     for value in (1.5, float("nan"), None):
         with pytest.raises(UsageError, match=r"top is .*, must be a whole number, at least 1"):
             index.search("virus", value)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="by is 'sense', must be one of bm25"):
         index.search("virus", by="sense")  # type: ignore[arg-type]
-    assert [one.document for one in index.search("virus \ud800")] == ["a.txt"]
+    assert [one.document for one in index.search("virus \ud800")] == ["a.txt:1"]
 
 
 def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tmp_path: Path) -> None:

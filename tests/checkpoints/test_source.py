@@ -90,7 +90,7 @@ def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_
         (remote / "modules.json").write_text(json.dumps([TRANSFORMER, DENSE]))
         wanted |= {"modules.json"}
 
-    def download(repo: str, allow_patterns: Sequence[str]) -> str:
+    def download(repo: str, allow_patterns: Sequence[str], local_files_only: bool) -> str:
         for file in filter(Path.is_file, remote.rglob("*")):
             name = str(file.relative_to(remote))
             if any(fnmatchcase(name, pattern) for pattern in allow_patterns):  # as the hub's library

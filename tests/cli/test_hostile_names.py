@@ -26,7 +26,7 @@ def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_pa
     assert sorted("fake result" in line for line in numbered) == [False, True]
     assert not any(line.startswith("fake result") for line in shown.splitlines())
     rows = [json.loads(line) for line in run_alone("search", "ix", "virus", "--json").stdout.splitlines()]
-    assert {row["document"] for row in rows} == {"docs/a\x1b[31m\nfake result.txt", EVIL}
+    assert {row["document"] for row in rows} == {"docs/a\x1b[31m\nfake result.txt:1", EVIL}
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "w2v": ("-c", "docs", "-m", "model"),
     "corpus prepare": ("docs", "-m", "model"),
     "align": ("--vectors", "vectors/a.vec", "-m", "model"),
-    "expand": ("--alignment", "aligned", "-m", "model"),
+    "expand": ("--alignment", "aligned"),
     "interpolate": ("-m", "model", "--with", "other", "--weight", "0.5"),
     "assess": ("-m", "model", "--base", "other", "--train", "data/train.tsv", "--task", "ner"),
     "export": ("--vectors", "vectors/a.vec"),

@@ -350,7 +350,7 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
         assert f"{option} is for NER, the model is for classification" in error
     both = run("-m", folder, "-i", text, "--bio", "--json", code=2)
     assert both.stdout == ""
-    assert "--bio writes one word per line, not JSON: leave out --bio or --json" in both.stderr
+    assert "--bio and --json write different lines: leave out one of them" in both.stderr
     assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
     assert "which is an input (--input)" in run("-m", folder, "-i", text, "-o", text, code=2).stderr
     (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded
@@ -554,7 +554,7 @@ def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path
     run(*asked, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
     assert (tmp_path / "out.tsv").read_text("utf-8") == out
     for arguments, error in (
-        ((*asked, "-i", table, "--glue", "--json"), "--glue writes a table, not JSON"),
+        ((*asked, "-i", table, "--glue", "--json"), "--glue and --json write different lines"),
         ((*asked, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
         ((*asked, "--glue"), "a table of GLUE is read from a file"),
         (("-m", make(NER), "-i", table, "--glue"), "--glue is for classification, the model is for ner"),

@@ -127,7 +127,7 @@ class Elsewhere:
     def make(self, stage: str, name: str, build: Callable[[Path], Outcome], corpus: str | None = None) -> Result:
         place = replace(self.session, out=self.folder / name).place("", "", "")
         self.folder.mkdir(exist_ok=True)
-        facts = {"model": {"name": "minilm", "source": "no/model"}, "corpus": corpus}
+        facts = {"model": {"name": "minilm", "source": "no/model"}} | ({} if corpus is None else {"corpus": corpus})
         return self.session.run(place, Job(stage, {}, {}, lambda work: replace(build(work), facts=facts), resumes=True))
 
 
@@ -315,16 +315,15 @@ def test_clean_keeps_what_greenadapt_did_not_make(run_alone: Run, stages: Stages
         os.utime(path, (1, 1))
     write_arrays(root / ".memory" / "tensors.safetensors", {"states": np.zeros(4, np.float32)}, {"seconds": "4"})
     states = make_states(root / ".memory")
-    everything = ("clean", "--yes", "--downloads")
-    for options in ((), ("--only", "unfinished"), ("--older-than", "1s")):
-        found = rows(run_alone, *everything, *options)
+    for options in (("--downloads",), ("--only", "unfinished"), ("--downloads", "--older-than", "1s")):
+        found = rows(run_alone, "clean", "--yes", *options)
         assert {row["path"] for row in found if row["action"] == "removed"} <= {str(states)}
         assert all("delete it yourself" in row["why"] for row in found if "mine" in Path(row["path"]).name)
     assert not states.exists()
     assert [path.read_text() for path in names] == ["mine"] * len(names)
     assert (root / ".memory" / "tensors.safetensors").is_file()
     assert (first / "notes.txt").read_text() == "mine"
-    [why] = [row["why"] for row in rows(run_alone, *everything) if row["path"] == str(first)]
+    [why] = [row["why"] for row in rows(run_alone, "clean", "--yes", "--downloads") if row["path"] == str(first)]
     assert "notes.txt" in why
 
 

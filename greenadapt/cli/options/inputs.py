@@ -9,9 +9,9 @@ from greenadapt.cli.options.command_line import command_words
 from greenadapt.storage.names import expanded, own_folder, require_utf8
 
 READ = frozenset({
-    "add_to", "alignment", "base", "compare", "config", "context", "corpus", "data", "dev", "documents", "folder",
-    "folders", "general", "general_text", "index", "memory", "model", "name", "questions", "reference",
-    "restrict_to", "source", "tasks", "test", "text", "train", "unlabelled", "vectors",
+    "add_to", "alignment", "base", "compare", "config", "context", "corpus", "corpus_argument", "data", "dev",
+    "documents", "folder", "folders", "general", "general_text", "index", "memory", "model", "name", "questions",
+    "reference", "restrict_to", "source", "tasks", "test", "text", "train", "unlabelled", "vectors",
 })  # fmt: skip
 """Parameters of commands that are files or folders, or may be."""
 WRITTEN = frozenset({

@@ -276,7 +276,7 @@ class Waiting(Silent):
         Path("committed").touch()
         time.sleep(300)
 
-index(Session(Workspace(Path("ws")), Waiting(), out=Path("px")), IndexRequest(("all.jsonl",)))
+index(Session(Workspace(Path("ws")), Waiting(), out=Path("px")), IndexRequest(("all.jsonl",), sample_by="document"))
 """
 """Makes an index, and waits after the first commit."""
 

@@ -139,7 +139,7 @@ def test_names_are_no_paths(written: Written) -> None:
     elsewhere = folder.parent / "elsewhere"
     (folder / "tasks" / "ner").rename(elsewhere)
     names = ["../../elsewhere", str(elsewhere), "..", ".", "", "qa/../qa"]
-    (folder / "multitask.json").write_text(json.dumps({"tasks": ["qa", *names, None, 3]}))
+    (folder / "multitask.json").write_text(json.dumps({"tasks": ["qa", *names]}))
     assert task_names(folder) == ("qa", "ill.1", "number")
     for name in [*names, "nothing"]:
         with pytest.raises(MissingError, match=r"many has no task '.*': it has qa, ill\.1, number"):
@@ -147,8 +147,10 @@ def test_names_are_no_paths(written: Written) -> None:
     (folder / "tasks" / "link").symlink_to(elsewhere)
     (folder / "tasks" / ".hidden").mkdir()
     (folder / "tasks" / ".hidden" / "task.json").write_text("{}")
-    (folder / "multitask.json").write_text(json.dumps({"tasks": "ner"}))
-    assert task_names(folder) == ("ill.1", "number", "qa")
+    for broken in ("ner", ["qa", None], ["qa", 3]):
+        (folder / "multitask.json").write_text(json.dumps({"tasks": broken}))
+        with pytest.raises(InputError, match=r"multitask\.json: tasks"):
+            task_names(folder)
 
 
 def test_an_added_task_reads_by_the_first_seeds_encoder(written: Written, tmp_path: Path) -> None:
