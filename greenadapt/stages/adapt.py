@@ -44,6 +44,8 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
         dim = check_model(chosen, whole=True, generative=True).dim
+        begun = OpenedBase(chosen)
+        begun.checkpoint.first_new_id(begun.vocabulary.size)  # refuses ids without rows, before hours of work
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)
         check_align(inner, recipe.name, chosen, request.align)
         check_expand(session, recipe.name, chosen, request.expand)

@@ -118,6 +118,8 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
         if not changed:
             _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return Planned(wanted, replace(standing, checked=True), "")
+        if not place.linked:
+            _refuse_edited(standing)
         why = f"{changed} changed"
     _refuse_irreplaceable(place)
     left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
@@ -271,6 +273,19 @@ def _is_whole(result: Result) -> bool:
     except InputError:
         return False
     return True
+
+
+def _refuse_edited(result: Result) -> None:
+    """Raise ``ConflictError`` if a file of a folder that the user named is another than the stage wrote: weights that
+    were trained since, perhaps. One that is gone is made again. The card may be edited, see ``_keep_card``.
+    """
+    for name, entry in result.manifest.files.items():
+        path = result.folder / name
+        if name != CARD and path.is_file() and hash_file(path) != entry["sha256"]:
+            raise ConflictError(
+                f"{result.path / name} was changed since greenadapt wrote it",
+                "give another --out, or replace it with --force",
+            )
 
 
 def _refuse_foreign(place: Place) -> None:

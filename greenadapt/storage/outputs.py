@@ -41,6 +41,7 @@ def check_file(path: Path, read: Mapping[str, str | os.PathLike[str]] = {}) -> N
     if path.is_dir():
         raise ConflictError(f"{path} is a folder", "give a file in it")
     if is_written_through(path):
+        refuse_overlap(path, read)
         return
     target = os.path.realpath(path)
     folder = Path(target).parent if path.is_symlink() else path.parent

@@ -17,8 +17,9 @@ from greenadapt.storage.sequence_table import Sequences
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.characters import composes
-from greenadapt.tokenization.special_tokens import SpecialIds, read_settings, special_ids
+from greenadapt.tokenization.special_tokens import SpecialIds, special_ids
 from greenadapt.tokenization.splitter import load_tokenizer, reads_whole_texts, word_bounds
+from greenadapt.tokenization.vocabulary_files import tokenizer_settings
 
 BASE_FOLDER = "base_tokenizer"
 TextOrWords = str | Sequence[str]
@@ -89,7 +90,7 @@ class DualTokenizer:
     @cached_property
     def special(self) -> SpecialIds:
         """The ids of the special tokens; raises ``InputError`` if the model has none to frame a text with."""
-        return special_ids(self.base, read_settings(self._folder))
+        return special_ids(self.base, tokenizer_settings(self._folder))
 
     @classmethod
     def load(cls, folder: Path | str) -> "DualTokenizer":

@@ -13,7 +13,7 @@ from greenadapt.architectures.registry import ARCHITECTURES, stated_type
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import Json, described_in, hash_file, hash_json, read_object
 from greenadapt.tokenization.sentencepiece import SPACE
-from greenadapt.tokenization.special_tokens import FILES_OF_SETTINGS, MAP_FILE, SETTINGS_FILE
+from greenadapt.tokenization.special_tokens import FILES_OF_SETTINGS, MAP_FILE, SETTINGS_FILE, read_settings
 
 TOKENIZER_FILE, ADDED_FILE = "tokenizer.json", "added_tokens.json"
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -128,6 +128,11 @@ class VocabularyFolder:
         """The text of the token that has a role."""
         return str(self.named[role])
 
+    @property
+    def unsaid(self) -> dict[str, str]:
+        """Role → text of the tokens that transformers' class has, and that no file names."""
+        return {role: self.name(role) for role in _ROLES if role in self.named and not self.settings.get(role)}
+
     def flag(self, name: str, default: bool) -> bool:
         """A setting that is on or off."""
         given = self.settings.get(name)
@@ -182,6 +187,14 @@ def tokenizer_hash(folder: Path) -> str:
         return hash_file(folder / TOKENIZER_FILE)
     found = VocabularyFolder.find(folder)
     return hash_json([found.tokenizer_class, {file.name: hash_file(file) for file in found.files}])
+
+
+def tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """``read_settings``, where ``folder`` has only a vocabulary with the special tokens of its class, too."""
+    settings = read_settings(folder)
+    if (folder / TOKENIZER_FILE).is_file() or not (folder / "config.json").is_file():
+        return settings
+    return {**settings, **VocabularyFolder.find(folder).unsaid}
 
 
 def make_tokenizer(found: VocabularyFolder) -> Tokenizer:

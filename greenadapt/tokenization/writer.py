@@ -147,7 +147,7 @@ def _padded(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
 
 
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
-    """The model of ``base``, whose vocabulary has all ids below ``end``.
+    """The model of ``base``, whose vocabulary has all ids below ``end``, also where ``vocab.txt`` repeats an entry.
 
     So embedding rows that no text can produce (of hidden words, and padding) have an id in the tokenizer, and a token
     added by a user gets none of them. Added tokens of the base go into the vocabulary, since the library would
@@ -155,8 +155,10 @@ def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json
     """
     added = {token["content"]: token["id"] for token in base["added_tokens"]}
     # A string with a space is never a pre-token, nor the start of one, so no text produces it, not even its own.
-    placeholders = {f"unused row {i}": i for i in range(vocabulary.size, end)}
     pieces = base["model"]["vocab"]
+    used = set() if base["model"]["type"] == "Unigram" else {*pieces.values(), *added.values()}
+    first = vocabulary.size if base["model"]["type"] == "Unigram" else 0
+    placeholders = {f"unused row {i}": i for i in range(first, end) if i not in used}
     if base["model"]["type"] == "Unigram":
         more = sorted((added | placeholders).items(), key=lambda each: each[1])
         return {**base["model"], "vocab": [*pieces, *([entry, 0.0] for entry, row in more if row >= len(pieces))]}
@@ -199,11 +201,12 @@ def _copy_base_files(source: Path, folder: Path) -> None:
 
 def _own_settings(source: Path, settings: Json) -> Json:
     """``settings`` without ``auto_map``, which names code of the model that is not copied, and with the tokenizer's
-    class, if ``source`` has only a vocabulary.
+    class and the special tokens that this has, if ``source`` has only a vocabulary.
     """
     own = {name: value for name, value in settings.items() if name != "auto_map"}
     if not (source / TOKENIZER_FILE).is_file():
-        own["tokenizer_class"] = VocabularyFolder.find(source).tokenizer_class
+        found = VocabularyFolder.find(source)
+        own |= {"tokenizer_class": found.tokenizer_class, **found.unsaid}
     return own
 
 

@@ -159,3 +159,13 @@ def test_in_python(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises((UsageError, ConflictError), match=r"which is an input|holds no greenadapt result"):
             adapt("docs", "other", progress=False, **settings)
     assert contents(inputs) == before
+
+
+@pytest.mark.slow
+def test_the_file_of_a_corpus_whose_results_are_used_is_not_written_onto(run_alone: Run, tiny_model: TinyModel) -> None:
+    text = Path("text.txt")
+    text.write_text(known_text())
+    run_alone("w2v", text, "-m", tiny_model(), "--dim", 4, "--epochs", 1, "--min-count", 1)
+    for command in (("export", "-c", text, text), ("report", "-c", text, "-o", text)):
+        assert "is an input (--corpus)" in last_line(run_alone(*command, code=2))
+    assert text.read_text() == known_text()

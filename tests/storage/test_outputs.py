@@ -197,3 +197,10 @@ def test_finished_shards_are_found_again_and_other_ones_are_not(tmp_path: Path) 
         assert stream.read() == "one\ntwo\nthree\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt.gz"]
     assert Shards(out, "key").n == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_an_open_file_that_is_read_is_refused_by_its_number_too(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("one\n")
+    with open(tmp_path / "texts.txt", "a") as stream, pytest.raises(UsageError, match=r"an input \(--input\)"):
+        check_file(Path(f"/proc/self/fd/{stream.fileno()}"), {"--input": tmp_path / "texts.txt"})

@@ -293,3 +293,17 @@ def test_entries_of_a_manifest_have_their_types(place: Place, broken: dict) -> N
     with pytest.raises(InputError, match=r"manifest\.json.*run the stage again"):
         read_manifest(result.folder)
     assert place.current() is None
+
+
+def test_a_file_of_a_named_folder_that_was_changed_since_is_replaced_by_force_only(place: Place) -> None:
+    run(place, Counter())
+    (place.path / "sub" / "file.txt").write_text("trained on")
+    if place.linked:
+        assert run(place, Counter()).fresh  # a workspace mends itself
+        return
+    with pytest.raises(ConflictError, match=r"sub/file.txt was changed since .*--force"):
+        run(place, Counter())
+    assert (place.path / "sub" / "file.txt").read_text() == "trained on"
+    assert run(place, Counter(), force=True).fresh
+    (place.path / "sub" / "file.txt").unlink()
+    assert run(place, Counter()).fresh

@@ -18,7 +18,8 @@ from greenadapt.corpus.pydocs import docstrings
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.special_tokens import read_settings, special_ids
 from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
-from greenadapt.tokenization.vocabulary_files import tokenizer_hash
+from greenadapt.tokenization.vocabulary_files import tokenizer_hash, tokenizer_settings
+from greenadapt.tokenization.writer import copy_tokenizers
 from tests.support.languages import LINES
 from tests.support.sentencepiece_models import real_lines
 
@@ -264,3 +265,17 @@ def test_damaged_models_of_sentencepiece_are_told(tmp_path: Path) -> None:
     (tmp_path / "bpe.model").rename(folder / "spiece.model")
     with pytest.raises(InputError, match=r"spiece\.model is no Unigram model"):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "mpnet", "roberta"])
+def test_tokens_that_no_file_names_are_those_of_the_class(tmp_path: Path, model_type: str) -> None:
+    folder = vocabulary_folder(tmp_path / "model", model_type)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = special_ids(load_tokenizer(folder), tokenizer_settings(folder))
+    assert (ids.cls, ids.sep, ids.pad, ids.unk, ids.mask) == (
+        theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id, theirs.unk_token_id, theirs.mask_token_id,
+    )  # fmt: skip
+    (tmp_path / "copy").mkdir()
+    copy_tokenizers(folder, tmp_path / "copy")
+    again = special_ids(load_tokenizer(folder), read_settings(tmp_path / "copy"))
+    assert again == ids

@@ -27,8 +27,6 @@ OTHER = frozenset({
 """Those whose values are texts."""
 _JOINED = {"finetune": "add_to", "tasks": "folder"}
 """Where the purpose of a command is to change a folder that it reads."""
-_READS_CORPUS = ("adapt", "w2v", "corpus prepare")
-"""Commands that read a corpus; to others its name stands for results in the workspace."""
 _KEYWORDS = {"memory": "base"}
 
 
@@ -52,8 +50,6 @@ def read_by(ctx: Any) -> dict[str, str]:
         if name not in READ or given is None or _JOINED.get(command) == name:
             continue
         is_corpus = name == "corpus" or (name == "name" and command.startswith("corpus"))
-        if is_corpus and command not in _READS_CORPUS:
-            continue
         option = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.opts[0].upper()
         for value in map(str, given if isinstance(given, list | tuple) else [given]):
             path = value.partition("=")[2] if command == "reproduce" and "=" in value else value

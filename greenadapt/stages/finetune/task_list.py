@@ -22,6 +22,7 @@ from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import read_task
 from greenadapt.storage.files import Json, described_in, replace_json
 from greenadapt.storage.locks import lock
+from greenadapt.storage.ownership import added_files
 from greenadapt.storage.publish import beside, real_folder
 from greenadapt.storage.results import MANIFEST, read_manifest
 
@@ -60,7 +61,7 @@ def remove_task(folder: Path, name: str) -> None:
 
     Its files are removed from the manifest before the first one is deleted, so that the folder is valid at any moment.
     Raises ``UsageError`` if the folder has no shared encoder, ``MissingError`` listing the tasks if it has no such
-    task, ``ConflictError`` if it has no other.
+    task, ``ConflictError`` if it has no other, or if somebody else put a file into the task's folder.
     """
     folder = real_folder(folder)
     require_multitask(folder)
@@ -74,7 +75,10 @@ def remove_task(folder: Path, name: str) -> None:
         if not read_task(folder, name).is_added:
             # The file that lists the task is removed last, so that the command can be repeated after a kill.
             gone = [*(seed / TASKS / name for seed in sorted((folder / SEEDS).glob("*"))), *gone]
+            _refuse_added(folder, gone)
             _forget_files(folder, gone)
+        else:
+            _refuse_added(gone[0], gone)
         for path in gone:
             if path.is_dir():  # atomically: others see all of it or nothing
                 path.rename(path.with_name(f".{name}-{uuid4().hex[:8]}.removed"))
@@ -107,6 +111,17 @@ def _listed(folder: Path, name: str) -> ListedTask:
         is_added=described.is_added,
         scores=scores,
     )
+
+
+def _refuse_added(result: Path, gone: list[Path]) -> None:
+    """Raise ``ConflictError`` if a file below ``gone`` is not one of ``result``, the folder with the manifest."""
+    if not (result / MANIFEST).is_file():
+        return
+    below = tuple(f"{path.relative_to(result).as_posix()}/".removeprefix("./") for path in gone)
+    if not any(name.startswith(below) for name in read_manifest(result).files):
+        return  # a removal that was killed has taken them out of the manifest
+    if added := [name for name in added_files(result) if name.startswith(below)]:
+        raise ConflictError(f"{result / added[0]} is a file that greenadapt did not write", "move it away first")
 
 
 def _forget_files(folder: Path, gone: list[Path]) -> None:

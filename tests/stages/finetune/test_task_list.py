@@ -92,3 +92,11 @@ def test_what_is_listed(two_tasks: Path, tiny_model: TinyModel) -> None:
     for use in (lambda: list_tasks(other), lambda: remove_task(other, "ner")):
         with pytest.raises(UsageError, match="has no tasks that share an encoder: give the folder that finetune --tas"):
             use()
+
+
+def test_a_file_that_somebody_put_into_a_task_stays(two_tasks: Path) -> None:
+    (two_tasks / "tasks" / "ner" / "notes.txt").write_text("mine")
+    with pytest.raises(ConflictError, match=r"tasks/ner/notes.txt is a file that greenadapt did not write"):
+        remove_task(two_tasks, "ner")
+    assert (two_tasks / "tasks" / "ner" / "notes.txt").read_text() == "mine"
+    assert sorted(task.name for task in list_tasks(two_tasks)) == ["ill.1", "ner"]
