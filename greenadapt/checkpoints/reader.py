@@ -12,7 +12,7 @@ from greenadapt.architectures.architecture import Architecture
 from greenadapt.architectures.registry import ARCHITECTURES, stated_type
 from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import Array, ArrayFile, row_blocks, same_arrays
+from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
@@ -30,6 +30,9 @@ _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", 
 
 
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
+
+
+_STATE_DICT = "save the state_dict of the model, or use a model that has model.safetensors"
 
 
 _FORMS = (("", ""), ("_", ""), ("_", "_internal"))
@@ -280,7 +283,8 @@ def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[s
 def open_torch_file(path: Path) -> dict[str, Array]:
     """The weights in a ``.bin`` file by name, memory-mapped if it is a zip archive; read-only.
 
-    Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it.
+    Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it, if it
+    holds anything but tensors by name, and for types of numbers that safetensors files cannot hold here.
     """
     try:
         import torch
@@ -292,25 +296,56 @@ def open_torch_file(path: Path) -> dict[str, Array]:
     try:
         # Files of torch before 1.6 are not zip archives and cannot be mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-        return {name: _from_torch(tensor) for name, tensor in tensors.items()}
     except Exception as error:  # torch raises its own, pickle's and the archive's errors
-        named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch also advises loading it anyway
-        reason = f"it names {named[1]}" if named else "it is damaged, or contains something other than weights"
-        raise InputError(
-            f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
-            "any code",
-            "convert it to safetensors if you trust it, or use a model that has model.safetensors",
-        ) from None
+        raise _unread(path, str(error)) from None
+    if not isinstance(tensors, dict):
+        raise InputError(f"{path} holds no weights by name, but a {type(tensors).__name__}", _STATE_DICT)
+    arrays: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise InputError(f"{path} holds {name!r}: {type(tensor).__name__}, not a tensor by name", _STATE_DICT)
+        arrays[name] = _from_torch(tensor, f"{path}: {name}")
+    return arrays
 
 
-def _from_torch(tensor: Any) -> Array:
+def _unread(path: Path, reason: str) -> InputError:
+    """What to say of a file that torch's weights-only loader does not read, for the ``reason`` that it gives."""
+    with open(path, "rb") as file:
+        start = file.read(64)
+    if not start:
+        return InputError(f"{path} is empty", "download it again")
+    if start.startswith(b"version https://git-lfs"):
+        return InputError(f"{path} is a Git LFS pointer, not the weights", "fetch them with git lfs pull")
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:
+        return InputError(f"{path} is a safetensors file", "rename it to model.safetensors")
+    if start.startswith(b"PK\3\4") and not zipfile.is_zipfile(path):
+        return InputError(f"{path} is truncated: its archive has no end", "download it again")
+    named = re.search(r"GLOBAL ([\w.]+)", reason)  # torch also advises loading it anyway
+    reason = f"it names {named[1]}" if named else "it is damaged, or contains something other than weights"
+    return InputError(
+        f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
+        "any code",
+        "convert it to safetensors if you trust it, or use a model that has model.safetensors",
+    )
+
+
+def _from_torch(tensor: Any, what: str) -> Array:
+    """``tensor`` without a copy, if it can be; raises ``InputError``, which names it ``what``, for other types."""
     import ml_dtypes
     import torch
 
-    tensor = tensor.detach().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    else:
-        array = tensor.numpy()
+    try:
+        tensor = tensor.detach().contiguous()
+        if tensor.dtype == torch.bfloat16:
+            array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        else:
+            array = tensor.numpy()
+    except (TypeError, RuntimeError, NotImplementedError):  # such as 8-bit floats, and sparse or quantized tensors
+        array = np.empty(0, object)
+    if array.dtype not in CODES:
+        kind = ", ".join(str(each).removeprefix("torch.") for each in (tensor.dtype, tensor.layout, tensor.device))
+        raise InputError(
+            f"{what} is a tensor of a type that is not supported ({kind})", "save it as float32, float16 or bfloat16"
+        )
     array.flags.writeable = False
     return array
