@@ -32,6 +32,9 @@ _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", 
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
 
 
+_PARAMETERS = (".weight", ".bias")
+
+
 _STATE_DICT = "save the state_dict of the model, or use a model that has model.safetensors"
 
 
@@ -202,11 +205,45 @@ class Checkpoint:
             return
         stated = self.config.get(kind.n_layers)
         layers = "|".join(map(re.escape, filter(None, (kind.layers, kind.published_layers))))
-        pattern = re.compile(rf"{re.escape(prefix)}(?:{layers})\.(\d+)\.")
-        numbers = {found[1] for name in self._weights if (found := pattern.match(name))}
+        pattern = re.compile(rf"({re.escape(prefix)}(?:{layers})\.)(\d+)\.(.*)")
+        found = [match.groups() for name in self._weights if (match := pattern.match(name))]
+        numbers = {number for _, number, _ in found}
         if stated not in (None, len(numbers)):
             raise self._differs(f"{kind.n_layers} is {stated!r}", f"the weights have {len(numbers)}")
+        if not kind.is_generative:
+            self._require_settings(kind)
+            self._require_like_first(found)
         self._check_heads()
+
+    def _require_settings(self, kind: Architecture) -> None:
+        """Refuse a configuration without width or number of layers, for which transformers takes those of BERT."""
+        if kind.published_layers:  # published files have other names, which transformers knows
+            return
+        wanted: list[tuple[str, ...]] = [("hidden_size",), ("num_hidden_layers",)]
+        if kind.n_layers == "n_layers":  # DistilBERT's names; transformers reads the others, too
+            wanted = [("dim", "hidden_size"), ("n_layers", "num_hidden_layers")]
+        lacking = [names[0] for names in wanted if self.setting(*names) is None]
+        if lacking:
+            config = self.folder / "config.json"
+            raise InputError(
+                f"{config} has no {' and no '.join(lacking)}", "write there what the weights have, or download it again"
+            )
+
+    def _require_like_first(self, found: list[tuple[str, ...]]) -> None:
+        """Refuse layers that lack weights of the first; ``found`` are module, number and rest of their names."""
+        have = {*found}
+        first = {(module, rest) for module, number, rest in found if number == "0" and rest.endswith(_PARAMETERS)}
+        numbers = sorted({number for _, number, _ in found}, key=int)
+        lost = [
+            f"{module}{number}.{rest}"
+            for number in numbers
+            for module, rest in sorted(first)
+            if (module, number, rest) not in have
+        ]
+        if lost:
+            raise InputError(
+                f"{self.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}", "fetch the model again"
+            )
 
     def _check_heads(self) -> None:
         """Refuse attention heads that do not share the hidden size evenly."""
