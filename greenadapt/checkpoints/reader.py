@@ -12,7 +12,7 @@ from greenadapt.architectures.architecture import Architecture
 from greenadapt.architectures.registry import ARCHITECTURES, stated_type
 from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import Array, ArrayFile, row_blocks, same_arrays
+from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
@@ -30,6 +30,12 @@ _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", 
 
 
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
+
+
+_PARAMETERS = (".weight", ".bias")
+
+
+_STATE_DICT = "save the state_dict of the model, or use a model that has model.safetensors"
 
 
 _FORMS = (("", ""), ("_", ""), ("_", "_internal"))
@@ -199,11 +205,45 @@ class Checkpoint:
             return
         stated = self.config.get(kind.n_layers)
         layers = "|".join(map(re.escape, filter(None, (kind.layers, kind.published_layers))))
-        pattern = re.compile(rf"{re.escape(prefix)}(?:{layers})\.(\d+)\.")
-        numbers = {found[1] for name in self._weights if (found := pattern.match(name))}
+        pattern = re.compile(rf"({re.escape(prefix)}(?:{layers})\.)(\d+)\.(.*)")
+        found = [match.groups() for name in self._weights if (match := pattern.match(name))]
+        numbers = {number for _, number, _ in found}
         if stated not in (None, len(numbers)):
             raise self._differs(f"{kind.n_layers} is {stated!r}", f"the weights have {len(numbers)}")
+        if not kind.is_generative:
+            self._require_settings(kind)
+            self._require_like_first(found)
         self._check_heads()
+
+    def _require_settings(self, kind: Architecture) -> None:
+        """Refuse a configuration without width or number of layers, for which transformers takes those of BERT."""
+        if kind.published_layers:  # published files have other names, which transformers knows
+            return
+        wanted: list[tuple[str, ...]] = [("hidden_size",), ("num_hidden_layers",)]
+        if kind.n_layers == "n_layers":  # DistilBERT's names; transformers reads the others, too
+            wanted = [("dim", "hidden_size"), ("n_layers", "num_hidden_layers")]
+        lacking = [names[0] for names in wanted if self.setting(*names) is None]
+        if lacking:
+            config = self.folder / "config.json"
+            raise InputError(
+                f"{config} has no {' and no '.join(lacking)}", "write there what the weights have, or download it again"
+            )
+
+    def _require_like_first(self, found: list[tuple[str, ...]]) -> None:
+        """Refuse layers that lack weights of the first; ``found`` are module, number and rest of their names."""
+        have = {*found}
+        first = {(module, rest) for module, number, rest in found if number == "0" and rest.endswith(_PARAMETERS)}
+        numbers = sorted({number for _, number, _ in found}, key=int)
+        lost = [
+            f"{module}{number}.{rest}"
+            for number in numbers
+            for module, rest in sorted(first)
+            if (module, number, rest) not in have
+        ]
+        if lost:
+            raise InputError(
+                f"{self.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}", "fetch the model again"
+            )
 
     def _check_heads(self) -> None:
         """Refuse attention heads that do not share the hidden size evenly."""
@@ -280,7 +320,8 @@ def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[s
 def open_torch_file(path: Path) -> dict[str, Array]:
     """The weights in a ``.bin`` file by name, memory-mapped if it is a zip archive; read-only.
 
-    Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it.
+    Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it, if it
+    holds anything but tensors by name, and for types of numbers that safetensors files cannot hold here.
     """
     try:
         import torch
@@ -292,25 +333,56 @@ def open_torch_file(path: Path) -> dict[str, Array]:
     try:
         # Files of torch before 1.6 are not zip archives and cannot be mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-        return {name: _from_torch(tensor) for name, tensor in tensors.items()}
     except Exception as error:  # torch raises its own, pickle's and the archive's errors
-        named = re.search(r"GLOBAL ([\w.]+)", str(error))  # torch also advises loading it anyway
-        reason = f"it names {named[1]}" if named else "it is damaged, or contains something other than weights"
-        raise InputError(
-            f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
-            "any code",
-            "convert it to safetensors if you trust it, or use a model that has model.safetensors",
-        ) from None
+        raise _unread(path, str(error)) from None
+    if not isinstance(tensors, dict):
+        raise InputError(f"{path} holds no weights by name, but a {type(tensors).__name__}", _STATE_DICT)
+    arrays: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise InputError(f"{path} holds {name!r}: {type(tensor).__name__}, not a tensor by name", _STATE_DICT)
+        arrays[name] = _from_torch(tensor, f"{path}: {name}")
+    return arrays
 
 
-def _from_torch(tensor: Any) -> Array:
+def _unread(path: Path, reason: str) -> InputError:
+    """What to say of a file that torch's weights-only loader does not read, for the ``reason`` that it gives."""
+    with open(path, "rb") as file:
+        start = file.read(64)
+    if not start:
+        return InputError(f"{path} is empty", "download it again")
+    if start.startswith(b"version https://git-lfs"):
+        return InputError(f"{path} is a Git LFS pointer, not the weights", "fetch them with git lfs pull")
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:
+        return InputError(f"{path} is a safetensors file", "rename it to model.safetensors")
+    if start.startswith(b"PK\3\4") and not zipfile.is_zipfile(path):
+        return InputError(f"{path} is truncated: its archive has no end", "download it again")
+    named = re.search(r"GLOBAL ([\w.]+)", reason)  # torch also advises loading it anyway
+    reason = f"it names {named[1]}" if named else "it is damaged, or contains something other than weights"
+    return InputError(
+        f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
+        "any code",
+        "convert it to safetensors if you trust it, or use a model that has model.safetensors",
+    )
+
+
+def _from_torch(tensor: Any, what: str) -> Array:
+    """``tensor`` without a copy, if it can be; raises ``InputError``, which names it ``what``, for other types."""
     import ml_dtypes
     import torch
 
-    tensor = tensor.detach().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    else:
-        array = tensor.numpy()
+    try:
+        tensor = tensor.detach().contiguous()
+        if tensor.dtype == torch.bfloat16:
+            array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        else:
+            array = tensor.numpy()
+    except (TypeError, RuntimeError, NotImplementedError):  # such as 8-bit floats, and sparse or quantized tensors
+        array = np.empty(0, object)
+    if array.dtype not in CODES:
+        kind = ", ".join(str(each).removeprefix("torch.") for each in (tensor.dtype, tensor.layout, tensor.device))
+        raise InputError(
+            f"{what} is a tensor of a type that is not supported ({kind})", "save it as float32, float16 or bfloat16"
+        )
     array.flags.writeable = False
     return array

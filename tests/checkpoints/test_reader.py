@@ -145,6 +145,54 @@ def test_a_pickle_is_never_executed(tiny_model: TinyModel, protocol: Callable[[o
     assert not (folder / "executed").exists()
 
 
+NO_WEIGHTS = [
+    ({5: torch.zeros(2)}, "holds 5: Tensor, not a tensor by name: save the state_dict"),
+    ({"epoch": 3}, "holds 'epoch': int, not a tensor by name: save the state_dict"),
+    ([torch.zeros(2)], "holds no weights by name, but a list: save the state_dict"),
+    ({"embeddings.word_embeddings.weight": torch.zeros(2, 2, dtype=torch.complex64)}, r"weight is .*\(complex64"),
+    ({"embeddings.word_embeddings.weight": torch.zeros(2, 2, dtype=torch.float8_e4m3fn)}, r"weight is .*\(float8_e4m3"),
+    ({"embeddings.word_embeddings.weight": torch.eye(2).to_sparse()}, r"weight is .*\(float32, sparse_coo"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), NO_WEIGHTS)
+def test_torch_files_that_hold_something_else(tiny_model: TinyModel, content: object, message: str) -> None:
+    folder = tiny_model("BertModel")
+    as_bin(folder)
+    if isinstance(content, dict):
+        content = {**torch.load(folder / "pytorch_model.bin", weights_only=True), **content}
+    torch.save(content, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match=message) as caught:
+        Checkpoint.open(folder)
+    assert "\n" not in str(caught.value)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 440473133\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda own, other: POINTER, "is a Git LFS pointer, not the weights: fetch them with git lfs pull"),
+        (lambda own, other: b"", "is empty: download it again"),
+        (lambda own, other: own[: len(own) // 2], "is truncated: .*: download it again"),
+        (lambda own, other: other, "is a safetensors file: rename it to model.safetensors"),
+    ],
+    ids=["pointer", "empty", "truncated", "safetensors"],
+)
+def test_torch_files_that_are_something_else(
+    tiny_model: TinyModel, changed: Callable[[bytes, bytes], bytes], message: str
+) -> None:
+    folder = tiny_model("BertModel")
+    other = (folder / "model.safetensors").read_bytes()
+    as_bin(folder)
+    path = folder / "pytorch_model.bin"
+    path.write_bytes(changed(path.read_bytes(), other))
+    with pytest.raises(InputError, match=rf"pytorch_model\.bin {message}") as caught:
+        Checkpoint.open(folder)
+    assert "pickle" not in str(caught.value)
+
+
 def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tiny_model("BertModel")
     as_bin(folder)
@@ -332,6 +380,30 @@ def test_the_configuration_must_have_the_sizes_of_the_weights(tiny_model: TinyMo
                 Checkpoint.open(folder)
     (folder / "config.json").write_text(json.dumps(config))
     Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("family", ["Bert", "DistilBert", "ModernBert"])
+def test_the_configuration_must_have_width_and_layers(tiny_model: TinyModel, family: str) -> None:
+    folder = tiny_model(f"{family}Model")
+    names = ("dim", "n_layers") if family == "DistilBert" else ("hidden_size", "num_hidden_layers")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if key not in names}))
+    with pytest.raises(InputError, match=rf"config\.json has no {names[0]} and no {names[1]}: write there"):
+        Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_layer_must_have_the_weights_of_the_first(tiny_model: TinyModel, family: str) -> None:
+    folder = tiny_model(f"{family}Model")
+    weights = load_file(folder / "model.safetensors")
+    lost = [name for name in weights if re.search(r"layers?\.1\.", name) and name.endswith(".weight")][:2]
+    if family == "Albert":
+        assert not lost  # all layers are one
+        return
+    lost = [name for name in lost if name.replace(".1.", ".0.", 1) in weights]
+    save_file({name: weight for name, weight in weights.items() if name not in lost}, folder / "model.safetensors")
+    with pytest.raises(InputError, match=rf"lacks {len(lost)} of the encoder's weights, such as .*1\..*: fetch"):
+        Checkpoint.open(folder)
 
 
 def test_heads_must_share_the_hidden_size(tiny_model: TinyModel) -> None:
