@@ -390,8 +390,8 @@ def _leftovers(folder: Path) -> list[Command]:
         (ws / name).parent.mkdir(parents=True, exist_ok=True)
         (ws / name).write_text("mine")
         os.utime(ws / name, (1, 1))
-    clean = ["clean", "--yes", "--downloads"]
-    return [clean, [*clean, "--only", "unfinished"], [*clean, "--older-than", "1s"]]
+    clean = ["clean", "--yes"]
+    return [[*clean, "--downloads"], [*clean, "--only", "unfinished"], [*clean, "--downloads", "--older-than", "1s"]]
 
 
 CASES = {
