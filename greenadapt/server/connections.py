@@ -38,8 +38,14 @@ class Connection(H11Protocol):
 
     def handle_events(self) -> None:
         """Take in what came; a request that has begun has another deadline."""
-        before = self.cycle
-        super().handle_events()
+        before, limit = self.cycle, self.limit_concurrency
+        if limit is not None and len(self.connections) < limit:
+            # uvicorn also counts tasks of connections that were closed to make room, which end a moment later.
+            self.limit_concurrency = None
+        try:
+            super().handle_events()
+        finally:
+            self.limit_concurrency = limit
         if self.cycle is not before:
             self._end_after(self.ARRIVAL + (self.config.timeout_graceful_shutdown or 0))
 
