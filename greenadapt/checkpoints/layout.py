@@ -12,6 +12,7 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import read_own, read_own_object
+from greenadapt.storage.results import ModelName
 
 FACTS_FILE = "greenadapt.json"
 """How the model was adapted, if at all."""
@@ -95,14 +96,6 @@ def n_weights(folder: Path) -> int:
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", _AGAIN)
     weights = ArrayFile(file)
     return sum(prod(weights.shape(name)) for name in weights.names)
-
-
-@dataclass(frozen=True)
-class ModelName:
-    """How a file names a model."""
-
-    name: str
-    source: str
 
 
 @dataclass(frozen=True)

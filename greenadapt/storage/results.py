@@ -48,7 +48,9 @@ class _Cost:
 
 
 @dataclass(frozen=True)
-class _Model:
+class ModelName:
+    """How a file names a model."""
+
     name: str
     source: str
 
@@ -63,7 +65,7 @@ class _Facts:
     licence: str = ""
     task: str = ""
     command: str | None = None
-    model: _Model | None = None
+    model: ModelName | None = None
     heldout: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, Any] | None = None
     updates: list[dict[str, Any]] = field(default_factory=list)
