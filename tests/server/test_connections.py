@@ -76,7 +76,11 @@ def closed_after(connection: socket.socket) -> float:
 @pytest.mark.parametrize("sent", [b"", HALF, WHOLE, HALF_BODY])
 def test_connections_that_wait_for_their_client_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     with small_server(monkeypatch, limit=8, arrival=60, seconds=60) as port, ExitStack() as stack:
-        opened(port, sent, 40, stack)
+        connections = opened(port, sent, 40, stack)
+        if sent == WHOLE:  # a request that is not answered yet keeps its place
+            for connection in connections:
+                with suppress(ConnectionError):
+                    connection.recv(1)
         assert [status(port) for _ in range(5)] == [200] * 5
 
 
