@@ -18,6 +18,7 @@ from typing import Any
 _IMPORTS = (
     "accelerate", "torch", "transformers.models.bert.modeling_bert", "gensim.models.fasttext", "greenadapt.cli",
     "greenadapt.stages.adapt", "greenadapt.stages.finetune.train", "greenadapt.inference.predictor",
+    "tests.support.small_served",  # its import makes a folder, which must not look like one made by an input
 )  # fmt: skip
 
 
