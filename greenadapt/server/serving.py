@@ -18,7 +18,7 @@ from uvicorn.supervisors import Multiprocess
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError
 from greenadapt.inference.opened_models import check_reading
-from greenadapt.inference.search import bm25
+from greenadapt.inference.search.bm25 import require
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
@@ -52,7 +52,7 @@ class ServeRequest:
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
         if self.index is None and self.retrieval.passages is not None:
-            bm25.require("tantivy")
+            require("tantivy")
 
 
 @dataclass(frozen=True)

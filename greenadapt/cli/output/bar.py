@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, Task
+from rich.progress import Progress as RichProgress
+from rich.progress import ProgressColumn, Task
 from rich.text import Text
 
 from greenadapt.cli.output.console import compact, rate
@@ -19,7 +20,7 @@ _MOST, _LEAST = 40, 8  # columns of the bar itself
 def drawn_bar(console: Console, label: str, total: float | None, unit: str) -> Iterator[Bar]:
     """Draw work of ``total`` units while the block runs; it stays, finished, if the block succeeds."""
     # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
-    with Progress(_Line(console, unit), console=console, redirect_stdout=sys.stdout.isatty()) as bars:
+    with RichProgress(_Line(console, unit), console=console, redirect_stdout=sys.stdout.isatty()) as bars:
         speed = Speed(bars.get_time())
         task = bars.add_task(label, total=total, facts=(), speed=speed)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from greenadapt.inference.search import bm25
+from greenadapt.inference.search.bm25 import require
 from greenadapt.inference.search.own_text import TextSearch, n_paragraphs
 from greenadapt.inference.search.store import Passage
 from greenadapt.inference.search.words import Words
@@ -40,7 +40,7 @@ class OwnPassages:
     """See ``on_passages``; scores are compared within a context."""
 
     def __post_init__(self) -> None:
-        bm25.require("tantivy")
+        require("tantivy")
 
     def questions(self, questions: Iterable[Question]) -> Iterator[Question]:
         """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, ResourceError, first_line, is_panic
-from greenadapt.inference.search import bm25
+from greenadapt.inference.search.bm25 import add_words, best, prepare, require
 from greenadapt.inference.search.facts import AGAIN, IndexFacts
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
@@ -49,7 +49,7 @@ def _schema() -> "tantivy.Schema":
     builder.add_text_field("name", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("state", tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("key", indexed=True, fast=True)
-    bm25.add_words(builder)
+    add_words(builder)
     builder.add_bytes_field("passage", stored=True)
     return builder.build()
 
@@ -58,7 +58,7 @@ class FolderStore:
     """The index in a folder, a ``ParagraphStore``; raises ``MissingError`` if a package is missing."""
 
     def __init__(self, folder: Path) -> None:
-        bm25.require("tantivy", "usearch")
+        require("tantivy", "usearch")
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
@@ -195,7 +195,7 @@ class FolderStore:
         """The ``top`` best by BM25."""
         searcher = self._refreshed()
         with self.reading():
-            hits = bm25.best(self.index, searcher, words, top)
+            hits = best(self.index, searcher, words, top)
             return in_order(replace(self._passage(searcher, at), score=score) for score, at in hits)
 
     def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
@@ -240,7 +240,7 @@ class FolderStore:
         with self.reading():
             index = tantivy.Index.open(str(self._words))
             index.config_reader("manual")
-            bm25.prepare(index)
+            prepare(index)
             return index
 
     def forget_deletions(self) -> None:

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from greenadapt.config import IndexConfig
-from greenadapt.inference.search import bm25
+from greenadapt.inference.search.bm25 import add_words, best, prepare
 from greenadapt.inference.search.paragraphs import Span, paragraphs
 from greenadapt.inference.search.store import Passage
 from greenadapt.inference.search.words import Words
@@ -44,7 +44,7 @@ class TextSearch:
         """
         if len(self.passages) < 2:
             return self.passages[:top]
-        found = bm25.best(self._index, self._searcher, self._words(query), len(self.passages))
+        found = best(self._index, self._searcher, self._words(query), len(self.passages))
         numbers = self._searcher.fast_field_values("number", [at for _, at in found])
         scores = {number: score for number, (score, _) in zip(numbers, found, strict=True)}
         order = sorted(range(len(self.passages)), key=lambda number: (-scores.get(number, 0.0), number))
@@ -55,11 +55,11 @@ class TextSearch:
         import tantivy
 
         builder = tantivy.SchemaBuilder()
-        bm25.add_words(builder)
+        add_words(builder)
         builder.add_unsigned_field("number", fast=True)
         schema = builder.build()
         index = tantivy.Index(schema)
-        bm25.prepare(index)
+        prepare(index)
         writer = index.writer(_MEMORY, 1)
         for number, one in enumerate(self.passages):
             fields = {"number": number, "words": " ".join(self._words(one.text))}
